@@ -69,7 +69,7 @@ def write_frame(tree: Tree, ready: Path, options: Options) -> None:
     name, member, coords = data_of(tree)
     packed = {each: packed_frame(coords[each], each) for each in coords}
     how = {"vlmeta": entries_of(member, name, coords=packed), "meta": {}, "fsync": False}
-    _write(member.array, ready, {**how, **_storage(name, member, options)}, options)
+    _write(member.array, ready, {**how, **_storage("", name, member, options)}, options)
 
 
 def write_folder(tree: Tree, ready: Path, options: Options, *, packed: bool = False) -> None:
@@ -86,7 +86,7 @@ def write_folder(tree: Tree, ready: Path, options: Options, *, packed: bool = Fa
 write_archive = partial(write_folder, packed=True)
 
 
-def _storage(_name: str | None, member: Member, options: Options) -> dict[str, Any]:
+def _storage(_group: str, _name: str | None, member: Member, options: Options) -> dict[str, Any]:
     ndim = member.array.ndim
     chunks = options.given("chunks", ndim)
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.graph.write.write_array import Write
 from b2nd_dask.storage import about, printable, remove_path
 
+#: How the frame of an array is stored, by the path of its group, its name and itself.
+Storage = Callable[[str, str, Member], Mapping[str, Any]]
 #: Of what directories and stores of frames consist of.
 _SUFFIXES = (".b2nd", ".b2f", ".b2b", ".b2e", ".b2d", ".b2z", ".b2frame")
 #: Characters of a name, so that the names of staging areas fit, too.
@@ -50,8 +53,9 @@ def check_layout(tree: Tree, advice: str) -> None:
             )
     folded: dict[str, str] = {}
     for name in names:
-        other = folded.setdefault(name.casefold(), name)
-        if other != name:
+        other = folded.get(name.casefold())
+        folded[name.casefold()] = name
+        if other is not None:
             raise ValueError(
                 f"{tree.label}: {other!r} and {name!r} differ in case alone, and are one file on "
                 f"some systems; {advice}"
@@ -78,7 +82,7 @@ def _problem_of_name(name: str) -> str | None:
 def write_dataset(
     tree: Tree,
     ready: Path,
-    storage: Callable[[str, Member], Mapping[str, Any]],
+    storage: Storage,
     write: Callable[[list[Write]], object],
     *,
     packed: bool,
@@ -88,7 +92,7 @@ def write_dataset(
     Parameters
     ----------
     storage : callable
-        How the frame of an array is stored, by its name.
+        How the frame of an array is stored, by the path of its group and its name.
     write : callable
         Writes the frames.
     """
@@ -99,22 +103,29 @@ def write_dataset(
             _pack(folder, ready)
 
 
-def _begun(
-    tree: Tree, folder: Path, storage: Callable[[str, Member], Mapping[str, Any]]
-) -> list[Write]:
+def _begun(tree: Tree, folder: Path, storage: Storage) -> list[Write]:
     """Make a folder with what stands beside frames, and say what is written to each of these."""
     writes: list[Write] = []
     for inner, level in tree.levels():
         place = folder / inner
         place.mkdir()
         (place / MANIFEST).write_bytes(manifest_json(level))
-        for name, member in level.members.items():
-            stem = stem_of(name, is_coord=member.is_coordinate(name))
-            # all is synced together
-            how = {"vlmeta": entries_of(member, name), "meta": {}, "fsync": False}
-            writes.append((member.array, place / f"{stem}.b2nd", {**how, **storage(name, member)}))
+        # all is synced together
+        writes += frames_of(level, place, partial(storage, inner), fsync=False)
     # python-blosc2's list of members
     (folder / EMBED).write_bytes(build_embed())
+    return writes
+
+
+def frames_of(
+    tree: Tree, place: Path, storage: Callable[[str, Member], Mapping[str, Any]], **options: Any
+) -> list[Write]:
+    """What is written to the frames of a group in a directory."""
+    writes: list[Write] = []
+    for name, member in tree.members.items():
+        stem = stem_of(name, is_coord=member.is_coordinate(name))
+        how = {"vlmeta": entries_of(member, name), "meta": {}, **options, **storage(name, member)}
+        writes.append((member.array, place / f"{stem}.b2nd", how))
     return writes
 
 

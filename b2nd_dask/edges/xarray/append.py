@@ -1,4 +1,4 @@
-"""Changes of what is there: appends along a dim, and regions, by names; what both check.
+"""Changes of what is there: variables, appends along a dim, and regions, by names.
 
 Each frame changes all or nothing. What is appended counts when `dataset.json`, which is replaced
 last, says that its dim is longer: until then readers leave it out, and the next append writes over
@@ -8,6 +8,7 @@ it. Changes take turns by a lock on the directory.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 
+from b2nd_dask.edges.datasets.frames import check_layout, frames_of
 from b2nd_dask.edges.datasets.staged import changing
-from b2nd_dask.edges.datasets.tree import Member
+from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
 from b2nd_dask.edges.xarray.encoding import member_of
 from b2nd_dask.edges.xarray.places import Folder, manifest_of
+from b2nd_dask.edges.xarray.write import RENAME, storage_of, tree_of
 from b2nd_dask.format.labels.labels import PACKING
-from b2nd_dask.format.labels.manifest import MANIFEST
-from b2nd_dask.format.labels.pack import with_sizes
+from b2nd_dask.format.labels.manifest import MANIFEST, Manifest
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.write.casts import fits
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
@@ -54,7 +56,7 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
             target = str(old.encoding["source"])
             writes += _placed(member.array, target, old.dims.index(dim), start)
         write_together(writes)
-        _commit_size(path, dim, start + count)
+        _commit(path, Tree(path.name), {dim: start + count})
 
 
 def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Write]:
@@ -119,13 +121,85 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
         write_together(writes)
 
 
+def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> None:
+    """Add variables to a dataset in a directory, and replace those of the same names.
+
+    A variable that is there stays packed and stored as it is.
+
+    Parameters
+    ----------
+    options : mapping
+        As for `write_new`, of variables that are new.
+
+    Raises
+    ------
+    ValueError
+        Other dims or lengths of dims than those that are there; names that clash with others;
+        an encoding of a variable that is there.
+    StaleFrameError
+        Another process changes the dataset.
+    """
+    _require_folder(path)
+    with changing(path):
+        present = xr.open_dataset(path, engine="b2nd")
+        _require_dims(ds, present)
+        encoding = dict(options.get("encoding") or {})
+        for name in encoding.keys() & present.variables.keys():
+            raise ValueError(
+                f"encoding={{{name!r}: ...}}: the variable is there, and stays packed and stored "
+                "as it is"
+            )
+        ds = _as_there(ds, present)
+        encoding |= {n: _stored_as(present.variables[n]) for n in ds.variables if n in present}
+        tree = tree_of(ds, path.name, encoding)
+        manifest = _manifest(path)
+        others = [name for name in manifest.names if name not in tree.members]
+        taken = dict.fromkeys([*others, *manifest.groups], Tree(path.name))
+        check_layout(Tree(path.name, members=tree.members, groups=taken), RENAME)
+        storage = partial(storage_of, options={**options, "encoding": encoding})
+        fsync = options.get("fsync", True)
+        write_together(frames_of(tree, path, storage, mode="w", fsync=fsync))
+        _commit(path, tree)
+
+
+def _require_dims(ds: xr.Dataset, present: xr.Dataset) -> None:
+    for dim, size in ds.sizes.items():
+        if present.sizes.get(dim, size) != size:
+            raise ValueError(
+                f"Unable to update size for existing dimension {dim!r} ({size}, there "
+                f"{present.sizes[dim]}): append_dim= makes it longer"
+            )
+    for name, variable in ds.variables.items():
+        there = present.variables.get(name, variable).dims
+        if there != variable.dims:
+            raise ValueError(f"{name!r} has the dims {variable.dims}, and the one there {there}")
+
+
+def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
+    """The dataset without coordinates that are there; what is a coordinate there stays one."""
+    for name in ds.coords.keys() & present.coords.keys():
+        new, old = ds.variables[name], present.variables[name]
+        if new.identical(old):  # type: ignore[no-untyped-call]
+            ds = ds.drop_vars([name])
+    ds = ds.reset_coords([name for name in ds.coords if name in present.data_vars])
+    return ds.set_coords([name for name in ds.data_vars if name in present.coords])
+
+
+def _stored_as(present: xr.Variable) -> dict[str, Any]:
+    """The `encoding=` by which a variable becomes a frame like the one that is there."""
+    stored = {"cparams": open_b2nd(present.encoding["source"]).cparams}
+    if "chunks" in present.encoding:
+        stored |= {key: present.encoding[key] for key in ("chunks", "blocks")}
+    return _packing_of(present) | stored
+
+
 def _require_folder(path: Path) -> None:
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no dataset to change")
     if not (path / MANIFEST).is_file():
         what = "a .b2z is read only: write it anew" if path.is_file() else f"it has no {MANIFEST}"
         raise ValueError(f"{path}: only a directory that holds a dataset is changed; {what}")
-    if not manifest_of(Folder(Location(str(path)))).commits:
+    if not _manifest(path).commits:
         raise ValueError(
             f"{path}: another program wrote this dataset or appended to it, and has rules of its "
             "own for what counts as written: append by that program, or write the dataset anew, "
@@ -133,12 +207,15 @@ def _require_folder(path: Path) -> None:
         )
 
 
-def _commit_size(path: Path, dim: str, size: int) -> None:
+def _manifest(path: Path) -> Manifest:
+    return manifest_of(Folder(Location(str(path))))
+
+
+def _commit(path: Path, tree: Tree, sizes: Mapping[str, int] | None = None) -> None:
     """Replace the manifest: from now on what was appended counts."""
-    manifest = path / MANIFEST
-    new = manifest.with_name(f".{MANIFEST}.new")
-    write_file(new, with_sizes(manifest.read_bytes(), {dim: size}))
-    new.replace(manifest)
+    new = path / f".{MANIFEST}.new"
+    write_file(new, updated_manifest(_manifest(path), tree, sizes))
+    new.replace(path / MANIFEST)
     sync(path)
 
 
@@ -156,10 +233,7 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
         raise ValueError(
             f"{name!r} has the dims {variable.dims}, and the one that is there {present.dims}"
         )
-    packed_by = (*PACKING, "units", "calendar")
-    packing = {key: present.encoding[key] for key in packed_by if key in present.encoding}
-    if packing:
-        packing["dtype"] = present.encoding["dtype"]
+    packing = _packing_of(present)
     variable = variable.copy(deep=False)
     variable.encoding = {
         key: value for key, value in variable.encoding.items() if key == "preferred_chunks"
@@ -173,6 +247,13 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
             ".astype what loses nothing by it"
         )
     return member
+
+
+def _packing_of(present: xr.Variable) -> dict[str, Any]:
+    """How the elements of a frame are packed."""
+    packed_by = (*PACKING, "units", "calendar", "_Encoding")
+    packing = {key: present.encoding[key] for key in packed_by if key in present.encoding}
+    return packing | {"dtype": present.encoding["dtype"]} if packing else {}
 
 
 def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable]:

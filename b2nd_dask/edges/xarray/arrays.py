@@ -29,7 +29,7 @@ def write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, Any
     if encoding and given.name not in encoding and not set(encoding) & set(ds.variables):
         # of the one array, without its name
         encoding = {name: encoding}
-    check_dims(ds, {**options, "encoding": encoding})
+    check_dims(ds.dims, options, *encoding.values())
     own = {key: options[key] for key in STORAGE if options.get(key) is not None}
     encoding[name] = own | dict(encoding.get(name, {}))
     tree = tree_of(ds, f"the array {given.name!r}", encoding, as_files=False)

@@ -282,6 +282,13 @@ def _decoded(
     contents: Contents, dropped: Collection[str], decoders: Mapping[str, Any]
 ) -> xr.Dataset:
     """Decode by the CF conventions, as xarray does for any store."""
+    if decoders["concat_characters"] is False:
+        # text that is stored as bytes is decoded, characters stay
+        encoded = {
+            name: "_Encoding" in variable.attrs and variable.dtype != "S1"
+            for name, variable in contents.variables.items()
+        }
+        decoders = {**decoders, "concat_characters": encoded}
     try:
         variables, attrs, coords = xr.conventions.decode_cf_variables(
             contents.variables, contents.attrs, drop_variables=dropped, **decoders

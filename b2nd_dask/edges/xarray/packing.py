@@ -57,7 +57,7 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
         with warnings.catch_warnings(), np.errstate(invalid="ignore"):
             # that it takes other units, and that NaN has no form: errors below
             warnings.simplefilter("ignore", UserWarning)
-            warnings.simplefilter("ignore", xr.SerializationWarning)
+            warnings.filterwarnings("ignore", "saving variable", xr.SerializationWarning)
             encoded = xr.conventions.encode_cf_variable(variable, name=name)
     except (ValueError, TypeError, OverflowError) as error:
         raise type(error)(f"{where} cannot be encoded with {dict(encoding)}: {error}") from error

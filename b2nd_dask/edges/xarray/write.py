@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
-from functools import partial
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import xarray as xr
 
 from b2nd_dask.edges.datasets.frames import check_layout, write_dataset
@@ -21,7 +19,7 @@ from b2nd_dask.graph.write.write_array import write_together
 Encoding = Mapping[Hashable, Mapping[str, Any]]
 #: Options of `to_b2nd` that new datasets take.
 NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem", "fsync", "stats")
-_RENAME = "change it by .rename"
+RENAME = "change it by .rename"
 _LISTED = 5
 
 
@@ -36,12 +34,6 @@ def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, *, as_files: bool = 
         Names that no file can have; dims or names that clash.
     """
     check_encoding(ds, encoding)
-    for name, index in ds.indexes.items():
-        if isinstance(index, pd.MultiIndex):
-            raise TypeError(
-                f"{label}: the index {name!r} has several levels, which are not stored: "
-                f".reset_index({name!r}) makes coordinates of them"
-            )
     tree = Tree(label, attrs=dict(ds.attrs))
     for name in [*ds.data_vars, *ds.coords]:
         given = encoding.get(name, {})
@@ -49,7 +41,7 @@ def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, *, as_files: bool = 
         tree.members[str(name)] = member_of(name, ds.variables[name], given, is_coord=is_coord)
     _require_attrs(tree)
     if as_files:
-        check_layout(tree, _RENAME)
+        check_layout(tree, RENAME)
     return tree
 
 
@@ -73,19 +65,21 @@ def write_new(
     options : mapping
         `NEW_OPTIONS` and ``encoding``.
     """
-    encoding = options.get("encoding") or {}
-    if isinstance(source, xr.DataTree):
-        tree = _tree_of_groups(source, path.name, encoding)
-    else:
-        tree = tree_of(source, path.name, encoding)
-    check_dims(source, options)
+    groups = {"": source} if isinstance(source, xr.Dataset) else _groups(source)
+    encodings = _encodings(groups, options.get("encoding") or {})
+    tree = _tree_of_groups(groups, path.name, encodings)
+    dims = {dim for ds in groups.values() for dim in ds.dims}
+    check_dims(dims, options, *(own for group in encodings.values() for own in group.values()))
+
+    def storage(group: str, name: str, member: Member) -> Mapping[str, Any]:
+        return storage_of(name, member, {**options, "encoding": encodings[group]})
+
     fsync = options.get("fsync", True)
     with staged(path, replace=replace, advice='mode="w"', fsync=fsync) as made:
-        storage = partial(storage_of, options=options)
         write_dataset(tree, made.ready, storage, write_together, packed=path.suffix == ".b2z")
 
 
-def check_dims(source: xr.Dataset | xr.DataTree, options: Mapping[str, Any]) -> None:
+def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
     """Check that the dims that chunks are given for are there.
 
     Raises
@@ -93,13 +87,10 @@ def check_dims(source: xr.Dataset | xr.DataTree, options: Mapping[str, Any]) -> 
     ValueError
         One is not.
     """
-    groups = source.subtree if isinstance(source, xr.DataTree) else [source]
-    known = {dim for group in groups for dim in group.dims}
-    encoding = options.get("encoding") or {}
-    for how in (options, *encoding.values()):
+    for how in options:
         for key in ("chunks", "blocks"):
             asked = how.get(key)
-            unknown = set(asked) - known if isinstance(asked, Mapping) else set()
+            unknown = set(asked).difference(known) if isinstance(asked, Mapping) else set()
             if unknown:
                 raise ValueError(
                     f"{key}={asked!r}: there is no dim {min(unknown, key=str)!r}, but "
@@ -107,13 +98,44 @@ def check_dims(source: xr.Dataset | xr.DataTree, options: Mapping[str, Any]) -> 
                 )
 
 
-def _tree_of_groups(source: xr.DataTree, label: str, encoding: Encoding) -> Tree:
-    own = {k: v for k, v in encoding.items() if k in source.dataset.variables}
-    tree = tree_of(source.to_dataset(inherit=False), label, own)
-    for name, child in source.children.items():
-        tree.groups[name] = _tree_of_groups(child, f"{label}/{name}", encoding)
-    check_layout(Tree(label, groups=tree.groups), _RENAME)
-    return tree
+def _groups(tree: xr.DataTree) -> dict[str, xr.Dataset]:
+    """The datasets of a tree by their paths, outer ones first.
+
+    The first has the coordinates that it inherits, too.
+    """
+    nodes = dict(tree.subtree_with_keys)
+    found = {"": nodes.pop(".").to_dataset()}
+    return found | {path: node.to_dataset(inherit=False) for path, node in nodes.items()}
+
+
+def _encodings(
+    groups: Mapping[str, xr.Dataset], encoding: Mapping[Any, Any]
+) -> dict[str, Encoding]:
+    """`encoding=` of each group: of its path, as in xarray, and of variables of that name."""
+    by_path = {k: v for k, v in encoding.items() if isinstance(k, str) and k.startswith("/")}
+    unknown = sorted(by_path.keys() - {f"/{path}" for path in groups})
+    if unknown:
+        raise ValueError(f"unexpected encoding group name(s) provided: {', '.join(unknown)}")
+    names = {k: v for k, v in encoding.items() if k not in by_path}
+    found: dict[str, Encoding] = {}
+    for path, ds in groups.items():
+        own = {k: v for k, v in names.items() if len(groups) == 1 or k in ds.variables}
+        found[path] = own | dict(by_path.get(f"/{path}", {}))
+    return found
+
+
+def _tree_of_groups(
+    groups: Mapping[str, xr.Dataset], label: str, encodings: Mapping[str, Encoding]
+) -> Tree:
+    trees: dict[str, Tree] = {}
+    for path, ds in groups.items():
+        trees[path] = tree_of(ds, f"{label}/{path}".rstrip("/"), encodings[path])
+        if path:
+            parent, _, name = path.rpartition("/")
+            trees[parent].groups[name] = trees[path]
+    for tree in trees.values():
+        check_layout(Tree(tree.label, groups=dict.fromkeys(tree.groups, Tree(label))), RENAME)
+    return trees[""]
 
 
 def storage_of(name: str, member: Member, options: Mapping[str, Any]) -> dict[str, Any]:
