@@ -20,7 +20,11 @@ fixtures = pytest.importorskip("xarray.tests.conftest", reason="as above")
 create_test_datatree = fixtures.create_test_datatree
 simple_datatree = fixtures.simple_datatree
 time_unit = fixtures.time_unit
-use_dask = fixtures.use_dask
+
+
+@pytest.fixture(params=[False, True], ids=["numpy", "dask"])
+def use_dask(request):
+    return request.param
 
 
 def left_out(reason):
