@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.graph.write.write_array import Write
 from b2nd_dask.storage import about, printable, remove_path
 
-#: How the frame of an array is stored, by the path of its group, its name and itself.
-Storage = Callable[[str, str, Member], Mapping[str, Any]]
 #: Of what directories and stores of frames consist of.
 _SUFFIXES = (".b2nd", ".b2f", ".b2b", ".b2e", ".b2d", ".b2z", ".b2frame")
 #: Characters of a name, so that the names of staging areas fit, too.
@@ -80,30 +77,23 @@ def _problem_of_name(name: str) -> str | None:
 
 
 def write_dataset(
-    tree: Tree,
-    ready: Path,
-    storage: Storage,
-    write: Callable[[list[Write]], object],
-    *,
-    packed: bool,
+    tree: Tree, ready: Path, write: Callable[[list[Write]], object], *, packed: bool
 ) -> None:
     """Write a directory of frames, or an uncompressed archive, in which frames are read.
 
     Parameters
     ----------
-    storage : callable
-        How the frame of an array is stored, by the path of its group and its name.
     write : callable
         Writes the frames.
     """
     folder = ready.with_name("frames.part") if packed else ready
-    write(_begun(tree, folder, storage))
+    write(_begun(tree, folder))
     if packed:
         with about(str(ready)):
             _pack(folder, ready)
 
 
-def _begun(tree: Tree, folder: Path, storage: Storage) -> list[Write]:
+def _begun(tree: Tree, folder: Path) -> list[Write]:
     """Make a folder with what stands beside frames, and say what is written to each of these."""
     writes: list[Write] = []
     for inner, level in tree.levels():
@@ -111,20 +101,18 @@ def _begun(tree: Tree, folder: Path, storage: Storage) -> list[Write]:
         place.mkdir()
         (place / MANIFEST).write_bytes(manifest_json(level))
         # all is synced together
-        writes += frames_of(level, place, partial(storage, inner), fsync=False)
+        writes += frames_of(level, place, fsync=False)
     # python-blosc2's list of members
     (folder / EMBED).write_bytes(build_embed())
     return writes
 
 
-def frames_of(
-    tree: Tree, place: Path, storage: Callable[[str, Member], Mapping[str, Any]], **options: Any
-) -> list[Write]:
+def frames_of(tree: Tree, place: Path, **options: Any) -> list[Write]:
     """What is written to the frames of a group in a directory."""
     writes: list[Write] = []
     for name, member in tree.members.items():
         stem = stem_of(name, is_coord=member.is_coordinate(name))
-        how = {"vlmeta": entries_of(member, name), "meta": {}, **options, **storage(name, member)}
+        how = {"vlmeta": entries_of(member, name), "meta": {}, **options, **member.storage}
         writes.append((member.array, place / f"{stem}.b2nd", how))
     return writes
 

@@ -28,6 +28,8 @@ class Member:
     name: str | None = None
     """Of the variable, where it is not the name in the tree."""
     is_coord: bool = False
+    storage: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `to_b2nd` for its frame."""
 
     def is_coordinate(self, name: str) -> bool:
         """Whether the array is a coordinate, under its name in the tree."""

@@ -36,11 +36,11 @@ def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
     path = local_path(urlpath)
     mode, append_dim, region = _place(given, options)
     if mode in ("w-", "w"):
-        write_new(given, path, options, replace=mode == "w")
+        write_new(given, path, options, overwrite=mode == "w")
     elif region is not None:
         write_region(given, path, region)
     elif mode == "a" and not path.exists():
-        write_new(given, path, options, replace=False)
+        write_new(given, path, options, overwrite=False)
     elif append_dim is None:
         write_variables(given, path, options)
     else:

@@ -8,7 +8,6 @@ it. Changes take turns by a lock on the directory.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from b2nd_dask.edges.datasets.staged import changing
 from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
 from b2nd_dask.edges.xarray.encoding import member_of
 from b2nd_dask.edges.xarray.places import Folder, manifest_of
-from b2nd_dask.edges.xarray.write import RENAME, storage_of, tree_of
+from b2nd_dask.edges.xarray.write import RENAME, check_dims, tree_of
 from b2nd_dask.format.labels.labels import PACKING
 from b2nd_dask.format.labels.manifest import MANIFEST, Manifest
 from b2nd_dask.frame.access import open_b2nd
@@ -100,25 +99,38 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
     _require_folder(path)
     with changing(path):
         present = xr.open_dataset(path, engine="b2nd")
-        slices = slices_of(region, ds, present)
-        unknown = [name for name in ds.variables if name not in present.variables]
-        if unknown:
-            raise ValueError(f"{unknown[0]!r} is not in the dataset that is there")
-        at = present.isel(slices)
-        require_equal(ds.coords, ds, at, "at that region")
         writes: list[Write] = []
-        for name, variable in ds.data_vars.variables.items():
-            if not set(variable.dims) & set(slices):
-                raise ValueError(
-                    f"{name!r} has none of the dims of the region: leave it out by "
-                    f".drop_vars({name!r})"
-                )
-            old = present.variables[name]
-            member = member_like(name, variable, old)
-            place = tuple(slices.get(d, slice(0, n)) for d, n in variable.sizes.items())
-            target = str(old.encoding["source"])
-            writes.append((member.array, target, {"mode": "r+", "region": place}))
+        for name, (array, place) in placed(ds, present, region).items():
+            target = str(present.variables[name].encoding["source"])
+            writes.append((array, target, {"mode": "r+", "region": place}))
         write_together(writes)
+
+
+def placed(
+    ds: xr.Dataset, present: xr.Dataset, region: Any
+) -> dict[Hashable, tuple[Any, tuple[slice, ...]]]:
+    """Elements of each data variable, packed as those that are there, and their place.
+
+    Raises
+    ------
+    ValueError
+        As of `write_region`.
+    """
+    slices = _slices_of(region, ds, present)
+    unknown = [name for name in ds.variables if name not in present.variables]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is not in the dataset that is there")
+    _require_equal(ds.coords, ds, present.isel(slices), "at that region")
+    found: dict[Hashable, tuple[Any, tuple[slice, ...]]] = {}
+    for name, variable in ds.data_vars.variables.items():
+        if not set(variable.dims) & set(slices):
+            raise ValueError(
+                f"{name!r} has none of the dims of the region: leave it out by .drop_vars({name!r})"
+            )
+        member = member_like(name, variable, present.variables[name])
+        place = tuple(slices.get(dim, slice(0, n)) for dim, n in variable.sizes.items())
+        found[name] = member.array, place
+    return found
 
 
 def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> None:
@@ -150,15 +162,14 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
                 "as it is"
             )
         ds = _as_there(ds, present)
+        check_dims(ds.dims, options)
         encoding |= {n: _stored_as(present.variables[n]) for n in ds.variables if n in present}
-        tree = tree_of(ds, path.name, encoding)
+        tree = tree_of(ds, path.name, encoding, options)
         manifest = _manifest(path)
         others = [name for name in manifest.names if name not in tree.members]
         taken = dict.fromkeys([*others, *manifest.groups], Tree(path.name))
         check_layout(Tree(path.name, members=tree.members, groups=taken), RENAME)
-        storage = partial(storage_of, options={**options, "encoding": encoding})
-        fsync = options.get("fsync", True)
-        write_together(frames_of(tree, path, storage, mode="w", fsync=fsync))
+        write_together(frames_of(tree, path, mode="w", fsync=options.get("fsync", True)))
         _commit(path, tree)
 
 
@@ -279,11 +290,11 @@ def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable
         )
         raise ValueError(f"{what}: an append has the variables that have the dim {dim!r}: {found}")
     others = [name for name in ds.variables if name not in found]
-    require_equal(others, ds, present, f"it does not have the dim {dim!r}, so it does not grow")
+    _require_equal(others, ds, present, f"it does not have the dim {dim!r}, so it does not grow")
     return found
 
 
-def require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str) -> None:
+def _require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str) -> None:
     """Check that variables have the elements that are there.
 
     Raises
@@ -308,7 +319,7 @@ def _difference(new: xr.Variable, old: xr.Variable) -> str:
     return f"element {at} is {first[at]!r}, there {second[at]!r}"
 
 
-def slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:
+def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:
     """Find the place of a dataset in one that is there.
 
     Parameters

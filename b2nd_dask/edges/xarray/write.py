@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,20 @@ RENAME = "change it by .rename"
 _LISTED = 5
 
 
-def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, *, as_files: bool = True) -> Tree:
+def tree_of(
+    ds: xr.Dataset,
+    label: str,
+    encoding: Encoding,
+    options: Mapping[str, Any],
+    *,
+    as_files: bool = True,
+) -> Tree:
     """Describe the arrays of a dataset, and check all that can be checked before they are written.
+
+    Parameters
+    ----------
+    options : mapping
+        `NEW_OPTIONS`, for all variables.
 
     Raises
     ------
@@ -34,11 +47,13 @@ def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, *, as_files: bool = 
         Names that no file can have; dims or names that clash.
     """
     check_encoding(ds, encoding)
+    check_dims(ds.dims, *encoding.values())
     tree = Tree(label, attrs=dict(ds.attrs))
     for name in [*ds.data_vars, *ds.coords]:
         given = encoding.get(name, {})
-        is_coord = name in ds.coords
-        tree.members[str(name)] = member_of(name, ds.variables[name], given, is_coord=is_coord)
+        member = member_of(name, ds.variables[name], given, is_coord=name in ds.coords)
+        storage = _storage(str(name), member, given, options)
+        tree.members[str(name)] = replace(member, storage=storage)
     _require_attrs(tree)
     if as_files:
         check_layout(tree, RENAME)
@@ -56,7 +71,7 @@ def _require_attrs(tree: Tree) -> None:
 
 
 def write_new(
-    source: xr.Dataset | xr.DataTree, path: Path, options: Mapping[str, Any], *, replace: bool
+    source: xr.Dataset | xr.DataTree, path: Path, options: Mapping[str, Any], *, overwrite: bool
 ) -> None:
     """Write a directory (``.b2d``) or an archive (``.b2z``) of frames, all or nothing.
 
@@ -65,18 +80,19 @@ def write_new(
     options : mapping
         `NEW_OPTIONS` and ``encoding``.
     """
-    groups = {"": source} if isinstance(source, xr.Dataset) else _groups(source)
-    encodings = _encodings(groups, options.get("encoding") or {})
-    tree = _tree_of_groups(groups, path.name, encodings)
-    dims = {dim for ds in groups.values() for dim in ds.dims}
-    check_dims(dims, options, *(own for group in encodings.values() for own in group.values()))
-
-    def storage(group: str, name: str, member: Member) -> Mapping[str, Any]:
-        return storage_of(name, member, {**options, "encoding": encodings[group]})
-
+    encoding = options.get("encoding") or {}
+    if isinstance(source, xr.DataTree):
+        unknown = sorted(k for k in encoding if str(k).startswith("/") and k not in source.groups)
+        if unknown:
+            raise ValueError(f"unexpected encoding group name(s) provided: {', '.join(unknown)}")
+        check_dims({dim for group in source.subtree for dim in group.dims}, options)
+        tree = _tree_of_groups(source, path.name, options, inherit=True)
+    else:
+        check_dims(source.dims, options)
+        tree = tree_of(source, path.name, encoding, options)
     fsync = options.get("fsync", True)
-    with staged(path, replace=replace, advice='mode="w"', fsync=fsync) as made:
-        write_dataset(tree, made.ready, storage, write_together, packed=path.suffix == ".b2z")
+    with staged(path, replace=overwrite, advice='mode="w"', fsync=fsync) as made:
+        write_dataset(tree, made.ready, write_together, packed=path.suffix == ".b2z")
 
 
 def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
@@ -98,49 +114,23 @@ def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
                 )
 
 
-def _groups(tree: xr.DataTree) -> dict[str, xr.Dataset]:
-    """The datasets of a tree by their paths, outer ones first.
-
-    The first has the coordinates that it inherits, too.
-    """
-    nodes = dict(tree.subtree_with_keys)
-    found = {"": nodes.pop(".").to_dataset()}
-    return found | {path: node.to_dataset(inherit=False) for path, node in nodes.items()}
-
-
-def _encodings(
-    groups: Mapping[str, xr.Dataset], encoding: Mapping[Any, Any]
-) -> dict[str, Encoding]:
-    """`encoding=` of each group: of its path, as in xarray, and of variables of that name."""
-    by_path = {k: v for k, v in encoding.items() if isinstance(k, str) and k.startswith("/")}
-    unknown = sorted(by_path.keys() - {f"/{path}" for path in groups})
-    if unknown:
-        raise ValueError(f"unexpected encoding group name(s) provided: {', '.join(unknown)}")
-    names = {k: v for k, v in encoding.items() if k not in by_path}
-    found: dict[str, Encoding] = {}
-    for path, ds in groups.items():
-        own = {k: v for k, v in names.items() if len(groups) == 1 or k in ds.variables}
-        found[path] = own | dict(by_path.get(f"/{path}", {}))
-    return found
-
-
 def _tree_of_groups(
-    groups: Mapping[str, xr.Dataset], label: str, encodings: Mapping[str, Encoding]
+    source: xr.DataTree, label: str, options: Mapping[str, Any], *, inherit: bool
 ) -> Tree:
-    trees: dict[str, Tree] = {}
-    for path, ds in groups.items():
-        trees[path] = tree_of(ds, f"{label}/{path}".rstrip("/"), encodings[path])
-        if path:
-            parent, _, name = path.rpartition("/")
-            trees[parent].groups[name] = trees[path]
-    for tree in trees.values():
-        check_layout(Tree(tree.label, groups=dict.fromkeys(tree.groups, Tree(label))), RENAME)
-    return trees[""]
+    """Describe a group and those inside; the outermost one has what it inherits, too."""
+    ds, encoding = source.to_dataset(inherit=inherit), options.get("encoding") or {}
+    named = {name: how for name, how in encoding.items() if name in ds.variables}
+    tree = tree_of(ds, label, named | dict(encoding.get(source.path, {})), options)
+    for name, child in source.children.items():
+        tree.groups[name] = _tree_of_groups(child, f"{label}/{name}", options, inherit=False)
+    check_layout(Tree(label, groups=tree.groups), RENAME)
+    return tree
 
 
-def storage_of(name: str, member: Member, options: Mapping[str, Any]) -> dict[str, Any]:
+def _storage(
+    name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """How the frame of one variable is stored: by `encoding=`, or by options of all variables."""
-    own = dict((options.get("encoding") or {}).get(name, {}))
     found = {key: own.get(key, options.get(key)) for key in (*STORAGE, "max_mem")}
     dims = member.dims or ()
     for key in ("chunks", "blocks"):
