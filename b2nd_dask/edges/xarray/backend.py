@@ -276,8 +276,8 @@ def _decoded(contents: Contents, options: OpenOptions, decoders: Mapping[str, An
     if not decoders.get("concat_characters"):
         # text that is stored as bytes is decoded, characters stay
         encoded = {
-            name: "_Encoding" in variable.attrs and variable.dtype != "S1"
-            for name, variable in contents.variables.items()
+            name: "_Encoding" in each.attrs and each.dtype.kind == "S" and each.dtype != "S1"
+            for name, each in contents.variables.items()
         }
         decoders = {**decoders, "concat_characters": encoded}
     try:

@@ -149,8 +149,10 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
         if variable.dtype.kind not in "SU":
             variable.encoding = kept
             return _encoded(variable, name, given, where)
-    if variable.dtype.kind == "U" and (packing.get("dtype") == "S1" or "_Encoding" in packing):
-        return _as_bytes(variable, name, packing)
+    # which loads it: dask arrays of text stay that, unless something else is asked for
+    encoded = packing if variable.chunks is None else asked
+    if variable.dtype.kind == "U" and (encoded.get("dtype") == "S1" or "_Encoding" in encoded):
+        return _as_bytes(variable, name, encoded)
     if packing.keys() == {"dtype"} and np.dtype(packing["dtype"]) == variable.dtype:
         return variable
     if not packing or kind in "OT" or (kind in "bSUV" and not asked):

@@ -69,7 +69,7 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
     if are_packed:
         made = partial(pack_numbers, dtype=dtype, attrs=attrs, where=where)
         return xr.Variable(encoded.dims, _of_blocks(made, dtype, given), attrs)
-    if dtype.kind in "iu" and given.dtype.kind not in "iu":
+    if dtype.kind in "iuSU" and given.dtype.kind not in "iu":
         same = partial(_require_same, dtype=dtype, attrs=attrs, name=name, where=where)
         encoded.data = _of_blocks(same, dtype, encoded.data, given)
     return encoded

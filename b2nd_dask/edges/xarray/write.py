@@ -82,9 +82,9 @@ def write_new(
     """
     encoding = options.get("encoding") or {}
     if isinstance(source, xr.DataTree):
-        unknown = sorted(k for k in encoding if str(k).startswith("/") and k not in source.groups)
-        if unknown:
-            raise ValueError(f"unexpected encoding group name(s) provided: {', '.join(unknown)}")
+        known = {*source.groups, *(name for group in source.subtree for name in group.variables)}
+        if unknown := sorted(map(repr, encoding.keys() - known)):
+            raise ValueError(f"unexpected encoding groups or variables: {', '.join(unknown)}")
         check_dims({dim for group in source.subtree for dim in group.dims}, options)
         tree = _tree_of_groups(source, path.name, options, inherit=True)
     else:
