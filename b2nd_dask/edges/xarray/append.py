@@ -8,6 +8,7 @@ it. Changes take turns by a lock on the directory.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from b2nd_dask.edges.xarray.places import Folder, manifest_of
 from b2nd_dask.edges.xarray.write import RENAME, check_dims, tree_of
 from b2nd_dask.format.labels.labels import PACKING
 from b2nd_dask.format.labels.manifest import MANIFEST, Manifest
+from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.write.casts import fits
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
@@ -163,8 +165,11 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
             )
         ds = _as_there(ds, present)
         check_dims(ds.dims, options)
-        encoding |= {n: _stored_as(present.variables[n]) for n in ds.variables if n in present}
+        replaced = {str(n): present.variables[n] for n in ds.variables if n in present.variables}
+        encoding |= {name: _packing_of(old) for name, old in replaced.items()}
         tree = tree_of(ds, path.name, encoding, options)
+        for name, old in replaced.items():
+            tree.members[name] = _stored_as(old, tree.members[name])
         manifest = _manifest(path)
         others = [name for name in manifest.names if name not in tree.members]
         taken = dict.fromkeys([*others, *manifest.groups], Tree(path.name))
@@ -196,12 +201,15 @@ def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
     return ds.set_coords([name for name in ds.data_vars if name in present.coords])
 
 
-def _stored_as(present: xr.Variable) -> dict[str, Any]:
-    """The `encoding=` by which a variable becomes a frame like the one that is there."""
-    stored = {"cparams": open_b2nd(present.encoding["source"]).cparams}
+def _stored_as(present: xr.Variable, member: Member) -> Member:
+    """The array of a variable, to be stored like the frame that is there."""
+    frame = open_b2nd(present.encoding["source"])
+    storage: dict[str, Any] = {"cparams": frame.cparams}
     if "chunks" in present.encoding:
-        stored |= {key: present.encoding[key] for key in ("chunks", "blocks")}
-    return _packing_of(present) | stored
+        storage |= {key: present.encoding[key] for key in ("chunks", "blocks")}
+    if frame.stats is not None and supports_statistics(member.array.dtype):
+        storage["stats"] = True
+    return replace(member, storage=storage)
 
 
 def _require_folder(path: Path) -> None:

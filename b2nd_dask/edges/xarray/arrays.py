@@ -31,14 +31,15 @@ def write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, Any
         encoding = {name: encoding}
     own = {key: options.pop(key) for key in STORAGE if key in options}
     encoding[name] = own | dict(encoding.get(name, {}))
-    tree = tree_of(ds, f"the array {given.name!r}", encoding, options, as_files=False)
+    tree = tree_of(ds, f"the array {given.name!r}", encoding, options)
     member = tree.members.pop(str(name))
     options |= member.storage
     if options.get("vlmeta") is None:
         coords = _packed(tree.members)
         # a coordinate by itself is one
         is_coord = given.name is not None and given.name in given.coords
-        labels = Labels(member.dims or (), _name_of(given), is_coord, member.attrs, coords)
+        own_name = None if given.name is None else str(given.name)
+        labels = Labels(member.dims or (), own_name, is_coord, member.attrs, coords)
         options["vlmeta"] = {} if _is_plain(labels) else pack_labels(labels)
         options.setdefault("meta", {})
     return write_array(member.array, urlpath, **options)
@@ -48,10 +49,6 @@ def _is_plain(labels: Labels) -> bool:
     """Whether there is nothing but what any frame is opened with."""
     dims = tuple(f"dim_{axis}" for axis in range(len(labels.dims)))
     return labels == Labels(dims)
-
-
-def _name_of(given: xr.DataArray) -> str | None:
-    return None if given.name is None else str(given.name)
 
 
 def _dataset(given: xr.DataArray) -> xr.Dataset:

@@ -22,8 +22,6 @@ _PACKING = (*PACKING, "dtype", "_Encoding")
 _TIMES = ("units", "calendar", "dtype", "_FillValue")
 #: How a frame is stored.
 STORAGE = ("chunks", "blocks", "cparams")
-#: Attributes that xarray moves to `.encoding` where it has decoded them.
-_NAMES_OF_VARIABLES = ("coordinates", *CF_RELATED_DATA)
 
 
 def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> None:
@@ -133,7 +131,8 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
     """Encode the elements as CF has it, where something asks for it."""
     variable = variable.copy(deep=False)
     kept, variable.encoding = dict(variable.encoding), {}
-    for key in _NAMES_OF_VARIABLES:
+    # attributes that xarray moves to the encoding where it has decoded them
+    for key in ("coordinates", *CF_RELATED_DATA):
         if kept.get(key) is not None and key not in variable.attrs:
             variable.attrs[key] = kept[key]
     asked = {key: value for key, value in given.items() if key not in STORAGE}

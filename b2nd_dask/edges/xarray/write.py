@@ -24,14 +24,7 @@ RENAME = "change it by .rename"
 _LISTED = 5
 
 
-def tree_of(
-    ds: xr.Dataset,
-    label: str,
-    encoding: Encoding,
-    options: Mapping[str, Any],
-    *,
-    as_files: bool = True,
-) -> Tree:
+def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, options: Mapping[str, Any]) -> Tree:
     """Describe the arrays of a dataset, and check all that can be checked before they are written.
 
     Parameters
@@ -43,8 +36,8 @@ def tree_of(
     ------
     TypeError
         Elements, names or attributes that a frame cannot hold.
-    ValueError
-        Names that no file can have; dims or names that clash.
+    KeyError, ValueError
+        An encoding of something that there is not.
     """
     check_encoding(ds, encoding)
     check_dims(ds.dims, *encoding.values())
@@ -55,8 +48,6 @@ def tree_of(
         storage = _storage(str(name), member, given, options)
         tree.members[str(name)] = replace(member, storage=storage)
     _require_attrs(tree)
-    if as_files:
-        check_layout(tree, RENAME)
     return tree
 
 
@@ -90,6 +81,7 @@ def write_new(
     else:
         check_dims(source.dims, options)
         tree = tree_of(source, path.name, encoding, options)
+        check_layout(tree, RENAME)
     fsync = options.get("fsync", True)
     with staged(path, replace=overwrite, advice='mode="w"', fsync=fsync) as made:
         write_dataset(tree, made.ready, write_together, packed=path.suffix == ".b2z")
@@ -121,6 +113,7 @@ def _tree_of_groups(
     ds, encoding = source.to_dataset(inherit=inherit), options.get("encoding") or {}
     named = {name: how for name, how in encoding.items() if name in ds.variables}
     tree = tree_of(ds, label, named | dict(encoding.get(source.path, {})), options)
+    check_layout(tree, RENAME)
     for name, child in source.children.items():
         tree.groups[name] = _tree_of_groups(child, f"{label}/{name}", options, inherit=False)
     check_layout(Tree(label, groups=tree.groups), RENAME)
