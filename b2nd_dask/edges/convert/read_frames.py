@@ -35,7 +35,7 @@ def read_frames(source: Source) -> Tree:
 
 def _tree(place: Place, label: str) -> Tree:
     """What the engine of xarray opens there: without what is not committed, nor side-cars."""
-    contents = contents_of_place(place, OpenOptions(), (), own_dims=True)
+    contents = contents_of_place(place, OpenOptions(own_dims=True))
     tree = Tree(label, attrs=contents.attrs, members=_members(contents))
     for name in place.groups():
         tree.groups[name] = _tree(place.inside(name), f"{label}/{printable(name)}")

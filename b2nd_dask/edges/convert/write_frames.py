@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def write_frame(tree: Tree, ready: Path, options: Options) -> None:
     name, member, coords = data_of(tree)
     packed = {each: packed_frame(coords[each], each) for each in coords}
     how = {"vlmeta": entries_of(member, name, coords=packed), "meta": {}, "fsync": False}
-    _write(member.array, ready, {**how, **_storage(name, member, options)}, options)
+    _write(member.array, ready, {**how, **_storage(member, options)}, options)
 
 
 def write_folder(tree: Tree, ready: Path, options: Options, *, packed: bool = False) -> None:
@@ -79,14 +80,17 @@ def write_folder(tree: Tree, ready: Path, options: Options, *, packed: bool = Fa
         for each in writes:
             _write(*each, options)
 
-    storage = partial(_storage, options=options)
-    write_dataset(tree.as_group(), ready, storage, write, packed=packed)
+    group = tree.as_group()
+    for _, level in group.levels():
+        for name, member in level.members.items():
+            level.members[name] = replace(member, storage=_storage(member, options))
+    write_dataset(group, ready, write, packed=packed)
 
 
 write_archive = partial(write_folder, packed=True)
 
 
-def _storage(_name: str | None, member: Member, options: Options) -> dict[str, Any]:
+def _storage(member: Member, options: Options) -> dict[str, Any]:
     ndim = member.array.ndim
     chunks = options.given("chunks", ndim)
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,9 @@ def check_layout(tree: Tree, advice: str) -> None:
             )
     folded: dict[str, str] = {}
     for name in names:
-        other = folded.setdefault(name.casefold(), name)
-        if other != name:
+        other = folded.get(name.casefold())
+        folded[name.casefold()] = name
+        if other is not None:
             raise ValueError(
                 f"{tree.label}: {other!r} and {name!r} differ in case alone, and are one file on "
                 f"some systems; {advice}"
@@ -76,45 +77,43 @@ def _problem_of_name(name: str) -> str | None:
 
 
 def write_dataset(
-    tree: Tree,
-    ready: Path,
-    storage: Callable[[str, Member], Mapping[str, Any]],
-    write: Callable[[list[Write]], object],
-    *,
-    packed: bool,
+    tree: Tree, ready: Path, write: Callable[[list[Write]], object], *, packed: bool
 ) -> None:
     """Write a directory of frames, or an uncompressed archive, in which frames are read.
 
     Parameters
     ----------
-    storage : callable
-        How the frame of an array is stored, by its name.
     write : callable
         Writes the frames.
     """
     folder = ready.with_name("frames.part") if packed else ready
-    write(_begun(tree, folder, storage))
+    write(_begun(tree, folder))
     if packed:
         with about(str(ready)):
             _pack(folder, ready)
 
 
-def _begun(
-    tree: Tree, folder: Path, storage: Callable[[str, Member], Mapping[str, Any]]
-) -> list[Write]:
+def _begun(tree: Tree, folder: Path) -> list[Write]:
     """Make a folder with what stands beside frames, and say what is written to each of these."""
     writes: list[Write] = []
     for inner, level in tree.levels():
         place = folder / inner
         place.mkdir()
         (place / MANIFEST).write_bytes(manifest_json(level))
-        for name, member in level.members.items():
-            stem = stem_of(name, is_coord=member.is_coordinate(name))
-            # all is synced together
-            how = {"vlmeta": entries_of(member, name), "meta": {}, "fsync": False}
-            writes.append((member.array, place / f"{stem}.b2nd", {**how, **storage(name, member)}))
+        # all is synced together
+        writes += frames_of(level, place, fsync=False)
     # python-blosc2's list of members
     (folder / EMBED).write_bytes(build_embed())
+    return writes
+
+
+def frames_of(tree: Tree, place: Path, **options: Any) -> list[Write]:
+    """What is written to the frames of a group in a directory."""
+    writes: list[Write] = []
+    for name, member in tree.members.items():
+        stem = stem_of(name, is_coord=member.is_coordinate(name))
+        how = {"vlmeta": entries_of(member, name), "meta": {}, **options, **member.storage}
+        writes.append((member.array, place / f"{stem}.b2nd", how))
     return writes
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import dask.array as da
 
 from b2nd_dask.format.labels.labels import Labels
+from b2nd_dask.format.labels.manifest import Manifest
 from b2nd_dask.format.labels.pack import NotKeptError, build_manifest, pack_labels, storable
 from b2nd_dask.frame.members.files import some_of
 
@@ -27,6 +28,8 @@ class Member:
     name: str | None = None
     """Of the variable, where it is not the name in the tree."""
     is_coord: bool = False
+    storage: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `to_b2nd` for its frame."""
 
     def is_coordinate(self, name: str) -> bool:
         """Whether the array is a coordinate, under its name in the tree."""
@@ -167,5 +170,17 @@ def sizes_of(tree: Tree) -> dict[str, int]:
 
 def manifest_json(tree: Tree) -> bytes:
     """`dataset.json` of a group."""
-    labels = {name: labels_of(member, name) for name, member in tree.members.items()}
-    return build_manifest(labels, sizes_of(tree), tree.attrs, list(tree.groups))
+    return updated_manifest(Manifest(groups=tuple(tree.groups)), tree)
+
+
+def updated_manifest(
+    manifest: Manifest, tree: Tree, sizes: Mapping[str, int] | None = None
+) -> bytes:
+    """`dataset.json` with the variables and attributes of a tree, and other lengths of dims."""
+    labels = {}
+    for name in manifest.names:
+        attrs = manifest.variable_attrs.get(name, {})
+        labels[name] = Labels((), name, name not in manifest.data_vars, attrs)
+    labels |= {name: labels_of(member, name) for name, member in tree.members.items()}
+    lengths = {**manifest.sizes, **sizes_of(tree), **(sizes or {})}
+    return build_manifest(labels, lengths, {**manifest.attrs, **tree.attrs}, manifest.groups)

@@ -52,11 +52,8 @@ class B2ndAccessor:
     @property
     def paths(self) -> dict[str, str]:
         """Paths or URLs of the frames that variables were read from, by their names."""
-        variables = (
-            {self._labelled.name: self._labelled.variable}
-            if isinstance(self._labelled, xr.DataArray)
-            else dict(self._labelled.variables)
-        )
+        labelled, is_array = self._labelled, isinstance(self._labelled, xr.DataArray)
+        variables = {labelled.name: labelled.variable} if is_array else labelled.variables
         found = {str(name): each.encoding.get("source") for name, each in variables.items()}
         return {name: path for name, path in found.items() if path is not None}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import xarray as xr
 
-from b2nd_dask.edges.xarray.append import append_dataset, write_region
+from b2nd_dask.edges.xarray.append import append_dataset, write_region, write_variables
 from b2nd_dask.edges.xarray.arrays import (
     append_array,
     opened_array,
@@ -36,13 +36,15 @@ def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
     path = local_path(urlpath)
     mode, append_dim, region = _place(given, options)
     if mode in ("w-", "w"):
-        write_new(given, path, options, replace=mode == "w")
+        write_new(given, path, options, overwrite=mode == "w")
     elif region is not None:
         write_region(given, path, region)
-    elif mode == "r+" or path.exists():
-        append_dataset(given, path, append_dim)
+    elif mode == "a" and not path.exists():
+        write_new(given, path, options, overwrite=False)
+    elif append_dim is None:
+        write_variables(given, path, options)
     else:
-        write_new(given, path, options, replace=False)
+        append_dataset(given, path, append_dim)
     if isinstance(given, xr.DataTree):
         return xr.open_datatree(path, engine="b2nd", chunks={})
     return xr.open_dataset(path, engine="b2nd", chunks={})
@@ -69,8 +71,8 @@ def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
         raise ValueError(
             f'mode={mode!r} makes a new dataset; append_dim= goes with mode="a", region= with "r+"'
         )
-    if mode == "a" and (append_dim is None or region is not None):
-        raise ValueError('mode="a" appends: say along which dim, by append_dim=')
+    if mode == "a" and region is not None:
+        raise ValueError('mode="a" adds variables or appends; region= goes with "r+"')
     if mode == "r+" and (append_dim is None) == (region is None):
         raise ValueError('mode="r+" changes a dataset: say where, by region= or append_dim=')
     return mode, append_dim, region

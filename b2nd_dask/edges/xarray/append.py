@@ -1,4 +1,4 @@
-"""Changes of what is there: appends along a dim, and regions, by names; what both check.
+"""Changes of what is there: variables, appends along a dim, and regions, by names.
 
 Each frame changes all or nothing. What is appended counts when `dataset.json`, which is replaced
 last, says that its dim is longer: until then readers leave it out, and the next append writes over
@@ -8,6 +8,7 @@ it. Changes take turns by a lock on the directory.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 
+from b2nd_dask.edges.datasets.frames import check_layout, frames_of
 from b2nd_dask.edges.datasets.staged import changing
-from b2nd_dask.edges.datasets.tree import Member
+from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
 from b2nd_dask.edges.xarray.encoding import member_of
 from b2nd_dask.edges.xarray.places import Folder, manifest_of
+from b2nd_dask.edges.xarray.write import RENAME, check_dims, tree_of
 from b2nd_dask.format.labels.labels import PACKING
-from b2nd_dask.format.labels.manifest import MANIFEST
-from b2nd_dask.format.labels.pack import with_sizes
+from b2nd_dask.format.labels.manifest import MANIFEST, Manifest
+from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.write.casts import fits
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
@@ -54,7 +57,7 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
             target = str(old.encoding["source"])
             writes += _placed(member.array, target, old.dims.index(dim), start)
         write_together(writes)
-        _commit_size(path, dim, start + count)
+        _commit(path, Tree(path.name), {dim: start + count})
 
 
 def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Write]:
@@ -98,25 +101,115 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
     _require_folder(path)
     with changing(path):
         present = xr.open_dataset(path, engine="b2nd")
-        slices = slices_of(region, ds, present)
-        unknown = [name for name in ds.variables if name not in present.variables]
-        if unknown:
-            raise ValueError(f"{unknown[0]!r} is not in the dataset that is there")
-        at = present.isel(slices)
-        require_equal(ds.coords, ds, at, "at that region")
         writes: list[Write] = []
-        for name, variable in ds.data_vars.variables.items():
-            if not set(variable.dims) & set(slices):
-                raise ValueError(
-                    f"{name!r} has none of the dims of the region: leave it out by "
-                    f".drop_vars({name!r})"
-                )
-            old = present.variables[name]
-            member = member_like(name, variable, old)
-            place = tuple(slices.get(d, slice(0, n)) for d, n in variable.sizes.items())
-            target = str(old.encoding["source"])
-            writes.append((member.array, target, {"mode": "r+", "region": place}))
+        for name, (array, place) in placed(ds, present, region).items():
+            target = str(present.variables[name].encoding["source"])
+            writes.append((array, target, {"mode": "r+", "region": place}))
         write_together(writes)
+
+
+def placed(
+    ds: xr.Dataset, present: xr.Dataset, region: Any
+) -> dict[Hashable, tuple[Any, tuple[slice, ...]]]:
+    """Elements of each data variable, packed as those that are there, and their place.
+
+    Raises
+    ------
+    ValueError
+        As of `write_region`.
+    """
+    slices = _slices_of(region, ds, present)
+    unknown = [name for name in ds.variables if name not in present.variables]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is not in the dataset that is there")
+    _require_equal(ds.coords, ds, present.isel(slices), "at that region")
+    found: dict[Hashable, tuple[Any, tuple[slice, ...]]] = {}
+    for name, variable in ds.data_vars.variables.items():
+        if not set(variable.dims) & set(slices):
+            raise ValueError(
+                f"{name!r} has none of the dims of the region: leave it out by .drop_vars({name!r})"
+            )
+        member = member_like(name, variable, present.variables[name])
+        place = tuple(slices.get(dim, slice(0, n)) for dim, n in variable.sizes.items())
+        found[name] = member.array, place
+    return found
+
+
+def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> None:
+    """Add variables to a dataset in a directory, and replace those of the same names.
+
+    A variable that is there stays packed and stored as it is.
+
+    Parameters
+    ----------
+    options : mapping
+        As for `write_new`, of variables that are new.
+
+    Raises
+    ------
+    ValueError
+        Other dims or lengths of dims than those that are there; names that clash with others;
+        an encoding of a variable that is there.
+    StaleFrameError
+        Another process changes the dataset.
+    """
+    _require_folder(path)
+    with changing(path):
+        present = xr.open_dataset(path, engine="b2nd")
+        _require_dims(ds, present)
+        encoding = dict(options.get("encoding") or {})
+        for name in encoding.keys() & present.variables.keys():
+            raise ValueError(
+                f"encoding={{{name!r}: ...}}: the variable is there, and stays packed and stored "
+                "as it is"
+            )
+        ds = _as_there(ds, present)
+        check_dims(ds.dims, options)
+        replaced = {str(n): present.variables[n] for n in ds.variables if n in present.variables}
+        encoding |= {name: _packing_of(old) for name, old in replaced.items()}
+        tree = tree_of(ds, path.name, encoding, options)
+        for name, old in replaced.items():
+            tree.members[name] = _stored_as(old, tree.members[name])
+        manifest = _manifest(path)
+        others = [name for name in manifest.names if name not in tree.members]
+        taken = dict.fromkeys([*others, *manifest.groups], Tree(path.name))
+        check_layout(Tree(path.name, members=tree.members, groups=taken), RENAME)
+        write_together(frames_of(tree, path, mode="w", fsync=options.get("fsync", True)))
+        _commit(path, tree)
+
+
+def _require_dims(ds: xr.Dataset, present: xr.Dataset) -> None:
+    for dim, size in ds.sizes.items():
+        if present.sizes.get(dim, size) != size:
+            raise ValueError(
+                f"Unable to update size for existing dimension {dim!r} ({size}, there "
+                f"{present.sizes[dim]}): append_dim= makes it longer"
+            )
+    for name, variable in ds.variables.items():
+        there = present.variables.get(name, variable).dims
+        if there != variable.dims:
+            raise ValueError(f"{name!r} has the dims {variable.dims}, and the one there {there}")
+
+
+def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
+    """The dataset without coordinates that are there; what is a coordinate there stays one."""
+    for name in ds.coords.keys() & present.coords.keys():
+        new, old = ds.variables[name], present.variables[name]
+        if new.identical(old):  # type: ignore[no-untyped-call]
+            ds = ds.drop_vars([name])
+    ds = ds.reset_coords([name for name in ds.coords if name in present.data_vars])
+    return ds.set_coords([name for name in ds.data_vars if name in present.coords])
+
+
+def _stored_as(present: xr.Variable, member: Member) -> Member:
+    """The array of a variable, to be stored like the frame that is there."""
+    frame = open_b2nd(present.encoding["source"])
+    storage: dict[str, Any] = {"cparams": frame.cparams}
+    if "chunks" in present.encoding:
+        storage |= {key: present.encoding[key] for key in ("chunks", "blocks")}
+    if frame.stats is not None and supports_statistics(member.array.dtype):
+        storage["stats"] = True
+    return replace(member, storage=storage)
 
 
 def _require_folder(path: Path) -> None:
@@ -125,7 +218,7 @@ def _require_folder(path: Path) -> None:
     if not (path / MANIFEST).is_file():
         what = "a .b2z is read only: write it anew" if path.is_file() else f"it has no {MANIFEST}"
         raise ValueError(f"{path}: only a directory that holds a dataset is changed; {what}")
-    if not manifest_of(Folder(Location(str(path)))).commits:
+    if not _manifest(path).commits:
         raise ValueError(
             f"{path}: another program wrote this dataset or appended to it, and has rules of its "
             "own for what counts as written: append by that program, or write the dataset anew, "
@@ -133,12 +226,15 @@ def _require_folder(path: Path) -> None:
         )
 
 
-def _commit_size(path: Path, dim: str, size: int) -> None:
+def _manifest(path: Path) -> Manifest:
+    return manifest_of(Folder(Location(str(path))))
+
+
+def _commit(path: Path, tree: Tree, sizes: Mapping[str, int] | None = None) -> None:
     """Replace the manifest: from now on what was appended counts."""
-    manifest = path / MANIFEST
-    new = manifest.with_name(f".{MANIFEST}.new")
-    write_file(new, with_sizes(manifest.read_bytes(), {dim: size}))
-    new.replace(manifest)
+    new = path / f".{MANIFEST}.new"
+    write_file(new, updated_manifest(_manifest(path), tree, sizes))
+    new.replace(path / MANIFEST)
     sync(path)
 
 
@@ -156,10 +252,7 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
         raise ValueError(
             f"{name!r} has the dims {variable.dims}, and the one that is there {present.dims}"
         )
-    packed_by = (*PACKING, "units", "calendar")
-    packing = {key: present.encoding[key] for key in packed_by if key in present.encoding}
-    if packing:
-        packing["dtype"] = present.encoding["dtype"]
+    packing = _packing_of(present)
     variable = variable.copy(deep=False)
     variable.encoding = {
         key: value for key, value in variable.encoding.items() if key == "preferred_chunks"
@@ -173,6 +266,13 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
             ".astype what loses nothing by it"
         )
     return member
+
+
+def _packing_of(present: xr.Variable) -> dict[str, Any]:
+    """How the elements of a frame are packed."""
+    packed_by = (*PACKING, "units", "calendar", "_Encoding")
+    packing = {key: present.encoding[key] for key in packed_by if key in present.encoding}
+    return packing | {"dtype": present.encoding["dtype"]} if packing else {}
 
 
 def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable]:
@@ -198,11 +298,11 @@ def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable
         )
         raise ValueError(f"{what}: an append has the variables that have the dim {dim!r}: {found}")
     others = [name for name in ds.variables if name not in found]
-    require_equal(others, ds, present, f"it does not have the dim {dim!r}, so it does not grow")
+    _require_equal(others, ds, present, f"it does not have the dim {dim!r}, so it does not grow")
     return found
 
 
-def require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str) -> None:
+def _require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str) -> None:
     """Check that variables have the elements that are there.
 
     Raises
@@ -227,7 +327,7 @@ def _difference(new: xr.Variable, old: xr.Variable) -> str:
     return f"element {at} is {first[at]!r}, there {second[at]!r}"
 
 
-def slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:
+def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:
     """Find the place of a dataset in one that is there.
 
     Parameters

@@ -9,10 +9,10 @@ import xarray as xr
 
 from b2nd_dask.edges.datasets.frames import packed_frame
 from b2nd_dask.edges.datasets.tree import Member
-from b2nd_dask.edges.xarray.append import growing, member_like, require_equal, slices_of
+from b2nd_dask.edges.xarray.append import growing, member_like, placed
 from b2nd_dask.edges.xarray.encoding import STORAGE
 from b2nd_dask.edges.xarray.variables import NAMELESS
-from b2nd_dask.edges.xarray.write import check_dims, storage_of, tree_of
+from b2nd_dask.edges.xarray.write import tree_of
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.labels.labels import COORDS, Labels, too_many_coords
 from b2nd_dask.format.labels.pack import pack_labels
@@ -29,17 +29,17 @@ def write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, Any
     if encoding and given.name not in encoding and not set(encoding) & set(ds.variables):
         # of the one array, without its name
         encoding = {name: encoding}
-    check_dims(ds, {**options, "encoding": encoding})
-    own = {key: options[key] for key in STORAGE if options.get(key) is not None}
+    own = {key: options.pop(key) for key in STORAGE if key in options}
     encoding[name] = own | dict(encoding.get(name, {}))
-    tree = tree_of(ds, f"the array {given.name!r}", encoding, as_files=False)
+    tree = tree_of(ds, f"the array {given.name!r}", encoding, options)
     member = tree.members.pop(str(name))
-    options |= storage_of(str(name), member, {**options, "encoding": encoding})
+    options |= member.storage
     if options.get("vlmeta") is None:
         coords = _packed(tree.members)
         # a coordinate by itself is one
         is_coord = given.name is not None and given.name in given.coords
-        labels = Labels(member.dims or (), _name_of(given), is_coord, member.attrs, coords)
+        own_name = None if given.name is None else str(given.name)
+        labels = Labels(member.dims or (), own_name, is_coord, member.attrs, coords)
         options["vlmeta"] = {} if _is_plain(labels) else pack_labels(labels)
         options.setdefault("meta", {})
     return write_array(member.array, urlpath, **options)
@@ -51,26 +51,19 @@ def _is_plain(labels: Labels) -> bool:
     return labels == Labels(dims)
 
 
-def _name_of(given: xr.DataArray) -> str | None:
-    return None if given.name is None else str(given.name)
-
-
 def _dataset(given: xr.DataArray) -> xr.Dataset:
-    """An array and its coordinates as a dataset, the array first."""
-    name: Hashable = NAMELESS if given.name is None else given.name
-    coords: Any = given.coords
-    if name in coords:
-        if not given.variable.identical(coords[name].variable):  # type: ignore[no-untyped-call]
+    """An array and its coordinates as a dataset."""
+    name = given.name
+    if name in given.coords:
+        if not given.variable.identical(given.coords[name].variable):  # type: ignore[no-untyped-call]
             raise ValueError(
                 f"the array and one of its coordinates are both called {name!r}: "
                 ".rename(NAME) gives the array another name"
             )
         # a coordinate by itself
-        coords = coords.to_dataset().drop_vars([name]).coords
-    if name in given.dims:
-        # in a dataset it would be a coordinate
-        return xr.Dataset({NAMELESS: given.variable.to_base_variable()}, coords=coords)
-    return xr.Dataset({name: given.variable}, coords=coords)
+        given = given.drop_vars([name])
+    # called as a dim it would be a coordinate
+    return given.to_dataset(name=NAMELESS if name is None or name in given.dims else name)
 
 
 def _packed(coords: Mapping[str, Member]) -> dict[str, bytes]:
@@ -122,15 +115,11 @@ def write_region_of_array(
     given: xr.DataArray, urlpath: Any, region: Any, options: Mapping[str, Any]
 ) -> Any:
     """Write into the array in a frame, at a place that is said by names of dims."""
-    ds, present, name = _both(given, urlpath)
-    slices = slices_of(region, ds, present)
-    at = present.isel(slices)
-    shared = [coord for coord in ds.coords if coord in present.coords]
-    require_equal(shared, ds, at, "at that region")
-    member = member_like(name, ds.variables[name], present.variables[name])
-    place = tuple(slices.get(dim, slice(None)) for dim in given.dims)
+    ds, present, _ = _both(given, urlpath)
+    ds = ds.drop_vars([coord for coord in ds.coords if coord not in present.coords])
+    ((array, place),) = placed(ds, present, region).values()
     rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
-    return write_array(member.array, urlpath, mode="r+", region=place, **rest)
+    return write_array(array, urlpath, mode="r+", region=place, **rest)
 
 
 def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Hashable]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import xarray as xr
 from xarray.backends import BackendEntrypoint
@@ -36,28 +37,28 @@ _DEEPEST = 32
 _MOST_GROUPS = 10_000
 
 
+#: Arguments of the engine: those that say how variables are decoded, and its own.
+_DECODERS = (
+    "mask_and_scale",
+    "decode_times",
+    "concat_characters",
+    "decode_coords",
+    "use_cftime",
+    "decode_timedelta",
+)
+_OPTIONS = ("drop_variables", "group", "storage_options", "verify", "uninit")
+_Opened = TypeVar("_Opened")
+
+
 class B2ndBackend(BackendEntrypoint):
     """Blosc2 frames, directories of them and stores of python-blosc2 as datasets."""
 
     description = "Blosc2 frames (.b2nd), directories and stores of them (b2nd_dask)"
     supports_groups: ClassVar[bool] = True
 
-    def open_dataset(
-        self,
-        filename_or_obj: Any,
-        *,
-        drop_variables: str | Iterable[str] | None = None,
-        mask_and_scale: Any = True,
-        decode_times: Any = True,
-        concat_characters: Any = False,
-        decode_coords: Any = True,
-        use_cftime: Any = None,
-        decode_timedelta: Any = None,
-        group: str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        verify: Any = "auto",
-        uninit: Any = None,
-    ) -> xr.Dataset:
+    open_dataset_parameters = ("filename_or_obj", *_DECODERS, *_OPTIONS)
+
+    def open_dataset(self, filename_or_obj: Any, **options: Any) -> xr.Dataset:
         """Open a dataset; called by `xarray.open_dataset`.
 
         Parameters
@@ -76,35 +77,7 @@ class B2ndBackend(BackendEntrypoint):
         drop_variables, mask_and_scale, decode_times, decode_coords, use_cftime, decode_timedelta
             As for `xarray.open_dataset`.
         """
-        install()
-        options = OpenOptions(uninit, verify)
-        dropped = _names(drop_variables)
-        decoders = {
-            "mask_and_scale": mask_and_scale,
-            "decode_times": decode_times,
-            "concat_characters": concat_characters,
-            "decode_coords": decode_coords,
-            "use_cftime": use_cftime,
-            "decode_timedelta": decode_timedelta,
-        }
-
-        def decoded(contents: Contents) -> xr.Dataset:
-            return _decoded(contents, dropped, decoders)
-
-        def made() -> xr.Dataset:
-            found = _found(filename_or_obj, storage_options, options, group)
-            if isinstance(found, Contents):
-                return decoded(found)
-            if is_nested(found):
-                return combined(
-                    found, lambda place: decoded(contents_of_place(place, options, dropped))
-                )
-            contents = contents_of_place(found, options, dropped)
-            if not contents.variables and not dropped:
-                _require_contents(found, contents)
-            return decoded(contents)
-
-        return open_snapshot(filename_or_obj, storage_options, made)
+        return _opened(filename_or_obj, _dataset, **options)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether the name says that this engine opens it; directories by what is in them."""
@@ -131,7 +104,7 @@ class B2ndBackend(BackendEntrypoint):
             return xr.DataTree.from_dict(groups)
         except ValueError:
             # dims without names, which groups have in common with those that they are in
-            groups = self._groups(filename_or_obj, own_dims=True, **options)
+            groups = _opened(filename_or_obj, _groups, own_dims=True, **options)
             return xr.DataTree.from_dict(groups)
         except KeyError as error:
             location, _ = location_of(filename_or_obj, options.get("storage_options"))
@@ -142,73 +115,97 @@ class B2ndBackend(BackendEntrypoint):
 
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
         """Open each group of a store or directory; called by `xarray.open_groups`."""
-        return self._groups(filename_or_obj, own_dims=False, **options)
-
-    def _groups(
-        self,
-        filename_or_obj: Any,
-        *,
-        own_dims: bool,
-        drop_variables: str | Iterable[str] | None = None,
-        group: str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        verify: Any = "auto",
-        uninit: Any = None,
-        **decoders: Any,
-    ) -> dict[str, xr.Dataset]:
-        install()
-        options = OpenOptions(uninit, verify)
-        dropped = _names(drop_variables)
-        decoders = {"concat_characters": False, **decoders}
-
-        def contents(place: Place) -> Contents:
-            return contents_of_place(place, options, dropped, own_dims=own_dims)
-
-        def made() -> dict[str, xr.Dataset]:
-            found = _found(filename_or_obj, storage_options, options, group)
-            if isinstance(found, Contents):
-                return {"/": _decoded(found, dropped, decoders)}
-            levels = _bounded_levels(found)
-            return {path: _decoded(contents(each), dropped, decoders) for path, each in levels}
-
-        return open_snapshot(filename_or_obj, storage_options, made)
+        return _opened(filename_or_obj, _groups, **options)
 
 
-def _levels(place: Place, path: str = "/", depth: int = 0) -> Iterator[tuple[str, Place]]:
-    yield path, place
-    listed = set(place.groups())
-    for group in sorted(listed.union(manifest_of(place).groups)):
-        if group in ("", ".", ".."):
-            raise UnsupportedFrameError(
-                f"a member has a key with the part {group!r}, by which nothing is found: "
-                "python-blosc2 can give it another one",
-                path=place.label,
-            )
-        inner = place.inside(group)
-        if group not in listed and inner.read(MANIFEST) is None:
-            raise FrameFormatError(
-                f"{MANIFEST} names the group {group!r}, and there is none of it here",
-                path=place.label,
-            )
-        if depth == _DEEPEST:
-            raise UnsupportedFrameError(
-                f"groups lie in more than {_DEEPEST} others; open one of them by group=",
-                path=place.label,
-            )
-        yield from _levels(inner, f"{path.rstrip('/')}/{group}", depth + 1)
+def _opened(
+    source: Any,
+    build: Callable[[Contents | Place, OpenOptions, Mapping[str, Any]], _Opened],
+    *,
+    drop_variables: str | Iterable[str] | None = None,
+    group: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    verify: Any = "auto",
+    uninit: Any = None,
+    own_dims: bool = False,
+    **decoders: Any,
+) -> _Opened:
+    """Build what xarray asks for of what a user names."""
+    if unknown := decoders.keys() - set(_DECODERS):
+        raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
+    install()
+    dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables or ()
+    options = OpenOptions(uninit, verify, frozenset(dropped), own_dims)
+
+    def made() -> _Opened:
+        return build(_found(source, storage_options, options, group), options, decoders)
+
+    return open_snapshot(source, storage_options, made)
 
 
-def _bounded_levels(place: Place) -> Iterable[tuple[str, Place]]:
+def _dataset(
+    found: Contents | Place, options: OpenOptions, decoders: Mapping[str, Any]
+) -> xr.Dataset:
+    def decoded(place: Place) -> xr.Dataset:
+        return _decoded(contents_of_place(place, options), options, decoders)
+
+    if isinstance(found, Contents):
+        return _decoded(found, options, decoders)
+    if is_nested(found):
+        return combined(found, decoded)
+    ds = decoded(found)
+    if not ds.variables and not options.dropped:
+        _require_contents(found, ds)
+    return ds
+
+
+def _groups(
+    found: Contents | Place, options: OpenOptions, decoders: Mapping[str, Any]
+) -> dict[str, xr.Dataset]:
+    if isinstance(found, Contents):
+        return {"/": _decoded(found, options, decoders)}
+    return {
+        path: _decoded(contents_of_place(place, options), options, decoders)
+        for path, place in _levels(found)
+    }
+
+
+def _levels(place: Place) -> list[tuple[str, Place]]:
     """The groups of a store or directory; UnsupportedFrameError where there are too many."""
-    levels = list(islice(_levels(place), _MOST_GROUPS + 1))
-    if len(levels) > _MOST_GROUPS:
-        raise UnsupportedFrameError(
-            f"it has more than {_MOST_GROUPS} groups; open one of them by group=", path=place.label
-        )
+    levels = [("/", place)]
+    for at, (path, level) in enumerate(levels):
+        inner = [(f"{path.rstrip('/')}/{name}", level.inside(name)) for name in _names(level)]
+        # the next to be looked at
+        levels[at + 1 : at + 1] = inner
+        problem = f"it has more than {_MOST_GROUPS} groups"
+        if inner and path.rstrip("/").count("/") == _DEEPEST:
+            problem = f"groups lie in more than {_DEEPEST} others"
+        elif len(levels) <= _MOST_GROUPS:
+            continue
+        raise UnsupportedFrameError(f"{problem}; open one of them by group=", path=place.label)
     return levels
 
 
-def _require_contents(place: Place, contents: Contents) -> None:
+def _names(place: Place) -> list[str]:
+    """Names of the groups inside."""
+    listed = set(place.groups())
+    names = sorted(listed.union(manifest_of(place).groups))
+    for name in names:
+        if name in ("", ".", ".."):
+            raise UnsupportedFrameError(
+                f"a member has a key with the part {name!r}, by which nothing is found: "
+                "python-blosc2 can give it another one",
+                path=place.label,
+            )
+        if name not in listed and place.inside(name).read(MANIFEST) is None:
+            raise FrameFormatError(
+                f"{MANIFEST} names the group {name!r}, and there is none of it here",
+                path=place.label,
+            )
+    return names
+
+
+def _require_contents(place: Place, ds: xr.Dataset) -> None:
     """Check that a place is a dataset, if one without variables."""
     groups = place.groups()
     if groups:
@@ -216,12 +213,8 @@ def _require_contents(place: Place, contents: Contents) -> None:
             f"{place.label}: no arrays here, but groups: {', '.join(map(printable, groups[:10]))}; "
             "pass group=, or open all by xarray.open_datatree"
         )
-    if not contents.attrs and place.read(MANIFEST) is None:
+    if not ds.attrs and place.read(MANIFEST) is None:
         raise FileNotFoundError(f"{place.label}: no frames (.b2nd) here")
-
-
-def _names(given: str | Iterable[str] | None) -> frozenset[str]:
-    return frozenset([given] if isinstance(given, str) else given or ())
 
 
 def _found(
@@ -258,7 +251,7 @@ def _of_list(
     for source in sources:
         found = _found(source, storage_options, options, group)
         if not isinstance(found, Contents):
-            found = contents_of_place(found, options, ())
+            found = contents_of_place(found, replace(options, dropped=frozenset()))
         contents.update(found)
     contents.require_fit()
     return contents
@@ -278,13 +271,18 @@ def _stem(path: str) -> str:
     return name if name and not name.startswith("<") else "data"
 
 
-def _decoded(
-    contents: Contents, dropped: Collection[str], decoders: Mapping[str, Any]
-) -> xr.Dataset:
+def _decoded(contents: Contents, options: OpenOptions, decoders: Mapping[str, Any]) -> xr.Dataset:
     """Decode by the CF conventions, as xarray does for any store."""
+    if not decoders.get("concat_characters"):
+        # text that is stored as bytes is decoded, characters stay
+        encoded = {
+            name: "_Encoding" in each.attrs and each.dtype.kind == "S" and each.dtype != "S1"
+            for name, each in contents.variables.items()
+        }
+        decoders = {**decoders, "concat_characters": encoded}
     try:
         variables, attrs, coords = xr.conventions.decode_cf_variables(
-            contents.variables, contents.attrs, drop_variables=dropped, **decoders
+            contents.variables, contents.attrs, drop_variables=options.dropped, **decoders
         )
     except Exception as error:
         error.add_note(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -27,6 +29,12 @@ class _Shared(BackendArray):
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self
+
+    @abstractmethod
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any: ...
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        return await asyncio.to_thread(self.__getitem__, key)
 
 
 class FrameArray(_Shared):

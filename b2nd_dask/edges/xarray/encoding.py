@@ -5,29 +5,23 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import xarray as xr
+from xarray.backends.common import ensure_dtype_not_object
+from xarray.coding.strings import EncodedStringCoder
+from xarray.conventions import CF_RELATED_DATA, ensure_not_multiindex
+from xarray.core.common import contains_cftime_datetimes
 
 from b2nd_dask.edges.datasets.tree import Member
 from b2nd_dask.edges.xarray.packing import pack
 from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH, PACKING
 
 #: How xarray packs values, where `.encoding` or `encoding=` says it.
-_PACKING = (*PACKING, "dtype")
+_PACKING = (*PACKING, "dtype", "_Encoding")
 #: How it makes numbers of times; those are stored as they are unless `encoding=` says so.
 _TIMES = ("units", "calendar", "dtype", "_FillValue")
 #: How a frame is stored.
 STORAGE = ("chunks", "blocks", "cparams")
-#: Attributes that xarray moves to `.encoding` where it has decoded them.
-_NAMES_OF_VARIABLES = (
-    "grid_mapping",
-    "bounds",
-    "cell_measures",
-    "formula_terms",
-    "ancillary_variables",
-    "climatology",
-)
 
 
 def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> None:
@@ -35,18 +29,22 @@ def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]
 
     Raises
     ------
-    ValueError
+    KeyError, ValueError
         A variable or an option that there is not.
     """
     known = {*_PACKING, *_TIMES, *STORAGE}
     for name, options in encoding.items():
         if name not in ds.variables:
-            raise ValueError(f"encoding={{{name!r}: ...}}: there is no such variable")
-        unknown = sorted(set(options) - known)
+            raise KeyError(f"encoding={{{name!r}: ...}}: there is no such variable")
+        try:
+            unknown = sorted(dict(options).keys() - known)
+        except ValueError as error:
+            problem = "must be castable to a dictionary"
+            raise ValueError(f"encoding={{{name!r}: {options!r}}}: {problem}") from error
         if unknown:
             raise ValueError(
-                f"encoding={{{name!r}: ...}}: unknown are {', '.join(unknown)}; known are "
-                f"{', '.join(sorted(known))}"
+                f"unexpected encoding={{{name!r}: ...}}: unknown are {', '.join(unknown)}; known "
+                f"are {', '.join(sorted(known))}"
             )
 
 
@@ -63,11 +61,14 @@ def member_of(
     Raises
     ------
     TypeError
-        Names that are no text, Python objects, text of any length that is not in memory.
+        Names that are no text, Python objects.
     ValueError
         A dim twice, an attribute that packing needs.
+    NotImplementedError
+        An index of several levels.
     """
     where = f"the variable {name!r}"
+    ensure_not_multiindex(variable, name)
     _check_names(name, variable, where)
     if not isinstance(variable.dtype, np.dtype):
         raise TypeError(
@@ -130,51 +131,67 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
     """Encode the elements as CF has it, where something asks for it."""
     variable = variable.copy(deep=False)
     kept, variable.encoding = dict(variable.encoding), {}
-    for key in _NAMES_OF_VARIABLES:
-        if key in kept and key not in variable.attrs:
+    # attributes that xarray moves to the encoding where it has decoded them
+    for key in ("coordinates", *CF_RELATED_DATA):
+        if kept.get(key) is not None and key not in variable.attrs:
             variable.attrs[key] = kept[key]
     asked = {key: value for key, value in given.items() if key not in STORAGE}
     kind = variable.dtype.kind
-    if kind in "mM" or _holds_cftime(variable):
+    if kind in "mM" or contains_cftime_datetimes(variable):
         if kind in "mM" and not asked:
             return variable
         units = {key: kept[key] for key in _TIMES if key in kept and kind == "O"}
         return pack(variable, name, units | asked, where)
-    if kind in "OT":
-        return _text(variable, where)
     packing = {key: kept[key] for key in _PACKING if key in kept} | asked
+    if kind in "OT":
+        variable = _inferred(variable, name, packing.get("_FillValue"), where)
+        if variable.dtype.kind not in "SU":
+            variable.encoding = kept
+            return _encoded(variable, name, given, where)
+    # which loads it: dask arrays of text stay that, unless something else is asked for
+    encoded = packing if variable.chunks is None else asked
+    if variable.dtype.kind == "U" and (encoded.get("dtype") == "S1" or "_Encoding" in encoded):
+        return _as_bytes(variable, name, encoded)
     if packing.keys() == {"dtype"} and np.dtype(packing["dtype"]) == variable.dtype:
         return variable
-    if not packing or (kind in "bSUV" and not asked):
+    if not packing or kind in "OT" or (kind in "bSUV" and not asked):
         return variable
     return pack(variable, name, packing, where)
 
 
-def _holds_cftime(variable: xr.Variable) -> bool:
-    if variable.dtype.kind != "O" or not variable.size:
-        return False
-    first = np.asarray(variable[(0,) * variable.ndim].values).item()
-    return type(first).__module__.partition(".")[0] == "cftime"
+def _inferred(variable: xr.Variable, name: str, fill: Any, where: str) -> xr.Variable:
+    """Give Python objects, and text of any length, the dtype that xarray finds for them."""
+    if variable.dtype.kind == "T":
+        variable = variable.astype(object)
+    try:
+        if isinstance(fill, str | bytes):
+            variable.encoding = {"_FillValue": fill}
+            variable = xr.conventions.encode_cf_variable(variable, name=name)
+        inferred = ensure_dtype_not_object(variable, name)
+    except ValueError as error:
+        raise TypeError(
+            f"{where}: Python objects of these types are not stored: {error}; convert them, as by "
+            ".astype(float) or .astype(str), or leave the variable out by .drop_vars"
+        ) from error
+    if inferred.dtype.kind != "O":
+        return inferred
+    objects = inferred.values
+    is_text = all(isinstance(each, str) for each in objects.flat)
+    fixed = objects.astype(str if is_text else bytes) if objects.size else objects.astype("U1")
+    if not fixed.dtype.itemsize:
+        fixed = fixed.astype(f"{fixed.dtype.kind}1")
+    changed = fixed != objects
+    if np.any(changed):
+        odd, becomes = objects[changed].item(0), fixed[changed].item(0)
+        raise ValueError(f"{where}: {odd!r} would come back as {becomes!r}: strip or convert it")
+    return xr.Variable(variable.dims, fixed, inferred.attrs)
 
 
-def _text(variable: xr.Variable, where: str) -> xr.Variable:
-    """Make text of one length of Python objects that are text."""
-    if isinstance(variable.data, da.Array):
-        raise TypeError(
-            f"{where}: elements of {variable.dtype} have no length; give them one, as by "
-            '.astype("U20")'
-        )
-    elements = np.asarray(variable.values, object)
-    odd = next((each for each in elements.flat if not isinstance(each, str)), None)
-    if odd is not None or any(each is None for each in elements.flat):
-        how = {bytes: '.astype("S20")', type(None): '.fillna("")'}.get(type(odd), ".astype(float)")
-        raise TypeError(
-            f"{where}: Python objects, one of them of type {type(odd).__name__}, are not stored; "
-            f"convert them, as by {how}, or leave the variable out by .drop_vars"
-        )
-    if any(each.endswith("\0") for each in elements.flat):
-        raise ValueError(f"{where}: text that ends in NUL would lose it: strip it before")
-    text = elements.astype(str) if elements.size else np.zeros(elements.shape, "U1")
-    if not text.dtype.itemsize:
-        text = text.astype("U1")
-    return xr.Variable(variable.dims, text, variable.attrs)
+def _as_bytes(variable: xr.Variable, name: str, packing: Mapping[str, Any]) -> xr.Variable:
+    """Encode text as UTF-8, or as `_Encoding` says."""
+    named = {key: packing[key] for key in ("_Encoding",) if key in packing}
+    variable.encoding = {"dtype": "S1", **named}
+    encoded = EncodedStringCoder().encode(variable, name)  # type: ignore[no-untyped-call]
+    # single bytes would be characters
+    wide = np.result_type(encoded.dtype, "S2")
+    return xr.Variable(encoded.dims, encoded.data.astype(wide), encoded.attrs)

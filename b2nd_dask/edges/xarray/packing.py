@@ -57,7 +57,7 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
         with warnings.catch_warnings(), np.errstate(invalid="ignore"):
             # that it takes other units, and that NaN has no form: errors below
             warnings.simplefilter("ignore", UserWarning)
-            warnings.simplefilter("ignore", xr.SerializationWarning)
+            warnings.filterwarnings("ignore", "saving variable", xr.SerializationWarning)
             encoded = xr.conventions.encode_cf_variable(variable, name=name)
     except (ValueError, TypeError, OverflowError) as error:
         raise type(error)(f"{where} cannot be encoded with {dict(encoding)}: {error}") from error
@@ -69,7 +69,7 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
     if are_packed:
         made = partial(pack_numbers, dtype=dtype, attrs=attrs, where=where)
         return xr.Variable(encoded.dims, _of_blocks(made, dtype, given), attrs)
-    if dtype.kind in "iu" and given.dtype.kind not in "iu":
+    if dtype.kind in "iuSU" and given.dtype.kind not in "iu":
         same = partial(_require_same, dtype=dtype, attrs=attrs, name=name, where=where)
         encoded.data = _of_blocks(same, dtype, encoded.data, given)
     return encoded

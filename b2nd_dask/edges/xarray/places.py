@@ -52,10 +52,15 @@ _Opened = TypeVar("_Opened")
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """How frames are opened, as for `open_b2nd`."""
+    """Which frames are opened, and how."""
 
     uninit: Any = None
+    """As for `open_b2nd`, as is `verify`."""
     verify: Any = "auto"
+    dropped: frozenset[str] = frozenset()
+    """Variables that are left out."""
+    own_dims: bool = False
+    """Whether arrays that name no dims get ones of their own, also where their lengths agree."""
 
     @property
     def of_coordinates(self) -> OpenOptions:

@@ -106,20 +106,18 @@ def contents_of_frame(frame: Frame, stem: str) -> Contents:
     return contents
 
 
-def contents_of_place(
-    place: Place, options: OpenOptions, dropped: Collection[str], *, own_dims: bool = False
-) -> Contents:
+def contents_of_place(place: Place, options: OpenOptions) -> Contents:
     """The frames of a directory, or of a level of a store.
 
-    Arrays that name no dims get ones of their own with `own_dims`, or where their lengths differ.
+    Arrays that name no dims get ones of their own where their lengths differ.
     """
-    manifest = manifest_of(place)
+    manifest, dropped = manifest_of(place), options.dropped
     stems = _stems(place, manifest, dropped)
     shown = [stem for stem in stems if not _is_sidecar(stem)]
     frames = _open(place, shown, options)
     contents = Contents(place.label, attrs=dict(manifest.attrs))
     read = [(stem, frame, _unpacked(frame)) for stem, frame in zip(shown, frames, strict=True)]
-    read = _with_own_dims(read, always=own_dims)
+    read = _with_own_dims(read, always=options.own_dims)
     committed = _committed(place, stems, options)
     sizes = _committed_sizes(read, manifest, committed)
     for stem, frame, unpacked in read:

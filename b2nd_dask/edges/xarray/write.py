@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
-from functools import partial
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import xarray as xr
 
 from b2nd_dask.edges.datasets.frames import check_layout, write_dataset
@@ -21,35 +20,34 @@ from b2nd_dask.graph.write.write_array import write_together
 Encoding = Mapping[Hashable, Mapping[str, Any]]
 #: Options of `to_b2nd` that new datasets take.
 NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem", "fsync", "stats")
-_RENAME = "change it by .rename"
+RENAME = "change it by .rename"
 _LISTED = 5
 
 
-def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, *, as_files: bool = True) -> Tree:
+def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, options: Mapping[str, Any]) -> Tree:
     """Describe the arrays of a dataset, and check all that can be checked before they are written.
+
+    Parameters
+    ----------
+    options : mapping
+        `NEW_OPTIONS`, for all variables.
 
     Raises
     ------
     TypeError
         Elements, names or attributes that a frame cannot hold.
-    ValueError
-        Names that no file can have; dims or names that clash.
+    KeyError, ValueError
+        An encoding of something that there is not.
     """
     check_encoding(ds, encoding)
-    for name, index in ds.indexes.items():
-        if isinstance(index, pd.MultiIndex):
-            raise TypeError(
-                f"{label}: the index {name!r} has several levels, which are not stored: "
-                f".reset_index({name!r}) makes coordinates of them"
-            )
+    check_dims(ds.dims, *encoding.values())
     tree = Tree(label, attrs=dict(ds.attrs))
     for name in [*ds.data_vars, *ds.coords]:
         given = encoding.get(name, {})
-        is_coord = name in ds.coords
-        tree.members[str(name)] = member_of(name, ds.variables[name], given, is_coord=is_coord)
+        member = member_of(name, ds.variables[name], given, is_coord=name in ds.coords)
+        storage = _storage(str(name), member, given, options)
+        tree.members[str(name)] = replace(member, storage=storage)
     _require_attrs(tree)
-    if as_files:
-        check_layout(tree, _RENAME)
     return tree
 
 
@@ -64,7 +62,7 @@ def _require_attrs(tree: Tree) -> None:
 
 
 def write_new(
-    source: xr.Dataset | xr.DataTree, path: Path, options: Mapping[str, Any], *, replace: bool
+    source: xr.Dataset | xr.DataTree, path: Path, options: Mapping[str, Any], *, overwrite: bool
 ) -> None:
     """Write a directory (``.b2d``) or an archive (``.b2z``) of frames, all or nothing.
 
@@ -75,17 +73,21 @@ def write_new(
     """
     encoding = options.get("encoding") or {}
     if isinstance(source, xr.DataTree):
-        tree = _tree_of_groups(source, path.name, encoding)
+        known = {*source.groups, *(name for group in source.subtree for name in group.variables)}
+        if unknown := sorted(map(repr, encoding.keys() - known)):
+            raise ValueError(f"unexpected encoding groups or variables: {', '.join(unknown)}")
+        check_dims({dim for group in source.subtree for dim in group.dims}, options)
+        tree = _tree_of_groups(source, path.name, options, inherit=True)
     else:
-        tree = tree_of(source, path.name, encoding)
-    check_dims(source, options)
+        check_dims(source.dims, options)
+        tree = tree_of(source, path.name, encoding, options)
+        check_layout(tree, RENAME)
     fsync = options.get("fsync", True)
-    with staged(path, replace=replace, advice='mode="w"', fsync=fsync) as made:
-        storage = partial(storage_of, options=options)
-        write_dataset(tree, made.ready, storage, write_together, packed=path.suffix == ".b2z")
+    with staged(path, replace=overwrite, advice='mode="w"', fsync=fsync) as made:
+        write_dataset(tree, made.ready, write_together, packed=path.suffix == ".b2z")
 
 
-def check_dims(source: xr.Dataset | xr.DataTree, options: Mapping[str, Any]) -> None:
+def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
     """Check that the dims that chunks are given for are there.
 
     Raises
@@ -93,13 +95,10 @@ def check_dims(source: xr.Dataset | xr.DataTree, options: Mapping[str, Any]) -> 
     ValueError
         One is not.
     """
-    groups = source.subtree if isinstance(source, xr.DataTree) else [source]
-    known = {dim for group in groups for dim in group.dims}
-    encoding = options.get("encoding") or {}
-    for how in (options, *encoding.values()):
+    for how in options:
         for key in ("chunks", "blocks"):
             asked = how.get(key)
-            unknown = set(asked) - known if isinstance(asked, Mapping) else set()
+            unknown = set(asked).difference(known) if isinstance(asked, Mapping) else set()
             if unknown:
                 raise ValueError(
                     f"{key}={asked!r}: there is no dim {min(unknown, key=str)!r}, but "
@@ -107,18 +106,24 @@ def check_dims(source: xr.Dataset | xr.DataTree, options: Mapping[str, Any]) -> 
                 )
 
 
-def _tree_of_groups(source: xr.DataTree, label: str, encoding: Encoding) -> Tree:
-    own = {k: v for k, v in encoding.items() if k in source.dataset.variables}
-    tree = tree_of(source.to_dataset(inherit=False), label, own)
+def _tree_of_groups(
+    source: xr.DataTree, label: str, options: Mapping[str, Any], *, inherit: bool
+) -> Tree:
+    """Describe a group and those inside; the outermost one has what it inherits, too."""
+    ds, encoding = source.to_dataset(inherit=inherit), options.get("encoding") or {}
+    named = {name: how for name, how in encoding.items() if name in ds.variables}
+    tree = tree_of(ds, label, named | dict(encoding.get(source.path, {})), options)
+    check_layout(tree, RENAME)
     for name, child in source.children.items():
-        tree.groups[name] = _tree_of_groups(child, f"{label}/{name}", encoding)
-    check_layout(Tree(label, groups=tree.groups), _RENAME)
+        tree.groups[name] = _tree_of_groups(child, f"{label}/{name}", options, inherit=False)
+    check_layout(Tree(label, groups=tree.groups), RENAME)
     return tree
 
 
-def storage_of(name: str, member: Member, options: Mapping[str, Any]) -> dict[str, Any]:
+def _storage(
+    name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """How the frame of one variable is stored: by `encoding=`, or by options of all variables."""
-    own = dict((options.get("encoding") or {}).get(name, {}))
     found = {key: own.get(key, options.get(key)) for key in (*STORAGE, "max_mem")}
     dims = member.dims or ()
     for key in ("chunks", "blocks"):

@@ -95,13 +95,6 @@ def build_manifest(
     return json.dumps(stored, indent=1).encode()
 
 
-def with_sizes(manifest: bytes, sizes: Mapping[str, int]) -> bytes:
-    """Give a manifest, which was parsed before, other lengths of some dims."""
-    stored = json.loads(manifest)
-    stored["dims"] = {**(stored.get("dims") or {}), **{d: int(n) for d, n in sizes.items()}}
-    return json.dumps(stored, indent=1).encode()
-
-
 def build_embed() -> bytes:
     """Make the file `embed.b2e` of a store of frames in files; python-blosc2 opens none without."""
     # with this metalayer, which its `TreeStore` writes, it looks for members beside the file

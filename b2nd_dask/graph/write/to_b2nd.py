@@ -63,8 +63,10 @@ def to_b2nd(
         ``"w-"`` makes a new frame and replaces nothing, ``"w"`` replaces a frame. ``"r+"`` changes
         an existing frame, at `region` or behind its end along `append_axis`. ``"a"`` appends too,
         but makes a new frame where there is none. Options of a new frame may then be given; they
-        must match the existing one. ``"stage"`` stages a part of a frame that `create` has begun,
-        at `region`, which is made of whole chunks; the frame appears by `commit`.
+        must match the existing one. Of a dataset ``"a"`` without `append_dim` adds its variables to
+        those of a directory, and replaces those of the same names. ``"stage"`` stages a part of a
+        frame that `create` has begun, at `region`, which is made of whole chunks; the frame appears
+        by `commit`.
     chunks : int or tuple of int, optional
         Elements of a frame chunk along each axis. By default dask's largest block, halved along its
         longest axes until it has no more than 32 MiB; of 100 and more blocks below 1 MiB, as many
@@ -129,7 +131,9 @@ def to_b2nd(
     encoding : mapping, optional
         For objects of xarray, how variables are stored, by their names: ``chunks``, ``blocks``,
         ``cparams`` (``chunks`` and ``blocks`` also by dims, as in ``{"time": 24}``), and CF's
-        ``scale_factor``, ``add_offset``, ``_FillValue``, ``dtype``, ``units``, ``calendar``.
+        ``scale_factor``, ``add_offset``, ``_FillValue``, ``dtype``, ``units``, ``calendar``. Text
+        becomes bytes by the dtype ``"S1"``, in UTF-8 or as ``_Encoding`` says. Of a `DataTree` also
+        by the paths of groups, as in ``{"/model": {"t": {...}}}``.
     stats : bool
         Keep statistics of each chunk in the new frame: least and greatest element, sum, and how
         many are NaN and not zero; see `Frame.stats`. Reductions and comparisons of the frame are

@@ -19,7 +19,8 @@ BAD = {
     "zone": ({"a": ("x", pd.date_range("2001", periods=2, tz="UTC"))}, {}, "dtype of pandas"),
     "scale": ({"a": ("x", X, {"scale_factor": "q"})}, {}, "how it is packed"),
     "offset": ({"a": ("x", X, {"add_offset": "q"})}, {}, "how it is packed"),
-    "bytes": ({"a": ("x", np.array([b"a", b"b"], object))}, {}, r'as by \.astype\("S20"\)'),
+    "bytes and text": ({"a": ("x", np.array([b"a", "b"], object))}, {}, "would come back as b'b'"),
+    "NUL": ({"a": ("x", np.array(["a\0", "b"], object))}, {}, "would come back as 'a'"),
     "suffix": ({"a.b2nd": ("x", X)}, {}, "something else in a store"),
     "manifest": ({"dataset.json": ("x", X)}, {}, "something else in a store"),
     "case": ({"a": ("x", X), "A": ("x", X)}, {}, "differ in case alone"),
@@ -27,6 +28,7 @@ BAD = {
     "objects": ({"a": ("x", np.array([1, {}], object))}, {}, "Python objects"),
     "attribute": ({"a": ("x", X, {"o": object()})}, {}, "attribute 'o' of a"),
     "encoding": ({"a": ("x", X)}, {"encoding": {"a": {"zlib": 1}}}, "unknown are zlib"),
+    "narrow": ({"a": ("x", ["abc", "d"])}, {"encoding": {"a": {"dtype": "U2"}}}, "read as ab"),
     "dim": ({"a": ("x", X)}, {"chunks": {"tiem": 1}}, "no dim 'tiem'"),
 }
 
@@ -58,6 +60,18 @@ def test_names_of_groups(tmp_path, name):
     )
     with pytest.raises(ValueError, match="something else in a store"):
         tree.b2nd.to_b2nd(tmp_path / "d.b2d")
+    assert not list(tmp_path.iterdir())
+
+
+def test_encodings_of_what_there_is_not(tmp_path):
+    ds = xr.Dataset({"a": ("x", X)})
+    tree = xr.DataTree.from_dict({"/g": ds})
+    with pytest.raises(KeyError, match="no such variable"):
+        ds.b2nd.to_b2nd(tmp_path / "d.b2d", encoding={"b": {"dtype": "f4"}})
+    with pytest.raises(ValueError, match="groups or variables: 'b'"):
+        tree.b2nd.to_b2nd(tmp_path / "d.b2d", encoding={"b": {"dtype": "f4"}})
+    with pytest.raises(NotImplementedError, match="MultiIndex"):
+        ds.assign_coords(x=[1, 2]).stack(y=["x"]).b2nd.to_b2nd(tmp_path / "d.b2d")
     assert not list(tmp_path.iterdir())
 
 

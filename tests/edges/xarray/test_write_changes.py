@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import b2nd_dask
 from b2nd_dask.edges.xarray import append
 from tests.edges.xarray.labelled import weather
 
@@ -39,7 +40,7 @@ def test_an_append_that_does_not_commit_is_repaired(tmp_path, monkeypatch):
     first, rest = W.isel(time=slice(0, 25)), W.isel(time=slice(25, 60))
     first.b2nd.to_b2nd(path)
     with monkeypatch.context() as patch:
-        patch.setattr(append, "_commit_size", fail)
+        patch.setattr(append, "_commit", fail)
         with pytest.raises(OSError, match="power"):
             rest.assign(t=rest.t * 3).b2nd.to_b2nd(path, mode="a", append_dim="time")
     xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").compute(), first)
@@ -53,7 +54,7 @@ def test_after_an_append_that_does_not_commit_another_dim_grows(tmp_path, monkey
     first, rest = W.isel(time=slice(0, 25)), W.isel(time=slice(25, 25 + days))
     first.isel(lat=slice(0, 4)).b2nd.to_b2nd(path)
     with monkeypatch.context() as patch:
-        patch.setattr(append, "_commit_size", fail)
+        patch.setattr(append, "_commit", fail)
         with pytest.raises(OSError, match="power"):
             rest.isel(lat=slice(0, 4)).b2nd.to_b2nd(path, mode="a", append_dim="time")
         with pytest.raises(OSError, match="power"):
@@ -78,3 +79,55 @@ def test_numbers_of_days_grow(tmp_path, lazy, dtype):
     assert xr.open_dataset(path, engine="b2nd", decode_times=False).day.dtype == dtype
     np.testing.assert_array_equal(found.day, ds.day)
     np.testing.assert_array_equal(found.elapsed, ds.elapsed)
+
+
+def test_variables_are_added_and_replaced(tmp_path):
+    path, ds = tmp_path / "w.b2d", weather(20)
+    ds.b2nd.to_b2nd(path, chunks={"time": 7}, cparams={"codec": "lz4"}, stats=True)
+    more = ds[["rain"]].assign(new=("lat", np.arange(6.0), {"units": "m"}), attrs=ds.t * 0)
+    more["rain"] = (more.rain.fillna(0) + 1).assign_attrs(units="cm")
+    more.attrs["more"] = 1
+    found = more.b2nd.to_b2nd(path, mode="a").compute()
+    xr.testing.assert_allclose(found, ds.assign(more).assign_attrs(more.attrs))
+    assert found.attrs == {**ds.attrs, "more": 1}
+    assert found.rain.attrs == {"units": "cm"}
+    # stored as it was
+    frame = b2nd_dask.open_b2nd(path / "rain.b2nd")
+    assert (frame.dtype, frame.chunks, frame.cparams.codec.name) == (np.int16, (7, 6, 8), "LZ4")
+    assert frame.stats is not None
+    assert b2nd_dask.verify(path / "rain.b2nd").ok
+    again = found.isel(time=slice(0, 5)).b2nd.to_b2nd(path, mode="a", append_dim="time")
+    assert again.sizes["time"] == 25
+
+
+REFUSED = {
+    "longer": (W, {}, "Unable to update size for existing dimension 'time'"),
+    "other dims": (W[["t"]].transpose("lat", ...).isel(time=slice(5)), {}, "'t' has the dims"),
+    "encoding": (W[["area"]], {"encoding": {"area": {"dtype": "f4"}}}, "stored as it is"),
+    "case": (xr.Dataset({"T": 1}), {}, "differ in case alone"),
+    "region": (W[["area"]], {"region": "auto"}, 'region= goes with "r\\+"'),
+}
+
+
+@pytest.mark.parametrize(("ds", "options", "match"), REFUSED.values(), ids=REFUSED)
+def test_variables_that_do_not_fit(tmp_path, ds, options, match):
+    path = tmp_path / "w.b2d"
+    first = W.isel(time=slice(5))
+    first.b2nd.to_b2nd(path)
+    with pytest.raises(ValueError, match=match):
+        ds.b2nd.to_b2nd(path, mode="a", **options)
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), first)
+
+
+def test_a_replacement_that_does_not_commit_is_made_again(tmp_path, monkeypatch):
+    path = tmp_path / "w.b2d"
+    W.b2nd.to_b2nd(path)
+    new = W[["t"]].assign(more=W.t + 1) * 2
+    with monkeypatch.context() as patch:
+        patch.setattr(append, "_commit", fail)
+        with pytest.raises(OSError, match="power"):
+            new.b2nd.to_b2nd(path, mode="a")
+    # frames are whole, and each is one that was written
+    xr.testing.assert_equal(xr.open_dataset(path, engine="b2nd").load(), W.assign(new))
+    found = new.b2nd.to_b2nd(path, mode="a")
+    xr.testing.assert_equal(found.compute(), W.assign(new))
