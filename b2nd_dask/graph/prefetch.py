@@ -18,8 +18,9 @@ from dask.callbacks import Callback
 
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import Readable
-from b2nd_dask.frame.rechunk.intermediate_frame import open_view
+from b2nd_dask.frame.rechunk.intermediate_frame import begin_intermediate, open_view
 from b2nd_dask.frame.rechunk.source import RegionSource, flat_source
+from b2nd_dask.frame.write.transaction import Transaction, begin
 from b2nd_dask.graph._dask_compat import (
     Alias,
     DataNode,
@@ -42,6 +43,8 @@ _FIRST_TASKS = 1000
 #: Compressed bytes of a task that has enough under way by itself. (`read_at_once` reads in pieces.)
 _MOST_OF_TASK = 16 << 20
 _GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
+#: Tasks whose results say what others read and write.
+_MAKERS = (begin, begin_intermediate, open_view, flat_source)
 
 
 class _Prefetching(Callback):
@@ -151,21 +154,21 @@ class TaskCalls:
         if isinstance(arg, TaskRef | Alias):
             key = arg.key if isinstance(arg, TaskRef) else arg.target
             node = scope.get(key, self._graph.get(key, UNKNOWN))
-            found = self._source(node) or self._known(node, scope)
+            found = self._known(node, scope)
             # the only block of an array without axes is some number
             return 1 if found is UNKNOWN and isinstance(key, tuple) and len(key) == 1 else found
         if not isinstance(arg, Task):
             return arg
-        return [self._known(each, scope) for each in arg.args] if _is_collection(arg) else UNKNOWN
+        if _is_collection(arg):
+            return [self._known(each, scope) for each in arg.args]
+        return self._made(arg) if is_among(arg.func, _MAKERS) else UNKNOWN
 
-    def _source(self, node: Any) -> RegionSource | None:
-        """The source of a rechunk, where that is what another task makes."""
-        if not isinstance(node, Task):
-            return None
+    def _made(self, node: Task) -> RegionSource | Transaction | None:
+        """The write that a task begins, or the source of a rechunk that it makes."""
+        first, *others = (self._known(arg, {}) for arg in node.args)
         if node.func is flat_source:
-            source, *shapes = (self._known(arg, {}) for arg in node.args)
-            return flat_source(source, *shapes) if isinstance(source, RegionSource) else None
-        return RegionSource(*node.args[:3]) if node.func is open_view else None
+            return flat_source(first, *others)
+        return RegionSource(first, *others[:2]) if node.func is open_view else first
 
 
 def _is_collection(node: Task) -> bool:
