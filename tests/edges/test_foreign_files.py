@@ -129,6 +129,19 @@ def test_a_file_that_is_no_array_is_kept(tmp_path: Path, source: Path, name: str
     assert _all_of(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["x.nc", "x.npy", "x.npz", "x.zarr", "x.zarr.zip"])
+def test_a_dataset_replaces_no_arrays_of_other_formats(tmp_path: Path, source: Path, name: str):
+    target = tmp_path / "there" / name
+    target.parent.mkdir()
+    convert(source, target)
+    before = _all_of(target.parent)
+    with pytest.raises(FileExistsError, match=r"is not replaced"):
+        to_b2nd(DATASET, target, mode="w")
+    assert _all_of(target.parent) == before
+    # a conversion names the format
+    convert(source, target, overwrite=True)
+
+
 @pytest.mark.parametrize("name", ["x.b2nd", "x.b2z", "x.h5", "x.npy", "x.npz", "x.zarr.zip"])
 def test_empty_files_and_arrays_are_replaced(tmp_path: Path, source: Path, name: str) -> None:
     target = tmp_path / name
@@ -194,9 +207,9 @@ def test_convert_writes_through_links(tmp_path: Path, source: Path, name: str) -
 def test_a_link_to_something_else_is_kept(tmp_path: Path, source: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     (tmp_path / "ds.b2d").symlink_to(tmp_path / "thesis.txt")
-    with pytest.raises(FileExistsError, match="holds no arrays"):
+    with pytest.raises(FileExistsError, match="holds no (arrays|frames)"):
         to_b2nd(DATASET, tmp_path / "ds.b2d", mode="w")
-    with pytest.raises(FileExistsError, match="holds no arrays"):
+    with pytest.raises(FileExistsError, match="holds no (arrays|frames)"):
         convert(source, tmp_path / "ds.b2d", overwrite=True)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 

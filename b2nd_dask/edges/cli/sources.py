@@ -15,6 +15,8 @@ from b2nd_dask.frame.members.files import is_named_store
 from b2nd_dask.frame.members.listing import Member, list_members
 from b2nd_dask.storage import MAIN_MEMBER, Location, printable, split_store
 
+#: Files of python-blosc2 that hold several arrays.
+_STORES = (".b2z", ".b2e")
 #: A frame, or the members of a store or of a directory of frames.
 Source = Frame | list[Member]
 
@@ -64,23 +66,26 @@ def arrays_of(members: list[Member], path: str, options: dict[str, Any]) -> Iter
 
 def frames_at(path: str, options: dict[str, Any]) -> list[str]:
     """Paths of the frames that a path names: itself, or those of a store, dataset or directory."""
-    files = files_in(path)
-    if files:
-        return files
+    stores = files_in(path, _STORES)
+    found = [*files_in(path), *(frame for store in stores for frame in _frames_of(store, options))]
+    return found or _frames_of(path, options) or [path]
+
+
+def _frames_of(path: str, options: dict[str, Any]) -> list[str]:
     try:
         source = opened(path, options)
     except Exception:  # noqa: BLE001 - what is done with it says what is wrong
         return [path]
-    return [path] if isinstance(source, Frame) else _names(source, path) or [path]
+    return [path] if isinstance(source, Frame) else _names(source, path)
 
 
-def files_in(path: str) -> list[str]:
-    """Frames that are files in a directory, also in groups of it."""
+def files_in(path: str, suffixes: tuple[str, ...] = (".b2nd",)) -> list[str]:
+    """Files in a directory, also in groups of it: by default frames."""
     folder = Path(path)
     if "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():
         return []
-    found = (file for file in folder.rglob("*.b2nd") if "/." not in f"/{file.relative_to(folder)}")
-    return sorted(map(str, found))
+    found = (file for file in folder.rglob("*") if file.suffix in suffixes)
+    return sorted(str(file) for file in found if "/." not in f"/{file.relative_to(folder)}")
 
 
 def _names(members: list[Member], path: str) -> list[str]:

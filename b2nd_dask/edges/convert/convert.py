@@ -187,7 +187,8 @@ def convert(
         if inner is not None and tree.only is not None:
             tree.only = replace(tree.only, name=inner.strip("/"))
         _check(tree, write_as, options)
-        with staged(place, replace=overwrite, advice="overwrite=True (--overwrite)") as made:
+        advice = "overwrite=True (--overwrite)"
+        with staged(place, replace=overwrite, advice=advice, any_format=True) as made:
             _announce(tree, target, skip=skip)
             FORMATS[write_as].write(tree, made.ready, options)
             if check:

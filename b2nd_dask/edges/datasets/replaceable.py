@@ -1,4 +1,4 @@
-"""What may be replaced: arrays, and nothing else that a user keeps under a name."""
+"""What may be replaced: frames, or arrays of any format, and nothing else that a user keeps."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.frame.members.files import EMBED
 from b2nd_dask.storage import MAIN_MEMBER, printable
 
-#: One of these lies at the top of every dataset, store, sparse frame and zarr.
-_MARKERS = frozenset((MANIFEST, EMBED, MAIN_MEMBER, "zarr.json", ".zgroup", ".zarray"))
+#: One of these lies at the top of every dataset, store and sparse frame.
+_OF_FRAMES = frozenset((MANIFEST, EMBED, MAIN_MEMBER))
+_OF_ARRAYS = _OF_FRAMES | {"zarr.json", ".zgroup", ".zarray"}
 #: Names of the other files in them.
 _PARTS = re.compile(r".+\.(b2nd|b2e|b2f|b2d|b2z|chunk|lock)|\.z(attrs|metadata)", re.DOTALL)
 #: Names of folders and files of chunks, in the folder of an array of zarr.
@@ -32,53 +33,62 @@ _USER_BLOCK_NBYTES = 512
 _MAX_JSON_NBYTES = 16 << 20
 
 
-def require_replaceable(target: Path) -> None:
-    """Check that nothing is there, or something empty, or nothing but arrays.
+def require_replaceable(target: Path, *, any_format: bool) -> None:
+    """Check that nothing is there, or something empty, or nothing but frames.
+
+    Parameters
+    ----------
+    any_format : bool
+        Whether arrays of other formats may be replaced, too.
 
     Raises
     ------
     FileExistsError
-        A file that holds no arrays; a directory that is no dataset, or has other files in it.
+        A file of something else; a directory that is no dataset, or has other files in it.
     """
     if not os.path.lexists(target):
         return
     mode = target.stat().st_mode
+    markers = _OF_ARRAYS if any_format else _OF_FRAMES
     if stat.S_ISDIR(mode):
-        _require_dataset(target)
+        _require_dataset(target, markers)
     elif not stat.S_ISREG(mode):
         raise _refused(target, "it is neither a file nor a directory")
-    elif not _holds_arrays(target):
-        raise _refused(target, "it is a file that holds no arrays")
+    elif not _may_replace(target, markers):
+        raise _refused(target, f"it is a file that holds no {_what(markers)}")
 
 
-def _holds_arrays(path: Path) -> bool:
-    """Whether a file is empty, or begins as those of arrays do."""
+def _what(markers: frozenset[str]) -> str:
+    return "arrays" if markers == _OF_ARRAYS else "frames"
+
+
+def _may_replace(path: Path, markers: frozenset[str]) -> bool:
+    """Whether a file is empty, or begins as those of frames, or of arrays, do."""
     with path.open("rb") as file:
         head = file.read(_USER_BLOCK_NBYTES + 8)
         if head[:2] == b"PK":
-            return _is_archive_of_arrays(path)
-    return (
-        not head
-        or head[2:10] == MAGIC
-        or head.startswith(_HEADS)
-        or head[_USER_BLOCK_NBYTES:] == _HEADS[1]
-    )
+            return _is_archive(path, markers)
+    if not head or head[2:10] == MAGIC:
+        return True
+    is_other = head.startswith(_HEADS) or head[_USER_BLOCK_NBYTES:] == _HEADS[1]
+    return is_other and markers == _OF_ARRAYS
 
 
-def _is_archive_of_arrays(path: Path) -> bool:
+def _is_archive(path: Path, markers: frozenset[str]) -> bool:
     """Whether a zip is empty or has arrays in it: documents of offices are zips, too."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError):
         return False
+    suffixes = (".npy", ".b2nd") if markers == _OF_ARRAYS else (".b2nd",)
     return not names or any(
-        name.endswith((".npy", ".b2nd")) or name.rpartition("/")[2] in _MARKERS for name in names
+        name.endswith(suffixes) or name.rpartition("/")[2] in markers for name in names
     )
 
 
-def _require_dataset(target: Path) -> None:
-    """Refuse a directory that is no dataset, or has anything but arrays in it."""
+def _require_dataset(target: Path, markers: frozenset[str]) -> None:
+    """Refuse a directory that is no dataset, or has anything but frames, or arrays, in it."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -88,27 +98,29 @@ def _require_dataset(target: Path) -> None:
     for at, folders, names in os.walk(target, onerror=refuse):
         folder = Path(at)
         inside = folder.parent in of_zarr and _ZARR_CHUNK.fullmatch(folder.name)
-        if inside or _is_zarr_array(folder, names):
+        if markers == _OF_ARRAYS and (inside or _is_zarr_array(folder, names)):
             of_zarr.add(folder)
         folders[:] = [name for name in folders if _LEFT_FOLDER.fullmatch(name) is None]
         for name in names:
-            if not _is_part(name, in_zarr=folder in of_zarr):
+            if not _is_part(name, markers, in_zarr=folder in of_zarr):
                 raise _refused(
                     target,
                     "it is a directory that has a file that belongs to no dataset "
                     f"({printable(os.path.relpath(folder / name, target))})",
                 )
     present = {entry.name for entry in target.iterdir()}
-    if present and not present & _MARKERS:
+    if present and not present & markers:
+        needed = f"{MANIFEST}, {MAIN_MEMBER}"
+        needed += " or zarr.json" if markers == _OF_ARRAYS else f" or {EMBED}"
         raise _refused(
             target,
-            f"it is a directory that is no dataset, though it may have arrays in it: it has no "
-            f"{MANIFEST}, {MAIN_MEMBER} or zarr.json at its top",
+            f"it is a directory that is no dataset, though it may have {_what(markers)} in it: "
+            f"it has no {needed} at its top",
         )
 
 
-def _is_part(name: str, *, in_zarr: bool) -> bool:
-    if name in _MARKERS or name == _LEFT_FILE or _PARTS.fullmatch(name):
+def _is_part(name: str, markers: frozenset[str], *, in_zarr: bool) -> bool:
+    if name in markers or name == _LEFT_FILE or _PARTS.fullmatch(name):
         return True
     return in_zarr and _ZARR_CHUNK.fullmatch(name) is not None
 

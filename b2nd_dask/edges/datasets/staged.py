@@ -86,7 +86,9 @@ class Staged:
 
 
 @contextmanager
-def staged(target: Path, *, replace: bool, advice: str, fsync: bool = True) -> Iterator[Staged]:
+def staged(
+    target: Path, *, replace: bool, advice: str, fsync: bool = True, any_format: bool = False
+) -> Iterator[Staged]:
     """Write a file or directory beside a target, and give it its name at the end.
 
     What a link leads to is written, as other writes do, also where nothing is there yet.
@@ -100,11 +102,13 @@ def staged(target: Path, *, replace: bool, advice: str, fsync: bool = True) -> I
         What `replace` is called where the user says it.
     fsync : bool
         Whether all is on the disk before it gets its name.
+    any_format : bool
+        As for `require_replaceable`.
 
     Raises
     ------
     FileExistsError
-        The target exists and `replace` is false, or it is something else than arrays.
+        The target exists and `replace` is false, or it is something else than frames.
     FileNotFoundError
         There is no directory to write to.
     StaleFrameError
@@ -116,7 +120,7 @@ def staged(target: Path, *, replace: bool, advice: str, fsync: bool = True) -> I
     name, target = target.name, Path(os.path.realpath(target))
     # now, since what is written may take hours
     with changing(target, replaced=True):
-        require_replaceable(target)
+        require_replaceable(target, any_format=any_format)
     if not target.parent.is_dir():
         raise FileNotFoundError(
             errno.ENOENT, "there is no such directory to write to", str(target.parent)
@@ -132,7 +136,7 @@ def staged(target: Path, *, replace: bool, advice: str, fsync: bool = True) -> I
                 _sync(made.ready)
             with changing(target, replaced=True, wait=True):
                 # files may have come while it was written
-                require_replaceable(target)
+                require_replaceable(target, any_format=any_format)
                 publish_path(made.ready, target, replace=replace, fsync=fsync)
     except OSError as error:
         if not _is_of_target(error, area):

@@ -43,6 +43,25 @@ def test_verify_and_seal(tmp_path: Path) -> None:
     assert run("seal", gone).exit_code == 1
 
 
+@pytest.mark.parametrize("name", ["a.b2z", "group/a.b2z", "a.b2d"])
+def test_stores_in_a_directory_are_verified_too(tmp_path: Path, name: str) -> None:
+    folder, values = tmp_path / "folder", np.arange(1000.0)
+    (folder / name).parent.mkdir(parents=True)
+    b2nd_dask.to_b2nd(values, folder / "other.b2nd")
+    with blosc2.TreeStore(str(folder / name), mode="w") as tree:
+        tree["/first"], tree["/second"] = values, values
+    result = run("verify", str(folder))
+    # python-blosc2 writes no checksums
+    assert result.exit_code == 3
+    paths = sorted(line.partition(": ")[0] for line in result.output.splitlines())
+    assert [Path(path).stem for path in paths] == ["first", "second", "other"]
+    if name.endswith(".b2z"):
+        (folder / name).write_bytes((folder / name).read_bytes()[:500])
+        result = run("verify", str(folder))
+        assert result.exit_code == 1
+        assert str(folder / name) in result.stderr
+
+
 def test_commands_name_the_command_that_repairs(tmp_path: Path) -> None:
     # a path is no Python, whatever it looks like
     path = str(tmp_path / "storage_options.b2nd")
