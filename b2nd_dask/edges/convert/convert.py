@@ -183,7 +183,8 @@ def convert(
         block_nbytes, folder = options.block_nbytes, Path(scratch)
         asked = Source(source, block_nbytes, folder, storage_options, dtype, other_files)
         tree = _read(asked, read_as)
-        tree = tree if member is None else tree.part(member)
+        if member is not None:
+            tree = tree.part(member, with_coords=write_as == "b2nd")
         if inner is not None and tree.only is not None:
             tree.only = replace(tree.only, name=inner.strip("/"))
         _check(tree, write_as, options)

@@ -27,7 +27,7 @@ def of_zarr(given: Any) -> Writer | None:
     """An array or a group of zarr; None for another object of the package."""
     if type(given).__name__ not in ("Array", "Group"):
         return None
-    return _writer(zarr_tree(given, str(given.store_path)))
+    return _writer(zarr_tree(given, str(given.store_path)), given.basename)
 
 
 def of_h5py(given: Any) -> Writer | None:
@@ -37,18 +37,19 @@ def of_h5py(given: Any) -> Writer | None:
         return None
     label = f"{given.file.filename}::{given.name}"
     if kind != "Dataset":
-        return _writer(hdf5_tree(given, label))
+        return _writer(hdf5_tree(given, label), None)
     tree = Tree(label)
     tree.only = hdf5_member(given, label, tree.lost)
-    return _writer(tree)
+    return _writer(tree, given.name and given.name.rpartition("/")[2])
 
 
-def _writer(tree: Tree) -> Writer:
+def _writer(tree: Tree, name: str | None) -> Writer:
+    """Write a group, or an array of a name."""
     if tree.only is None:
         return partial(_write_group, tree)
     keep_attrs(tree)
     warn_of_lost("a frame", tree.notes("lost"))
-    return partial(write_array, tree.only.array, labels=entries_of(tree.only, None))
+    return partial(write_array, tree.only.array, labels=entries_of(tree.only, name or None))
 
 
 def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:

@@ -55,11 +55,8 @@ def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
             "(--member NAME), or write all of them to a directory (.b2d) or a file (.b2z)"
         )
     ((name, member),) = data.items()
-    coords = {
-        n: m
-        for n, m in tree.members.items()
-        if n != name and set(m.dims or ()) <= set(member.dims or ())
-    }
+    coords = tree.coords_of(member, name)
+    del coords[name]
     if problem := too_many_coords({n: int(each.array.nbytes) for n, each in coords.items()}):
         raise ValueError(f"{tree.label}: {problem}: write a directory (.b2d)")
     return name, member, coords

@@ -6,7 +6,7 @@ The arrays are not read yet. docs/format.md, Labels, has the entries.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dask.array as da
@@ -71,8 +71,13 @@ class Tree:
         """Collect `lost` or `refused` of this and of all groups inside."""
         return [note for _, level in self.levels() for note in getattr(level, kind)]
 
-    def part(self, path: str) -> Tree:
+    def part(self, path: str, *, with_coords: bool = False) -> Tree:
         """Go to a group, or to an array as a tree of its own.
+
+        Parameters
+        ----------
+        with_coords : bool
+            Whether an array brings along the coordinates of its dims: then its tree is a group.
 
         Raises
         ------
@@ -85,13 +90,25 @@ class Tree:
             if name in found.groups:
                 found = found.groups[name]
             elif name in found.members and depth == len(parts) - 1:
-                member = found.members[name]
-                return Tree(f"{self.label}::{path}", member, lost=found.lost)
+                label, member = f"{self.label}::{path}", found.members[name]
+                if with_coords and not member.is_coordinate(name):
+                    return Tree(label, members=found.coords_of(member, name), lost=found.lost)
+                named = replace(member, name=member.name or name)
+                return Tree(label, named, lost=found.lost)
             else:
                 raise FileNotFoundError(
                     f"{self.label}: nothing is called {path!r} in it; it holds {self.listed()}"
                 )
         return found
+
+    def coords_of(self, array: Member, name: str) -> dict[str, Member]:
+        """An array of the group, and the coordinates of it."""
+        own = set(array.dims or ())
+        return {
+            n: member
+            for n, member in self.members.items()
+            if n == name or (member.is_coordinate(n) and set(member.dims or ()) <= own)
+        }
 
     def as_group(self) -> Tree:
         """The tree as a group, in which an array has a name."""

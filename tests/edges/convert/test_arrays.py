@@ -192,3 +192,22 @@ def test_files_of_caterva() -> None:
     got = blosc2.open("new.b2nd")
     assert got.dtype == np.int16
     assert got[:].tobytes() == raw[...].tobytes()
+
+
+@pytest.mark.parametrize("suffix", ["nc", "zarr", "b2d"])
+def test_an_array_of_a_dataset_keeps_its_name_and_coordinates(suffix: str) -> None:
+    xr = pytest.importorskip("xarray", reason="extra convert")
+    dataset = xr.Dataset(
+        {"rain": (("time", "lat"), np.arange(12.0).reshape(3, 4)), "level": ("lat", np.ones(4))},
+        {"time": np.arange(3), "lat": ("lat", np.arange(4.0), {"units": "degrees"})},
+    )
+    dataset.to_netcdf("all.nc")
+    if suffix != "nc":
+        convert("all.nc", f"all.{suffix}")
+    convert(f"all.{suffix}::rain", "rain.b2nd", check=True)
+    xr.testing.assert_identical(
+        xr.open_dataset("rain.b2nd", engine="b2nd").load().drop_attrs(deep=False),
+        dataset[["rain"]].drop_attrs(deep=False),
+    )
+    convert(f"all.{suffix}::lat", "lat.b2nd")
+    assert list(xr.open_dataset("lat.b2nd", engine="b2nd").variables) == ["lat"]
