@@ -20,7 +20,7 @@ from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.rechunk.intermediate_frame import begin_intermediate, open_view
 from b2nd_dask.frame.rechunk.source import RegionSource, flat_source
-from b2nd_dask.frame.write.transaction import Transaction, begin
+from b2nd_dask.frame.write.transaction import begin
 from b2nd_dask.graph._dask_compat import (
     Alias,
     DataNode,
@@ -163,11 +163,11 @@ class TaskCalls:
             return [self._known(each, scope) for each in arg.args]
         return self._made(arg) if is_among(arg.func, _MAKERS) else UNKNOWN
 
-    def _made(self, node: Task) -> RegionSource | Transaction | None:
+    def _made(self, node: Task) -> Any:
         """The write that a task begins, or the source of a rechunk that it makes."""
         first, *others = (self._known(arg, {}) for arg in node.args)
         if node.func is flat_source:
-            return flat_source(first, *others)
+            return flat_source(first, *others) if isinstance(first, RegionSource) else UNKNOWN
         return RegionSource(first, *others[:2]) if node.func is open_view else first
 
 

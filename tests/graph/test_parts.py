@@ -27,7 +27,7 @@ from b2nd_dask import (
     to_b2nd,
     verify,
 )
-from b2nd_dask.frame.write import parts, transaction
+from b2nd_dask.frame.write import parts, staged_parts, transaction
 from b2nd_dask.frame.write.parts import pending_at
 from b2nd_dask.storage import Location
 from b2nd_dask.storage.write.local_staging import LocalStaging
@@ -119,7 +119,7 @@ def test_overlaps_that_nobody_saw_are_refused_by_the_commit(target, monkeypatch)
     """As in a store, where two that finish at once do not see each other."""
     create(target, (60, 40), float, chunks=CHUNKS)
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "_require_apart", lambda *_, **__: None)
+        patch.setattr(parts, "require_apart", lambda *_, **__: None)
         stage(target, VALUES[:30], 0, 30)
         stage(target, VALUES[20:], 20, 60)
     with pytest.raises(B2ndError, match=re.escape("[0:30, 0:40] and [20:60, 0:40]")):
@@ -448,12 +448,13 @@ def test_jobs_that_all_begin_the_frame(target):
     holds(target, np.repeat([0, 10, 20, 30], 10)[:, None] * np.ones((1, 4), "i4"))
 
 
-@pytest.mark.parametrize("step", ["are_as_staged", "_manifests", "publish_records"])
+@pytest.mark.parametrize("step", ["are_as_staged", "manifests_of", "publish_records"])
 def test_commits_at_once(target, contiguous, monkeypatch, step):
     """Another one is faster, whatever this one is about to do; and takes everything away."""
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
     stage(target, VALUES, 0, 60)
-    module = transaction if step == "publish_records" else parts
+    where = {"are_as_staged": staged_parts, "manifests_of": parts, "publish_records": transaction}
+    module = where[step]
     original = getattr(module, step)
 
     def after_another(*arguments):

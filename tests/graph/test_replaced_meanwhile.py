@@ -97,14 +97,14 @@ def test_a_frame_of_the_other_form_that_took_the_place(
 def test_compact_of_a_frame_whose_directory_is_emptied(target, monkeypatch):
     to_b2nd(OLD, target, chunks=100, contiguous=False)
     to_b2nd(OLD[:100] + 1, target, mode="r+", region=(slice(0, 100),))
-    original = scan._heads
+    original = scan.chunk_heads
 
     def replace(*arguments):
-        monkeypatch.setattr(scan, "_heads", original)
+        monkeypatch.setattr(scan, "chunk_heads", original)
         to_b2nd(NEW, target, chunks=100, mode="w", contiguous=False)
         return original(*arguments)
 
-    monkeypatch.setattr(scan, "_heads", replace)
+    monkeypatch.setattr(scan, "chunk_heads", replace)
     with pytest.raises(StaleFrameError):
         compact(target)
     np.testing.assert_array_equal(open_b2nd(target)[...], NEW)

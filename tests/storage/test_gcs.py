@@ -12,6 +12,7 @@ import pytest
 
 from b2nd_dask import StaleFrameError, from_b2nd, list_staging, open_b2nd, to_b2nd, verify
 from b2nd_dask.storage import Location, Run
+from b2nd_dask.storage.write.object_store import StagingArea
 from tests.storage.staged_frames import HEAD, TAIL, make, publish, staged_at
 
 if TYPE_CHECKING:
@@ -93,6 +94,42 @@ def test_the_server_joins_what_was_staged(google: Google, count: int) -> None:
         asked for asked in google.requests if asked.startswith("POST") and "compose" in asked
     ]
     assert len(composed) == {0: 1, 1: 1, 30: 1, 31: 3, 70: 4}[count]
+
+
+def test_what_is_joined_of_an_area_that_was_closed_meanwhile_does_not_stay(
+    google: Google, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = google.location()
+    staging = make(location)
+    staging.prepare()
+    runs = [run for _ in range(40) for run in staging.append([b"ab"])]
+    placement = staging.join(staged_at(runs))
+    original = StagingArea.check
+
+    def close_behind(area: StagingArea) -> None:
+        monkeypatch.setattr(StagingArea, "check", original)
+        original(area)
+        staging.discard()
+
+    # as a client does that gives up, while another process commits
+    monkeypatch.setattr(StagingArea, "check", close_behind)
+    with pytest.raises(OSError, match=r"staged|given up"):
+        staging.publish(placement, HEAD, TAIL)
+    assert google.names(location) == []
+
+
+def test_a_server_that_does_not_join(google: Google, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gcsfs import GCSFileSystem
+
+    async def refuse(*_: object) -> None:
+        raise OSError("compose is not for this bucket")
+
+    monkeypatch.setattr(GCSFileSystem, "_merge", refuse)
+    monkeypatch.setattr(GCSFileSystem, "merge", fsspec.asyn.sync_wrapper(refuse))
+    location = google.location()
+    expected = publish(make(location), [[b"ab"], [b"c"]])
+    assert google.data(location) == expected
+    assert len(google.names(location)) == 1
 
 
 def test_an_object_that_is_longer_than_it_was_staged_is_not_joined(google: Google) -> None:

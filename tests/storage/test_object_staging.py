@@ -221,6 +221,25 @@ def test_a_sparse_frame_in_a_store_without_copies(name: str) -> None:
     assert fsspec.filesystem("memory").cat_file(f"{name}/00000001.chunk") == b"bb"
 
 
+class OneByOne(MemoryFileSystem):
+    """Removes one path a call, as that of WebHDFS."""
+
+    protocol = "onebyone"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.removeprefix("onebyone://")))
+
+    def rm(self, path: str, **_: object) -> None:
+        super().rm_file(path.strip())
+
+
+def test_a_store_that_removes_one_path_a_call(name: str) -> None:
+    fsspec.register_implementation("onebyone", OneByOne, clobber=True)
+    publish(make(Location.of(f"onebyone://{name}")), [[b"ab"]] * 40)
+    assert memory_names(name) == [f"/{name}"]
+
+
 def test_a_web_server_cannot_be_written(http_server: HttpServer) -> None:
     staging = make(Location.of(f"{http_server.url}/a.b2nd"))
     with pytest.raises(OSError, match=r"web server is read only.*a\.b2nd"):

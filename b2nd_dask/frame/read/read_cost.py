@@ -145,10 +145,7 @@ class _Cuts:
         self._grid = grid
         # of what is not decoded
         self._fetched = {
-            row: _Visits(np.full_like(chunks, row), chunks, np.full_like(chunks, _NO_BLOCKS))
-            for row, region in enumerate(regions)
-            if isinstance(region, ChunkRange)
-            for chunks in [np.arange(*region)]
+            row: region for row, region in enumerate(regions) if isinstance(region, ChunkRange)
         }
         nothing = (range(0),) * grid.ndim
         self.boxes = [nothing if isinstance(own, ChunkRange) else own for own in regions]
@@ -159,16 +156,20 @@ class _Cuts:
         """Chunks along each axis that each region touches."""
         self.totals: NDArray[np.int64] = self.counts.prod(axis=1)
         """Chunks that are visited for each region."""
-        for row, visits in self._fetched.items():
-            self.totals[row] = len(visits.rows)
+        for row, chunks in self._fetched.items():
+            self.totals[row] = chunks.last - chunks.first
 
     def visits(self) -> Iterator[_Visits]:
         """The chunks that regions touch, of some regions at a time."""
         edges = np.flatnonzero(np.diff(np.cumsum(self.totals) // _BATCH)) + 1
         for some in np.split(np.arange(len(self.totals)), edges):
             whole = [row for row in some.tolist() if row in self._fetched]
-            found = [self._touched(np.setdiff1d(some, whole)), *map(self._fetched.get, whole)]
+            found = [self._touched(np.setdiff1d(some, whole)), *map(self._whole, whole)]
             yield _Visits(*map(np.concatenate, zip(*found, strict=True)))
+
+    def _whole(self, row: int) -> _Visits:
+        chunks = np.arange(*self._fetched[row])
+        return _Visits(np.full_like(chunks, row), chunks, np.full_like(chunks, _NO_BLOCKS))
 
     def _touched(self, rows: NDArray[np.int64]) -> _Visits:
         chunks = patterns = np.zeros(len(rows), np.int64)

@@ -162,11 +162,9 @@ def _warn(job: Job) -> None:
 
 def _compute(job: Job, written: Delayed) -> None:
     """Compute a job; leave no staging area behind, unless it can be resumed."""
-    # raises before anything is computed; a staging area that was never prepared is not cleaned up
-    job.staging.prepare()
-    # a worker that is lost after it published has its tasks run again, on a staging area that is
-    # gone
-    with job.transaction.once():
+    # raises before anything is computed; a staging area that was never prepared is not cleaned up.
+    # A worker that is lost after it published has its tasks run again, on an area that is gone.
+    with job.staging.prepared(), job.transaction.once():
         try:
             _warn(job)
             written.compute()

@@ -16,9 +16,10 @@ Other stores, and servers of S3 that copy no parts
     All of it, in pieces of 16 MiB: fsspec has no call that joins objects there.
 
 When the target appears: on S3 by one request, which fails on a server that supports conditional
-writes where ``mode="w-"`` meets an object made meanwhile. Elsewhere when fsspec commits the
-transaction that the file was written in. Whether that is atomic depends on the store: memory and
-the usual object stores are, file systems that copy a finished file may not be.
+writes where ``mode="w-"`` meets an object made meanwhile; in Google's stores by one request, too.
+Elsewhere when fsspec commits the transaction that the file was written in. Whether that is atomic
+depends on the store: memory and the usual object stores are, file systems that copy a finished file
+may not be.
 
 Sparse frames: numbers of chunks are known at the end only, so chunks are staged, then copied to
 their names inside the store, and the index object comes last: until then readers see no frame. No
@@ -31,10 +32,11 @@ from __future__ import annotations
 
 import errno
 import itertools
+import logging
 import re
 import uuid
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -42,9 +44,11 @@ import numpy as np
 
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, ByteReader, chunk_member
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea, pieces
+from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea, pieces, wrong_length
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
 from b2nd_dask.storage.write.staging import FILE_SUFFIX, Placement, Run, StagedChunks, Staging
+
+logger = logging.getLogger("b2nd_dask")
 
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}")
@@ -60,7 +64,7 @@ class BaseObjectStaging(Staging):
 
     location: Location
 
-    # a store joins objects of 5 MiB and more; much larger ones would only take memory
+    # S3 joins objects of 5 MiB and more; much larger ones would only take memory
     batch_nbytes = 32 << 20
 
     @property
@@ -77,12 +81,13 @@ class BaseObjectStaging(Staging):
         """Make the staging area; see `Staging.make_area`."""
         self.area().open()
 
-    def prepare(self) -> None:
-        """See `Staging.prepare`."""
-        super().prepare()
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """See `Staging.prepared`."""
+        self.prepare()
         # what is to outlive this process may be cleared by any other
-        if not self.resumable:
-            self.area().own()
+        with nullcontext() if self.resumable else self.area().owned():
+            yield
 
     @property
     def is_prepared(self) -> bool:
@@ -162,9 +167,11 @@ class BaseObjectStaging(Staging):
         """Remove everything that was staged; give up what was begun with it."""
         area = self.area()
         names = area.close()
-        if area.store.has_protocol("s3"):
-            abort_uploads(area, names)
-        area.remove(names)
+        try:
+            if area.store.has_protocol("s3"):
+                abort_uploads(area, names)
+        finally:
+            area.remove(names)
 
 
 @dataclass(frozen=True)
@@ -196,9 +203,7 @@ class ObjectStaging(BaseObjectStaging):
         runs = [Run(area.path(run.part), run.start, run.stop) for run in placement.runs]
         if area.store.has_protocol("s3"):
             ServerJoin(area).publish(head, runs, tail, replace=self.replace)
-        elif area.store.has_protocol("gs"):
-            _compose(area, head, runs, tail)
-        else:
+        elif not (area.store.has_protocol("gs") and _compose(area, head, runs, tail)):
             # nobody else's files must get into the transaction
             _stream(self.area(private=True).store, head, runs, tail)
         area.store.call(area.store.fs.invalidate_cache)
@@ -301,29 +306,33 @@ def check_writable(store: ObjectStore) -> None:
         raise ValueError(f"{store.label}: a version of an object cannot be written")
 
 
-def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> None:
-    """Join the objects inside one of Google's stores."""
+def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> bool:
+    """Join the objects inside one of Google's stores; false where it refuses to."""
     store, sizes = area.store, area.store.sizes(area.folder)
     if any((run.start, run.stop) != (0, sizes.get(run.part)) for run in runs):
-        raise OSError(
-            errno.EIO,
-            "a staged object has not the length that was written; write again",
-            store.label,
-        )
-    ends = [area.path(uuid.uuid4().hex) for _ in range(2)]
-    store.each(lambda end: store.put(*end), zip(ends, (head, tail), strict=True))
-    paths = [ends[0], *(run.part for run in runs), ends[1]]
-    while len(paths) > _COMPOSED_AT_ONCE:
-        groups = range(0, len(paths), _COMPOSED_AT_ONCE)
-        paths = store.each(
-            partial(_composed, area), [paths[at : at + _COMPOSED_AT_ONCE] for at in groups]
-        )
-    store.call(lambda: store.fs.merge(store.target, paths))
+        raise wrong_length(store.label)
+    ends = [uuid.uuid4().hex for _ in range(2)]
+    store.each(lambda end: area.put(*end), zip(ends, (head, tail), strict=True))
+    paths = [area.path(ends[0]), *(run.part for run in runs), area.path(ends[1])]
+    try:
+        while len(paths) > _COMPOSED_AT_ONCE:
+            groups = range(0, len(paths), _COMPOSED_AT_ONCE)
+            paths = store.each(
+                partial(_composed, area), [paths[at : at + _COMPOSED_AT_ONCE] for at in groups]
+            )
+        store.call(lambda: store.fs.merge(store.target, paths))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        logger.info("%s: the store joins no objects (%s); this process does", store.label, error)
+        return False
+    return True
 
 
 def _composed(area: StagingArea, paths: list[str]) -> str:
     joined = area.path(uuid.uuid4().hex)
     area.store.call(lambda: area.store.fs.merge(joined, paths))
+    area.confirm(joined)
     return joined
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -197,7 +197,8 @@ class ObjectStore:
 
     def remove_many(self, paths: Sequence[str]) -> None:
         """As `remove`, by as few requests as the store can; without a word of those that stay."""
-        if not any(map(has_magic, paths)):
+        # other file systems may take no lists
+        if isinstance(self.fs, AsyncFileSystem) and not any(map(has_magic, paths)):
             with suppress(OSError):
                 self.call(lambda: self.fs.rm(paths))
 
@@ -230,9 +231,9 @@ class StagingArea:
     """A folder of staged objects.
 
     Object stores have no folders that could be removed under a task which still runs, as tasks
-    do after an interrupt or a failure of another. So there is a marker: tasks that stage an object
-    look for it afterwards, a write that clears the area removes it first. Whatever the order,
-    nothing stays.
+    do after an interrupt or a failure of another. So there is a marker: who stages an object looks
+    for it afterwards, a write that clears the area removes it first. Whatever the order, nothing
+    stays. The process that owns the area, and will clear it itself, knows it from memory.
     """
 
     store: ObjectStore
@@ -266,9 +267,14 @@ class StagingArea:
                 errno.EROFS, f"fsspec cannot write to this store ({error}); write elsewhere", label
             ) from error
 
-    def own(self) -> None:
-        """Take it on to clear the area, at the latest when a commit has failed."""
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Take it on to clear the area, at the latest when the block fails."""
         _owned[self.folder] = os.getpid()
+        try:
+            yield
+        finally:
+            _owned.pop(self.folder, None)
 
     @property
     def is_owned(self) -> bool:
@@ -295,15 +301,19 @@ class StagingArea:
         """
         path = self.path(name)
         is_staged = self.store.put(path, data, new=new)
+        self.confirm(path if is_staged else None)
+        return is_staged
+
+    def confirm(self, path: str | None) -> None:
+        """Look whether the area is still open, where something was staged; else remove that."""
         if self.is_owned:
-            return is_staged
+            return
         try:
             self.check()
         except FileNotFoundError:
-            if is_staged:
+            if path is not None:
                 self.store.remove([path])
             raise
-        return is_staged
 
     def check(self) -> None:
         """Raise FileNotFoundError where the area was cleared."""

@@ -16,14 +16,20 @@ import errno
 import json
 import logging
 import sys
-import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore, StagingArea, pieces
+from b2nd_dask.storage.write.object_store import (
+    CONCURRENCY,
+    PIECE_NBYTES,
+    ObjectStore,
+    StagingArea,
+    pieces,
+)
 from b2nd_dask.storage.write.staging import Run
 
 logger = logging.getLogger("b2nd_dask")
@@ -229,19 +235,23 @@ class ServerJoin:
         Copies run concurrently, collected parts one by one beside them, so that one of them is in
         memory.
         """
-        one_by_one = threading.Lock()
-
-        def upload(at: int) -> dict[str, Any]:
-            part = parts[at]
-            if isinstance(part, Run):
-                return self._upload_copy(at + 1, part, named)
-            with one_by_one:
-                return self._upload_collected(at + 1, part, named)
-
-        # copies first: no thread waits for the lock while there are any
-        order = sorted(range(len(parts)), key=lambda at: not isinstance(parts[at], Run))
-        made = dict(zip(order, self.store.each(upload, order), strict=True))
-        return [made[at] for at in range(len(parts))]
+        with ThreadPoolExecutor(CONCURRENCY) as threads:
+            copies = {
+                number: threads.submit(self._upload_copy, number, part, named)
+                for number, part in enumerate(parts, start=1)
+                if isinstance(part, Run)
+            }
+            made = {}
+            try:
+                for number, part in enumerate(parts, start=1):
+                    if not isinstance(part, Run):
+                        _raise_failed(copies.values())
+                        made[number] = self._upload_collected(number, part, named)
+                made |= {number: copy.result() for number, copy in copies.items()}
+            finally:
+                for copy in copies.values():
+                    copy.cancel()
+        return [made[number] for number in sorted(made)]
 
     def _upload_copy(self, number: int, run: Run, named: dict[str, str]) -> dict[str, Any]:
         response = self._call(
@@ -288,6 +298,13 @@ class ServerJoin:
     def _call(self, method: str, **kwargs: Any) -> dict[str, Any]:
         response: dict[str, Any] = self.store.call(lambda: self.store.fs.call_s3(method, **kwargs))
         return response
+
+
+def _raise_failed(copies: Iterable[Future[Any]]) -> None:
+    """Raise what a copy has raised so far: a server may refuse them."""
+    for copy in copies:
+        if copy.done():
+            copy.result()
 
 
 def abort_uploads(area: StagingArea, names: Sequence[str]) -> None:

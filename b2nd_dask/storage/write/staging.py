@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -74,16 +74,19 @@ class Staging(ABC):
         """Path or URL of the target, for messages, without secrets."""
 
     def prepare(self) -> None:
-        """Look at the target and make the staging area; errors as for both.
-
-        For the process that will discard the area, whether the write succeeds or fails.
-        """
+        """Look at the target and make the staging area; errors as for both."""
         self.check_target()
         self.make_area()
 
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Prepare; this process discards the area, at the latest when the block fails."""
+        self.prepare()
+        yield
+
     @property
     def is_prepared(self) -> bool:
-        """Whether this process is known to have prepared the area, and not to have discarded it."""
+        """Whether this process is in the block of `prepared`, and has not discarded the area."""
         return False
 
     @abstractmethod
