@@ -14,7 +14,6 @@ import blosc2
 import dask
 import numpy as np
 import pytest
-from b2nd_dask.graph.expression.pruning import Combined
 from dask.base import tokenize
 from dask.callbacks import Callback
 
@@ -23,6 +22,7 @@ from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.compressed import compress
 from b2nd_dask.frame.open import cache
 from b2nd_dask.graph.expression.nodes import Read
+from b2nd_dask.graph.expression.pruning import Combined
 from b2nd_dask.graph.optimize.lower import ReadBlocks
 from b2nd_dask.graph.read.blocks import FrameBlocks, FrameRegion
 from b2nd_dask.storage.read.local_reader import identity_of
