@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,7 @@ def batches(
 
 
 def most_in_vain(
-    max_gap: int, partial: NDArray[np.float64] | int, *, is_far: bool
+    max_gap: int, partial: NDArray[Any] | int, *, is_far: bool
 ) -> NDArray[np.float64] | float:
     """Bytes of a chunk that are rather read in vain than found out by a read of their own.
 
