@@ -138,8 +138,8 @@ def test_requests_that_wait_for_others_have_more_time(
         url, options = reached(http_server, kind, member, "sparse/a.b2nd/")
     frame = open_b2nd(url.rpartition("/")[0] + "/", storage_options=options)
     http_server.requests.clear()
-    http_server.latency = 0.8
-    monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": 1e9, "low_speed_time": 2.8})
+    http_server.latency = 1.5
+    monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": 1e9, "low_speed_time": 5.0})
     np.testing.assert_array_equal(frame[...], VALUES)
     assert http_server.count("GET") == 34
 

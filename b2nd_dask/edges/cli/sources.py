@@ -11,7 +11,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import dims_of
-from b2nd_dask.frame.members.files import is_named_store
+from b2nd_dask.frame.members.files import EMBED, is_named_store
 from b2nd_dask.frame.members.listing import Member, list_members
 from b2nd_dask.storage import MAIN_MEMBER, Location, printable, split_store
 
@@ -76,7 +76,9 @@ def _frames_of(path: str, options: dict[str, Any]) -> list[str]:
         source = opened(path, options)
     except Exception:  # noqa: BLE001 - what is done with it says what is wrong
         return [path]
-    return [path] if isinstance(source, Frame) else _names(source, path)
+    # arrays in the file of a directory's own are named after the directory
+    store = str(Path(path).parent) if Path(path).name == EMBED else path
+    return [path] if isinstance(source, Frame) else _names(source, store)
 
 
 def files_in(path: str, suffixes: tuple[str, ...] = (".b2nd",)) -> list[str]:

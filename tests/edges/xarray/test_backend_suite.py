@@ -16,6 +16,8 @@ from xarray.testing import assert_equal, assert_identical
 suite = pytest.importorskip("xarray.tests.test_backends", reason="xarray without its tests")
 trees = pytest.importorskip("xarray.tests.test_backends_datatree", reason="as above")
 fixtures = pytest.importorskip("xarray.tests.conftest", reason="as above")
+# xarray's tests turn this on, for all other tests of the process too
+xr.set_options(warn_for_unclosed_files=False)
 
 create_test_datatree = fixtures.create_test_datatree
 simple_datatree = fixtures.simple_datatree
