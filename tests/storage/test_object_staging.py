@@ -231,7 +231,9 @@ class OneByOne(MemoryFileSystem):
         return str(super()._strip_protocol(path.removeprefix("onebyone://")))
 
     def rm(self, path: str, **_: object) -> None:
-        super().rm_file(path.strip())
+        if not isinstance(path, str):
+            raise TypeError("quote_from_bytes() expected bytes")
+        super().rm_file(path)
 
 
 def test_a_store_that_removes_one_path_a_call(name: str) -> None:
