@@ -19,7 +19,7 @@ from b2nd_dask.storage.write.s3_join import (
     nbytes_of,
     plan_parts,
 )
-from tests.storage.staged_frames import HEAD, TAIL, incompressible, make, publish, put
+from tests.storage.staged_frames import HEAD, TAIL, incompressible, make, publish, put, staged_at
 
 if TYPE_CHECKING:
     from tests.s3_recording import RecordingS3
@@ -195,6 +195,25 @@ def test_an_object_made_meanwhile_is_kept(
     assert recording_s3.data(name) == b"theirs"
     assert recording_s3.keys(name) == [name]
     assert recording_s3.uploads() == []
+
+
+@pytest.mark.parametrize("nbytes", [10, 18 * MIB])
+def test_a_write_that_was_given_up_makes_no_object(
+    recording_s3: RecordingS3,
+    s3: Location,
+    name: str,
+    nbytes: int,
+) -> None:
+    """Given up by another process, which has not removed what was staged so far."""
+    staging = make(s3)
+    staging.prepare()
+    placement = staging.join(staged_at(staging.append([incompressible(nbytes)])))
+    staging.area().close()
+    with pytest.raises(FileNotFoundError, match="given up"):
+        staging.publish(placement, HEAD, TAIL)
+    assert recording_s3.uploads() == []
+    staging.discard()
+    assert recording_s3.keys(name) == []
 
 
 @pytest.mark.parametrize("nbytes", [10, SMALL_FRAME_NBYTES])

@@ -26,14 +26,14 @@ from b2nd_dask.graph.array_expr.source import (
     unfused,
 )
 from b2nd_dask.graph.expression.chunk_steps import Combining, Fold, fold_of
-from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_scalar, parse_call, unwrapped
+from b2nd_dask.graph.expression.elementwise import UNKNOWN, parse_call, unwrapped
 from b2nd_dask.graph.expression.nodes import (
     MAX_NODES,
     Elemwise,
     Literal,
     Node,
     Read,
-    has_all_lengths,
+    broadcast_chunks,
     size_of,
     with_leaves,
 )
@@ -76,9 +76,9 @@ def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
         return "other expressions need its arguments, too"
     if size_of(args) > MAX_NODES:
         return "they are too many functions together"
-    if not has_all_lengths(arrays, parent.chunks):
-        return "a constant array makes the result longer"
     chunks = None if is_filter else parent.chunks
+    if not is_filter and broadcast_chunks(arg.chunks or () for arg in arrays) != chunks:
+        return "a constant array makes the result longer"
     top = Elemwise(func, tuple(args), kwargs, chunks, ("",))
     return source_of(top, parent.dtype, parent.chunks)
 
@@ -125,8 +125,6 @@ def call_of(expression: Any) -> tuple[Any, Mapping[str, Any], bool] | None:
         return None
     args = expression.elemwise_args
     known = [arg if names.is_scalar_for_elemwise(arg) else UNKNOWN for arg in args]
-    if not all(arg is UNKNOWN or arg is None or is_scalar(arg) for arg in known):
-        return None
     named = {name: compat.dask_original(value) for name, value in expression.kwargs.items()}
     call = parse_call(compat.dask_original(expression.func), known, named)
     if call is None:
@@ -136,20 +134,14 @@ def call_of(expression: Any) -> tuple[Any, Mapping[str, Any], bool] | None:
         # the dtype that is enforced is that of its elements
         func, kwargs = unwrapped(func, kwargs)[0], {}
     arrays = [arg for arg, value in zip(args, known, strict=True) if value is UNKNOWN]
-    if not all(_lines_up(arg, expression, is_filter=is_filter) for arg in arrays):
+    blocks: list[Any] = [getattr(arg, "chunks", None) for arg in arrays]
+    if None in blocks or np.isnan(expression.size):
         return None
-    return func, kwargs, is_filter
-
-
-def _lines_up(arg: Any, expression: Any, *, is_filter: bool) -> bool:
-    """Whether each block of an expression needs one block of an argument."""
-    chunks, own = expression.chunks, getattr(arg, "chunks", None)
-    if own is None or len(own) > len(chunks) or np.isnan(arg.size):
-        return False
     if is_filter:
-        return bool(own == chunks)
-    wanted = chunks[len(chunks) - len(own) :]
-    return all(along in (sizes, (1,)) for along, sizes in zip(own, wanted, strict=True))
+        line_up = all(own == expression.chunks for own in blocks)
+    else:
+        line_up = broadcast_chunks(blocks) == expression.chunks
+    return (func, kwargs, is_filter) if line_up else None
 
 
 def constant_of(expression: Any) -> Literal | None:

@@ -170,6 +170,8 @@ def parse_call(
     if func is _enforce_dtype:
         # where a result is 0-d, dask wraps the function
         func, kwargs = partial(func, **kwargs), {}
+    if not all(value is UNKNOWN or value is None or is_scalar(value) for value in args):
+        return None
     function, rest = unwrapped(func, kwargs)
     filters = is_among(function, FILTERS) and rest.keys() <= {"enforce_dtype"}
     if filters and len(args) == 2 and all(value is UNKNOWN for value in args):

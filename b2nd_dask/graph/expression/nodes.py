@@ -7,7 +7,7 @@ A node is asked whether it can take what stands above it: `accept_slice`, `accep
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -362,18 +362,25 @@ def with_leaves(top: Node, leaf: Callable[[Node], Node]) -> Node:
     return replaced(top)
 
 
-def has_all_lengths(args: Sequence[Node], chunks: Chunks) -> bool:
-    """Whether arguments broadcast to an array of these blocks without arrays of one repeated value.
+def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
+    """Blocks of what NumPy broadcasts arrays to; None where their blocks do not fit.
 
-    Scalars stand for these, and so do not make a result longer.
+    An array of one block, longer than 1, that is paired with each of several does not fit.
+
+    Examples
+    --------
+    >>> broadcast_chunks([((1,), (5, 5)), ((2, 2), (1,))])
+    ((2, 2), (5, 5))
     """
-    lengths: list[Any] = [None] * len(chunks)
-    for arg in args:
-        own = arg.chunks or ()
-        for axis, along in enumerate(own, start=len(chunks) - len(own)):
-            if along != (1,) or lengths[axis] is None:
-                lengths[axis] = along
-    return tuple(lengths) == chunks
+    found: list[tuple[int, ...]] = []
+    for own in each:
+        found = [(1,)] * (len(own) - len(found)) + found
+        for axis, along in enumerate(own, start=len(found) - len(own)):
+            if found[axis] == (1,):
+                found[axis] = along
+            elif along not in ((1,), found[axis]):
+                return None
+    return tuple(found)
 
 
 def compose(positions: range, along: range) -> range:

@@ -17,7 +17,7 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph._dask_compat import TaskRef, held_tasks, noted
 from b2nd_dask.graph.expression.chunk_steps import Fold, fold_of
-from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_scalar, parse_call
+from b2nd_dask.graph.expression.elementwise import UNKNOWN, parse_call
 from b2nd_dask.graph.expression.nodes import (
     MAX_NODES,
     Elemwise,
@@ -26,7 +26,7 @@ from b2nd_dask.graph.expression.nodes import (
     Node,
     Opaque,
     Read,
-    has_all_lengths,
+    broadcast_chunks,
     nodes_of,
     repeated,
     size_of,
@@ -128,14 +128,16 @@ class Layers:
         if not any(isinstance(arg, Read | Elemwise) for arg in args):
             return None
         known = [arg.value if isinstance(arg, Literal) else UNKNOWN for arg in args]
-        if not all(value is UNKNOWN or is_scalar(value) for value in known):
-            return None
         call = parse_call(layer.task.func, known, layer.task.kwargs)
         if call is None:
             return None
         func, kwargs, filters = call
         chunks = self._broadcast_chunks(layer)
-        if chunks is None or (not filters and noted(layer, "chunks") not in (None, chunks)):
+        # arrays of one repeated element are scalars now, and so must not make the result longer
+        nodes = [arg.chunks or () for arg in args if not isinstance(arg, Literal)]
+        if chunks is None or broadcast_chunks(nodes) != chunks:
+            return None
+        if not filters and noted(layer, "chunks") not in (None, chunks):
             return None
         if size_of(args) > MAX_NODES:
             # another tree begins here, over blocks that the first one makes
@@ -143,29 +145,18 @@ class Layers:
         return Elemwise(func, tuple(args), kwargs, None if filters else chunks, (name,))
 
     def _broadcast_chunks(self, layer: Any) -> Chunks | None:
-        """Blocks of what NumPy broadcasts the arguments to; None where their blocks do not fit.
-
-        An argument of one block, longer than 1, that is paired with each of several does not fit.
-        """
-        own = layer.output_indices
-        found: list[tuple[int, ...]] = [(1,)] * len(own)
-        arrays = []
+        """Blocks of what the arguments are broadcast to; None where this is not as NumPy does."""
+        own = tuple(layer.output_indices)
+        found: list[Chunks] = []
         for source, labels in layer.indices:
             if labels is None:
                 continue
-            missing = len(own) - len(labels)
-            chunks = () if not labels else self.nodes[source].chunks
-            lines_up = tuple(labels) == tuple(own[missing:])
-            if not lines_up or chunks is None or len(chunks) != len(labels):
+            chunks = self.nodes[source].chunks if labels else ()
+            if chunks is None or own[len(own) - len(labels) :] != tuple(labels):
                 return None
-            if not isinstance(self._argument(source), Literal):
-                arrays.append(self.nodes[source])
-            for axis, along in enumerate(chunks, start=missing):
-                if found[axis] == (1,) or along == found[axis]:
-                    found[axis] = along if along != (1,) else found[axis]
-                elif along != (1,):
-                    return None
-        return tuple(found) if has_all_lengths(arrays, tuple(found)) else None
+            found.append(chunks)
+        chunks = broadcast_chunks(found)
+        return chunks if chunks is not None and len(chunks) == len(own) else None
 
     def _moved(self, name: str) -> Node | None:
         """The node of a layer that slices or rechunks another one."""

@@ -36,9 +36,10 @@ import logging
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import call
 
 import numpy as np
 
@@ -76,6 +77,22 @@ class BaseObjectStaging(Staging):
         """Connect to the staging area, from the process that calls."""
         store = ObjectStore.of(self.location, private=private)
         return StagingArea(store, f"{store.target}.{self.key}.staging")
+
+    def prepare(self) -> None:
+        """Look at the target while the area is made; see `Staging.prepare`."""
+        store = self.area().store
+        # where the target is refused, an area that is to be resumed must stay as it is; and file
+        # systems with folders may have one connection
+        if self.resumable or store.has_folders:
+            super().prepare()
+            return
+        check_writable(store)
+        try:
+            store.each(call, [self.check_target, self.make_area])
+        except BaseException:
+            with suppress(OSError):
+                self.discard()
+            raise
 
     def make_area(self) -> None:
         """Make the staging area; see `Staging.make_area`."""
@@ -199,11 +216,14 @@ class ObjectStaging(BaseObjectStaging):
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, in the store where it can; see `Staging.publish`."""
         area = self.area()
-        area.store.each(lambda look: look(), [self.check_target, area.check])
         runs = [Run(area.path(run.part), run.start, run.stop) for run in placement.runs]
+        checks = [self.check_target, area.check]
         if area.store.has_protocol("s3"):
-            ServerJoin(area).publish(head, runs, tail, replace=self.replace)
-        elif not (area.store.has_protocol("gs") and _compose(area, head, runs, tail)):
+            ServerJoin(area, checks=checks).publish(head, runs, tail, replace=self.replace)
+            area.store.call(area.store.fs.invalidate_cache)
+            return
+        area.store.each(call, checks)
+        if not (area.store.has_protocol("gs") and _compose(area, head, runs, tail)):
             # nobody else's files must get into the transaction
             _stream(self.area(private=True).store, head, runs, tail)
         area.store.call(area.store.fs.invalidate_cache)

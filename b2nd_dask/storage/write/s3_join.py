@@ -17,10 +17,11 @@ import json
 import logging
 import sys
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from b2nd_dask.storage.write.object_store import (
@@ -120,6 +121,8 @@ class ServerJoin:
 
     area: StagingArea
     limits: Limits = Limits()
+    checks: Sequence[Callable[[], None]] = ()
+    """Raise an error where the target must not be made; called while its parts are made."""
 
     @property
     def store(self) -> ObjectStore:
@@ -144,7 +147,8 @@ class ServerJoin:
             The request fails, or the frame is too large for the store.
         """
         if len(head) + sum(map(nbytes_of, runs)) + len(tail) <= SMALL_FRAME_NBYTES:
-            body = b"".join([head, *self.store.fetch(runs), tail])
+            with _beside(self.checks):
+                body = b"".join([head, *self.store.fetch(runs), tail])
             self._call_once("put_object", replace, Body=body, **self._named(self.store.target))
             return
         endpoint = self.store.call(lambda: self.store.fs.s3.meta.endpoint_url)
@@ -214,8 +218,9 @@ class ServerJoin:
         with ExitStack() as undo:
             undo.callback(self._give_up, named, noted)
             # a process that is killed leaves word of the upload
-            self.store.put(noted, json.dumps(named).encode())
-            made = self._upload(parts, named)
+            note = partial(self.store.put, noted, json.dumps(named).encode())
+            with _beside([note, *self.checks]):
+                made = self._upload(parts, named)
             # S3 wants the checksums of parts back where the user's options turn them on
             listed = _listed(made, with_checksums="ChecksumAlgorithm" in upload)
             self._call_once(
@@ -232,26 +237,32 @@ class ServerJoin:
     def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> list[dict[str, Any]]:
         """Make the parts; return the response to each.
 
-        Copies run concurrently, collected parts one by one beside them, so that one of them is in
-        memory.
+        Copies run concurrently, and so do parts of bytes that this process has anyway. What it has
+        to fetch is made one by one beside them, so that one such part is in memory.
         """
+        numbered = list(enumerate(parts, start=1))
+        fetching = [number for number, part in numbered if _is_fetched(part)]
         with ThreadPoolExecutor(CONCURRENCY) as threads:
-            copies = {
-                number: threads.submit(self._upload_copy, number, part, named)
-                for number, part in enumerate(parts, start=1)
-                if isinstance(part, Run)
+            others = {
+                number: threads.submit(self._upload_part, number, part, named)
+                for number, part in numbered
+                if number not in fetching
             }
             made = {}
             try:
-                for number, part in enumerate(parts, start=1):
-                    if not isinstance(part, Run):
-                        _raise_failed(copies.values())
-                        made[number] = self._upload_collected(number, part, named)
-                made |= {number: copy.result() for number, copy in copies.items()}
+                for number in fetching:
+                    _raise_failed(others.values())
+                    made[number] = self._upload_part(number, parts[number - 1], named)
+                made |= {number: other.result() for number, other in others.items()}
             finally:
-                for copy in copies.values():
-                    copy.cancel()
+                for other in others.values():
+                    other.cancel()
         return [made[number] for number in sorted(made)]
+
+    def _upload_part(self, number: int, part: Part, named: dict[str, str]) -> dict[str, Any]:
+        if isinstance(part, Run):
+            return self._upload_copy(number, part, named)
+        return self._upload_collected(number, part, named)
 
     def _upload_copy(self, number: int, run: Run, named: dict[str, str]) -> dict[str, Any]:
         response = self._call(
@@ -300,11 +311,28 @@ class ServerJoin:
         return response
 
 
-def _raise_failed(copies: Iterable[Future[Any]]) -> None:
-    """Raise what a copy has raised so far: a server may refuse them."""
-    for copy in copies:
-        if copy.done():
-            copy.result()
+@contextmanager
+def _beside(calls: Sequence[Callable[[], Any]]) -> Iterator[None]:
+    """Call functions while the block runs; their errors go before its own."""
+    with ThreadPoolExecutor(CONCURRENCY) as threads:
+        running = [threads.submit(each) for each in calls]
+        try:
+            yield
+        finally:
+            for each in running:
+                each.result()
+
+
+def _is_fetched(part: Part) -> bool:
+    """Whether some of a part has to come to this process."""
+    return not isinstance(part, Run) and any(isinstance(source, Run) for source in part)
+
+
+def _raise_failed(parts: Iterable[Future[Any]]) -> None:
+    """Raise what a part has raised so far: a server may refuse copies."""
+    for part in parts:
+        if part.done():
+            part.result()
 
 
 def abort_uploads(area: StagingArea, names: Sequence[str]) -> None:
