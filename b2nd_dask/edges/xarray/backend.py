@@ -12,9 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import xarray as xr
 from xarray.backends import BackendEntrypoint
 
-from b2nd_dask.edges.xarray.dask_arrays import install
-from b2nd_dask.edges.xarray.nested import combined, is_nested
-from b2nd_dask.edges.xarray.places import (
+from b2nd_dask.edges.datasets.places import (
     OpenOptions,
     Place,
     in_group,
@@ -23,6 +21,8 @@ from b2nd_dask.edges.xarray.places import (
     open_snapshot,
     place_of,
 )
+from b2nd_dask.edges.xarray.dask_arrays import install
+from b2nd_dask.edges.xarray.nested import combined, is_nested
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST

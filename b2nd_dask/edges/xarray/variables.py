@@ -11,8 +11,8 @@ import numpy as np
 import xarray as xr
 from xarray.core import indexing
 
+from b2nd_dask.edges.datasets.places import OpenOptions, Place, manifest_of
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
-from b2nd_dask.edges.xarray.places import OpenOptions, Place, manifest_of
 from b2nd_dask.errors import B2ndError, FrameFormatError
 from b2nd_dask.format.labels.labels import COORDS, SCALING, UnpackedLabels, unpack_labels
 from b2nd_dask.format.labels.manifest import COORD, Manifest
