@@ -13,6 +13,7 @@ import xarray as xr
 from xarray.backends import BackendEntrypoint
 
 from b2nd_dask.edges.datasets.places import (
+    Folder,
     OpenOptions,
     Place,
     in_group,
@@ -27,7 +28,7 @@ from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, conten
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.storage import Location, printable
+from b2nd_dask.storage import Location, printable, what_directory
 
 #: What the names of files and directories of this engine end in.
 _SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
@@ -214,7 +215,9 @@ def _require_contents(place: Place, ds: xr.Dataset) -> None:
             "pass group=, or open all by xarray.open_datatree"
         )
     if not ds.attrs and place.read(MANIFEST) is None:
-        raise FileNotFoundError(f"{place.label}: no frames (.b2nd) here")
+        names = place.names if isinstance(place, Folder) else None
+        is_what = what_directory(place.label, names or ())
+        raise FileNotFoundError(f"{place.label}: no frames (.b2nd) here{is_what}")
 
 
 def _found(
