@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,12 +68,6 @@ def _described(frame: Frame) -> str:
     return f"array {shape}, {frame.dtype}"
 
 
-def arrays_of(members: list[Member], path: str, options: dict[str, Any]) -> Iterator[Frame]:
-    """Open the arrays of a store or of a directory of frames."""
-    for name in _names(members, path):
-        yield open_b2nd(name, storage_options=options)
-
-
 def frames_at(path: str, options: dict[str, Any]) -> list[str]:
     """Paths of the frames that a path names: itself, or those of a store, dataset or directory."""
     stores = files_in(path, _STORES)
@@ -95,7 +88,7 @@ def _frames_of(path: str, options: dict[str, Any]) -> list[str]:
 def files_in(path: str, suffixes: tuple[str, ...] = (".b2nd",)) -> list[str]:
     """Files in a directory, also in groups of it: by default frames."""
     folder = Path(path)
-    if "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():
+    if not path or "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():
         return []
     found = (file for file in folder.rglob("*") if file.suffix in suffixes)
     return sorted(str(file) for file in found if "/." not in f"/{file.relative_to(folder)}")

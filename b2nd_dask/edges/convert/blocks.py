@@ -20,14 +20,8 @@ from dask.base import tokenize
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.storage import public_url
 
 Region = tuple[slice, ...]
-
-
-def label_of(source: str) -> str:
-    """A path as it is, or a URL without secrets."""
-    return public_url(source) if "://" in source else source
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from b2nd_dask.edges.convert.blocks import compare, label_of, readable
+from b2nd_dask.edges.convert.blocks import compare, readable
 from b2nd_dask.edges.convert.npy import check_npy, read_npy, read_npz, write_npy, write_npz
 from b2nd_dask.edges.convert.options import Options, Source, split_member
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
@@ -189,11 +189,11 @@ def convert(
             tree.only = replace(tree.only, name=inner.strip("/"))
         _check(tree, write_as, options)
         advice = "overwrite=True (--overwrite)"
-        with staged(place, replace=overwrite, advice=advice, any_format=True) as made:
+        with staged(place, replace=overwrite, advice=advice, any_format=True) as ready:
             _announce(tree, target, skip=skip)
-            FORMATS[write_as].write(tree, made.ready, options)
+            FORMATS[write_as].write(tree, ready, options)
             if check:
-                written = _read(Source(str(made.ready), block_nbytes, folder), write_as)
+                written = _read(Source(str(ready), block_nbytes, folder), write_as)
                 compare(tree, written, block_nbytes)
     return target
 
@@ -259,7 +259,7 @@ def _read(source: Source, read_as: str) -> Tree:
     """Describe a source."""
     if read_as in _FRAMES:
         return _read_frames(source)
-    label = label_of(source.path)
+    label = source.label
     with readable(label):
         if "://" in label and read_as != "zarr":
             raise ValueError(f"{label}: only frames and zarr are read from URLs; download the file")

@@ -83,8 +83,8 @@ def write_new(
         tree = tree_of(source, path.name, encoding, options)
         check_layout(tree, RENAME)
     fsync = options.get("fsync", True)
-    with staged(path, replace=overwrite, advice='mode="w"', fsync=fsync) as made:
-        write_dataset(tree, made.ready, write_together, packed=path.suffix == ".b2z")
+    with staged(path, replace=overwrite, advice='mode="w"', fsync=fsync) as ready:
+        write_dataset(tree, ready, write_together, packed=path.suffix == ".b2z")
 
 
 def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
