@@ -26,10 +26,10 @@ from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree
-from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available, nbytes_of
+from b2nd_dask.lazy import lazy
 from b2nd_dask.storage import printable
 
 
@@ -43,13 +43,8 @@ class _Format(NamedTuple):
     write: Callable[[Tree, Path, Options], None]
 
 
-def _read_frames(source: Source) -> Tree:
-    require("convert", "xarray")
-    from b2nd_dask.edges.convert.read_frames import read_frames
-
-    return read_frames(source)
-
-
+#: Without xarray the other formats are read.
+_read_frames = lazy("b2nd_dask.edges.convert.read_frames", "read_frames")
 _FRAMES = ("b2nd", "b2d", "b2z")
 _ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
 _HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4", ".cdf", ".netcdf", ".mat")
@@ -258,7 +253,7 @@ def _require_apart(source: str, place: Path, inner: str | None) -> None:
 def _read(source: Source, read_as: str) -> Tree:
     """Describe a source."""
     if read_as in _FRAMES:
-        return _read_frames(source)
+        return FORMATS[read_as].read(source)
     label = source.label
     with readable(label):
         if "://" in label and read_as != "zarr":
