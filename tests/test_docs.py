@@ -226,7 +226,8 @@ def test_xarray() -> None:
 
 
 def test_every_block_is_run() -> None:
-    known = {"", "s3", "http", "cluster", "client", "zarr", "h5py", "xarray", "npy", "tiff", "netcdf"}
+    known = {"", "s3", "http", "cluster", "client", "zarr", "h5py", "xarray"}
+    known |= {"npy", "tiff", "netcdf"}
     # by the tests of the engine for xarray
     known |= {"dask_array"}
     pages = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
