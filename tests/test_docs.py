@@ -58,6 +58,39 @@ def test_recipes_on_the_disk() -> None:
     np.testing.assert_array_equal(blosc2.open("days.b2nd")[:], expected)
 
 
+def test_recipes_of_many_files() -> None:
+    values = np.random.default_rng(3).integers(0, 9, (6, 90, 180)).astype("u2")
+    Path("days").mkdir()
+    for number, plane in enumerate(values):
+        np.save(f"days/{number}.npy", plane)
+    run("docs/recipes.md", "npy")
+    np.testing.assert_array_equal(blosc2.open("days-of-npy.b2nd")[:], values)
+
+
+def test_recipes_of_pictures() -> None:
+    pytest.importorskip("dask_image", reason="of the extra interop")
+    tifffile = pytest.importorskip("tifffile", reason="comes with dask-image")
+    values = np.random.default_rng(3).integers(0, 9, (6, 90, 180)).astype("u2")
+    Path("planes").mkdir()
+    for number, plane in enumerate(values):
+        tifffile.imwrite(f"planes/{number}.tif", plane)
+    run("docs/recipes.md", "tiff")
+    np.testing.assert_array_equal(blosc2.open("volume.b2nd")[:], values)
+
+
+def test_recipes_of_datasets() -> None:
+    xr = pytest.importorskip("xarray", reason="of the extra xarray")
+    pytest.importorskip("h5netcdf", reason="of the extra convert")
+    values = np.random.default_rng(3).random((6, 4))
+    Path("years").mkdir()
+    ds = xr.Dataset({"t": (("time", "x"), values)}, {"time": np.arange(6)})
+    for number in range(3):
+        part = ds.isel(time=slice(2 * number, 2 * number + 2))
+        part.to_netcdf(f"years/{number}.nc", engine="h5netcdf")
+    run("docs/recipes.md", "netcdf")
+    xr.testing.assert_identical(xr.open_dataset("years.b2d", engine="b2nd").load(), ds)
+
+
 def test_larger_than_memory(caplog: pytest.LogCaptureFixture) -> None:
     # what the page sets is undone
     caplog.set_level(logging.INFO, "b2nd_dask")
@@ -194,6 +227,7 @@ def test_xarray() -> None:
 
 def test_every_block_is_run() -> None:
     known = {"", "s3", "http", "cluster", "client", "zarr", "h5py", "xarray"}
+    known |= {"npy", "tiff", "netcdf"}
     # by the tests of the engine for xarray
     known |= {"dask_array"}
     pages = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]

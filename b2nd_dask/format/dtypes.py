@@ -113,8 +113,8 @@ def not_stored(dtype: np.dtype[Any]) -> str | None:
 
     Examples
     --------
-    >>> not_stored(np.dtype("O"))
-    'Python objects, which a frame cannot hold; convert them by .astype'
+    >>> not_stored(np.dtype("V0"))
+    '0 bytes long, which a frame cannot hold'
     """
     if dtype.char == "T":
         return (
@@ -122,7 +122,10 @@ def not_stored(dtype: np.dtype[Any]) -> str | None:
             'length, such as .astype("U20") for 20 characters or .astype("S20") for ASCII'
         )
     if dtype.hasobject:
-        return "Python objects, which a frame cannot hold; convert them by .astype"
+        return (
+            "Python objects, which a frame cannot hold; convert them, as by .astype(float), which "
+            "makes NaN of None, or by .astype(str), after None is replaced by a text"
+        )
     if not dtype.itemsize:
         return "0 bytes long, which a frame cannot hold"
     return None

@@ -59,6 +59,8 @@ class FrameHeader:
         return self.header_len if self.sparse else self.header_len + self.cbytes
 
 
+#: How frames begin: an array of msgpack, whose first item is the magic.
+_START = b"\x9e\xa8" + MAGIC
 #: How files of other formats begin that users have beside their frames.
 _OTHERS = {
     b"\x89HDF\r\n": " (it is an HDF5 file: h5py reads it)",
@@ -88,7 +90,7 @@ def header_len_of(head: bytes) -> int:
     FrameFormatError
         Too short, the magic is missing, or a length that cannot be.
     """
-    if len(head) >= 10 and head[2:10] != MAGIC:
+    if head[2:10] != MAGIC and not _START.startswith(head):
         guess = next((what for magic, what in _OTHERS.items() if head.startswith(magic)), "")
         raise FrameFormatError(
             f"not a Blosc2 frame: {head[:10]!r} where the magic is expected{guess}", offset=0

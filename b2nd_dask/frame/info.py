@@ -227,14 +227,19 @@ def _plain(name: str) -> str:
 
 def value_text(layer: MetaView, name: str, most: int = 200) -> str:
     """A text of an entry's value in one line of bounded length, or why there is none."""
-    shown = reprlib.Repr()
-    shown.maxstring = shown.maxother = most
-    shown.maxlist = shown.maxtuple = shown.maxset = shown.maxdict = 20
     try:
         nbytes = layer.nbytes_of(name)
         if nbytes > _MOST_SHOWN:
             return f"({decimal(nbytes)}, not shown)"
-        text = " ".join(shown.repr(layer[name]).split())
-        return text if len(text) <= 4 * most else f"{text[: 4 * most]}..."
+        return one_line(layer[name], most)
     except B2ndError as error:
         return f"(cannot be shown: {error.problem})"
+
+
+def one_line(value: Any, most: int = 200) -> str:
+    """A text of a value in one line of bounded length."""
+    shown = reprlib.Repr()
+    shown.maxstring = shown.maxother = most
+    shown.maxlist = shown.maxtuple = shown.maxset = shown.maxdict = 20
+    text = " ".join(shown.repr(value).split())
+    return text if len(text) <= 4 * most else f"{text[: 4 * most]}..."

@@ -17,7 +17,7 @@ from b2nd_dask.storage.byte_reader import (
     Requester,
     chunk_member,
 )
-from b2nd_dask.storage.failures import TOGETHER, only_here
+from b2nd_dask.storage.failures import TOGETHER, only_here, what_directory
 from b2nd_dask.storage.read.container import (
     ZipMember,
     is_zip,
@@ -101,6 +101,7 @@ __all__ = [
     "sync",
     "try_lock",
     "update_staging_for",
+    "what_directory",
     "write_file",
     "zip_members",
 ]

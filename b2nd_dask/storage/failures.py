@@ -139,6 +139,11 @@ def what_directory(path: str, names: Collection[str] = ()) -> str:
         return " (it is a Zarr array or group: da.from_zarr reads an array)"
     if any(name.endswith(".chunk") for name in names):
         return " (there are chunks, but the index of a sparse frame is missing)"
+    if "dataset.json" in names:
+        return (
+            " (it is a dataset: xarray.open_dataset opens it, `b2nd-dask info PATH` lists its "
+            "arrays, each of which is PATH/NAME.b2nd)"
+        )
     if "embed.b2e" in names or path.rstrip("/").endswith(".b2d"):
         return f" (a .b2d is a store of python-blosc2: {OPEN_STORE})"
     frames = sorted(name for name in names if name.endswith(".b2nd"))

@@ -149,10 +149,13 @@ def test_what_is_cut_off() -> None:
     with pytest.raises(FrameFormatError, match="ends inside the header") as caught:
         parse_header(RAW[: length - 1], len(RAW))
     assert caught.value.offset == length - 1
-    for short, problem in [(b"", "the file is empty"), (RAW[:111], "the file is cut off")]:
+    cut_off = [(RAW[:length], "the file is cut off") for length in (2, 9, 111)]
+    for short, problem in [(b"", "the file is empty"), *cut_off]:
         with pytest.raises(FrameFormatError, match=problem) as caught:
             header_len_of(short)
         assert caught.value.offset == len(short)
+    with pytest.raises(FrameFormatError, match="not a Blosc2 frame: b'ab'"):
+        header_len_of(b"ab")
 
 
 @pytest.mark.parametrize(

@@ -638,3 +638,8 @@ def test_arrays_without_axes(tmp_path: Path, target: Path) -> None:
         assert_written(target, np.asarray(made.compute()))
     b2nd_dask.rechunk(tmp_path / "one.b2nd", target, chunks=(), cparams={"clevel": 0}, mode="w")
     assert_written(target, np.array(5.0))
+
+
+def test_advice_for_elements_in_memory(tmp_path):
+    with pytest.raises(ValueError, match="give it smaller chunks=, or compute in fewer threads"):
+        to_b2nd(np.ones((1000, 1000)), tmp_path / "x.b2nd", chunks=(1000, 1000), max_mem="100kB")

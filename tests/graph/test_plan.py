@@ -582,3 +582,9 @@ def test_many_frames_are_shown_as_one(tmp_path):
 def test_what_is_no_collection(wrong):
     with pytest.raises(TypeError, match="argument 0 is no dask collection"):
         plan(wrong)
+
+
+def test_an_array_of_other_sources():
+    shown = repr(plan(da.ones((8, 8), chunks=4) + 1))
+    assert "none is read; what other sources take is not known" in shown
+    assert "bytes" not in shown

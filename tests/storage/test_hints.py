@@ -54,6 +54,7 @@ def test_a_name_that_is_no_pattern(name: str) -> None:
         ("a.b2d", [], "store of python-blosc2"),
         ("a", ["embed.b2e", "b.b2nd"], "store of python-blosc2"),
         ("a", ["z.b2nd", "c.b2nd", "readme"], "such as c.b2nd"),
+        ("a.b2d", ["embed.b2e", "dataset.json", "c.b2nd"], "it is a dataset"),
         ("a", ["readme"], ""),
         ("a", [], ""),
     ],

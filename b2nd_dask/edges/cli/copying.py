@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import warnings
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,8 @@ def _inside(target: str, source: str) -> str:
     if Location.of(target).is_url:
         return target
     folder = Path(target)
+    if target.endswith("/") and not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such directory to write to", target)
     # a directory with a suffix may be a sparse frame, which is replaced only where that is asked
     if folder.is_dir() and not folder.suffix:
         return str(folder / Path(source.rstrip("/")).name)

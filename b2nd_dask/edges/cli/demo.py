@@ -20,10 +20,7 @@ from rich.progress import track
 
 from b2nd_dask.edges.cli.failures import Verb
 from b2nd_dask.edges.extras import require
-from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 
@@ -46,10 +43,6 @@ class LandCover:
 
     map: NDArray[np.float64]
     """Share of land in each map cell, 0 to 1, shape (rows / cell, columns / cell)."""
-
-    constant: NDArray[np.bool_]
-    """Whether a chunk holds one value, which `to_b2nd` stores without data; shape of the chunk
-    grid."""
 
     @property
     def share(self) -> float:
@@ -76,19 +69,12 @@ def row_areas(rows: int) -> NDArray[np.float64]:
     return areas
 
 
-def land_cover(land: da.Array, cell: int) -> tuple[da.Array, da.Array, da.Array]:
+def land_cover(land: da.Array, cell: int) -> tuple[da.Array, da.Array]:
     """The fields of `LandCover`, not computed yet.
 
     Lengths and chunks of `land` (True over land) are multiples of `cell`, the side of a map cell.
     """
-    constant = da.map_blocks(
-        _holds_one_value, land, chunks=tuple((1,) * n for n in land.numblocks), dtype=np.bool_
-    )
-    return land.mean(axis=1), da.coarsen(np.mean, land, {0: cell, 1: cell}), constant
-
-
-def _holds_one_value(block: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    return np.full((1,) * block.ndim, block.min() == block.max())
+    return land.mean(axis=1), da.coarsen(np.mean, land, {0: cell, 1: cell})
 
 
 def save_picture(cover: LandCover, path: Path) -> None:
@@ -148,43 +134,15 @@ def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
         bands = land_bands(npz, CHUNK)
         what = "Writing the land mask as a frame"
         write_frame(track(bands, what, total=ROWS // CHUNK, console=console), path, CHUNK)
-    frame = open_b2nd(path)
-    say(describe_frame(path, frame))
-
+    say(f"{open_b2nd(path).info}\n")
     say("Computing the share of land by latitude and on a map of half degrees ...")
     with ProgressBar(out=console.file):
         cover = LandCover(*compute(*land_cover(from_b2nd(path), CELL)))
-    say(describe_reading(frame, cover.constant))
     save_picture(cover, picture)
     to_b2nd(cover.map, map_path, mode="w", vlmeta={"units": "1", "cell": "half a degree"})
     say(f"Picture: {picture}\nThe map as a frame: {map_path}\n")
     say(describe_land(cover))
     return cover
-
-
-def describe_frame(path: Path, frame: Frame) -> str:
-    """Say what the frame is, in one sentence."""
-    rows, columns = frame.shape
-    return (
-        f"{path}: {rows} x {columns} cells in {frame.chunk_kinds().size} chunks, "
-        f"{decimal(frame.nbytes)} as an array, {decimal(frame.cbytes)} in the file."
-    )
-
-
-def describe_reading(frame: Frame, constant: NDArray[np.bool_]) -> str:
-    """Say which chunks of the frame were read, and which hold one value (`constant`)."""
-    in_index = frame.chunk_kinds() != ChunkKind.STORED
-    skipped = int(np.count_nonzero(constant))
-    unread = int(np.count_nonzero(constant & in_index))
-    chunk_nbytes = frame.chunks[0] * frame.chunks[1] * frame.dtype.itemsize
-    read = constant.size - skipped
-    return (
-        f"Read {decimal(frame.cbytes)}: {read} of {constant.size} chunks were decompressed, "
-        f"{decimal(read * chunk_nbytes)} as arrays.\n"
-        f"Skipped {decimal(skipped * chunk_nbytes)}: {skipped} chunks hold one value, "
-        f"{unread} by the index (nothing read), "
-        f"{skipped - unread} by their own header (33 bytes read)."
-    )
 
 
 def describe_land(cover: LandCover) -> str:

@@ -11,14 +11,14 @@ import numpy as np
 
 from b2nd_dask.edges.cli.failures import Failures, Verb, as_commands
 from b2nd_dask.edges.cli.options import json_option, paths_argument, storage_options
-from b2nd_dask.edges.cli.sources import Source, label_of, opened
+from b2nd_dask.edges.cli.sources import Source, attributes_at, label_of, opened
 from b2nd_dask.edges.cli.terminal import print_columns, print_json
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
-from b2nd_dask.frame.info import choice_name, dims_of
+from b2nd_dask.frame.info import choice_name, dims_of, one_line
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.storage import printable
@@ -106,8 +106,9 @@ def info_command(
 ) -> None:
     """Print what the frames at PATHS (files, directories or URLs) hold.
 
-    Of a store of python-blosc2 (.b2z, .b2d, .b2e) its members; PATH/KEY is one of them. Reads
-    metadata, and of local frames the headers of chunks, to tell what `compact` would give back.
+    Of a dataset or a store of python-blosc2 (.b2z, .b2d, .b2e) its members and attributes; PATH/KEY
+    is one member. Reads metadata, and of local frames the headers of chunks, to tell what `compact`
+    would give back.
 
     \b
     Examples:
@@ -119,24 +120,31 @@ def info_command(
     for number, path in enumerate(paths):
         with failures.noted(path, storage_options):
             shown = opened(path, storage_options)
+            attributes = {} if isinstance(shown, Frame) else attributes_at(path, storage_options)
             if as_json:
-                found.append(_facts(shown, path))
+                found.append(_facts(shown, path, attributes))
                 continue
             if number:
                 click.echo()
-            _print(shown, path, many=len(paths) > 1)
+            _print(shown, path, attributes, many=len(paths) > 1)
     if as_json:
         print_json(found)
     context.exit(failures.code)
 
 
-def _facts(shown: Source, path: str) -> dict[str, Any]:
+def _facts(shown: Source, path: str, attributes: dict[str, Any]) -> dict[str, Any]:
     if isinstance(shown, Frame):
         return facts_of(shown)
-    return {"path": label_of(path), "kind": "store", "members": [asdict(each) for each in shown]}
+    members = [asdict(each) for each in shown]
+    return {
+        "path": label_of(path),
+        "kind": "store",
+        "members": members,
+        "attributes": attributes,
+    }
 
 
-def _print(shown: Source, path: str, *, many: bool) -> None:
+def _print(shown: Source, path: str, attributes: dict[str, Any], *, many: bool) -> None:
     if isinstance(shown, Frame):
         print_columns(_rows(shown))
         return
@@ -145,6 +153,7 @@ def _print(shown: Source, path: str, *, many: bool) -> None:
     if not shown:
         click.echo("no members")
     print_columns((printable(each.key), printable(each.what), _size(each.nbytes)) for each in shown)
+    print_columns((f"attribute {name!r}", one_line(each)) for name, each in attributes.items())
 
 
 def _size(nbytes: int | None) -> str:

@@ -1,4 +1,4 @@
-"""`map`: a picture of the chunks of a frame, in the terminal or as PNG."""
+"""`map`: a picture of the chunks of a frame, in the terminal or in a file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _STYLES = ("blue", "cyan", "green", "yellow", "magenta", "red", "bright_blue", "
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help='A PNG file instead; needs the extra "plot".',
+    help='A picture instead: .png, .pdf, .svg, ...; needs the extra "plot".',
 )
 @storage_options
 def map_command(
@@ -107,7 +107,8 @@ def _save(frame: Frame, by: str, output: Path) -> None:
     from b2nd_dask.edges.plot.chunk_map import chunk_map
 
     figure: Any = chunk_map(frame, by).figure  # type: ignore[arg-type]
-    figure.savefig(output, format="png", dpi=150, bbox_inches="tight")
+    suffix = output.suffix[1:] or "png"
+    figure.savefig(output, format=suffix, dpi=150, bbox_inches="tight")
 
 
 def _chosen(grid: tuple[int, ...], at: int | tuple[int, ...] | None) -> tuple[int, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from b2nd_dask.edges.datasets.places import manifest_of, place_of
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import dims_of
@@ -38,6 +39,15 @@ def opened(path: str, options: dict[str, Any]) -> Source:
         return [_with_shape(each, path, location) for each in members or []]
 
 
+def attributes_at(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Attributes of the dataset in a store or a directory of frames; none of what is damaged."""
+    try:
+        place = place_of(Location.of(path, storage_options=options))
+        return {} if place is None else dict(manifest_of(place).attrs)
+    except (B2ndError, OSError) as error:
+        return {MANIFEST: f"(cannot be shown: {error})"}
+
+
 def _with_shape(member: Member, path: str, location: Location) -> Member:
     """A member with what its header says, which is read where that costs no request."""
     if member.what != "array" or location.is_url:
@@ -56,12 +66,6 @@ def _described(frame: Frame) -> str:
     pairs = zip(names, frame.shape, strict=True)
     shape = " x ".join(f"{name} {n}".strip() for name, n in pairs) or "0-d"
     return f"array {shape}, {frame.dtype}"
-
-
-def arrays_of(members: list[Member], path: str, options: dict[str, Any]) -> Iterator[Frame]:
-    """Open the arrays of a store or of a directory of frames."""
-    for name in _names(members, path):
-        yield open_b2nd(name, storage_options=options)
 
 
 def frames_at(path: str, options: dict[str, Any]) -> list[str]:
@@ -84,7 +88,7 @@ def _frames_of(path: str, options: dict[str, Any]) -> list[str]:
 def files_in(path: str, suffixes: tuple[str, ...] = (".b2nd",)) -> list[str]:
     """Files in a directory, also in groups of it: by default frames."""
     folder = Path(path)
-    if "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():
+    if not path or "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():
         return []
     found = (file for file in folder.rglob("*") if file.suffix in suffixes)
     return sorted(str(file) for file in found if "/." not in f"/{file.relative_to(folder)}")

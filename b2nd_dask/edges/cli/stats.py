@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from b2nd_dask.edges.cli.failures import Failures, Verb, safe
 from b2nd_dask.edges.cli.info import records_of
 from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
-from b2nd_dask.edges.cli.sources import arrays_of, files_in, opened
+from b2nd_dask.edges.cli.sources import files_in, frames_at
 from b2nd_dask.edges.cli.terminal import print_columns, print_json, progress
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.errors import UnsupportedFrameError
@@ -81,27 +81,18 @@ def stats_command(
         with failures.noted(path, storage_options):
             if add:
                 _add(path, failures)
-            for frame in _frames(path, storage_options):
-                found.append(_described(frame, axis, read=read))
-                if not as_json:
-                    _print(found[-1])
+            for name in frames_at(path, storage_options):
+                with failures.noted(name, storage_options):
+                    frame = open_b2nd(name, storage_options=storage_options)
+                    if name != path and frame.dtype.kind not in _ORDERED + _AVERAGED:
+                        click.echo(safe(f"{frame.path}: {frame.dtype}, left out"), err=True)
+                        continue
+                    found.append(_described(frame, axis, read=read))
+                    if not as_json:
+                        _print(found[-1])
     if as_json:
         print_json(found)
     context.exit(failures.code)
-
-
-def _frames(path: str, options: dict[str, Any]) -> Iterator[Frame]:
-    """The frame at a path, or what a store has of numbers."""
-    source = opened(path, options)
-    if isinstance(source, Frame):
-        # it was opened to be looked at: what is read is verified
-        yield open_b2nd(path, storage_options=options)
-        return
-    for frame in arrays_of(source, path, options):
-        if frame.dtype.kind in _ORDERED + _AVERAGED:
-            yield frame
-        else:
-            click.echo(safe(f"{frame.path}: {frame.dtype}, left out"), err=True)
 
 
 def _add(path: str, failures: Failures) -> None:

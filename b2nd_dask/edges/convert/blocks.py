@@ -8,26 +8,20 @@ from __future__ import annotations
 import errno
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.base import tokenize
 
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.storage import public_url
 
 Region = tuple[slice, ...]
-
-
-def label_of(source: str) -> str:
-    """A path as it is, or a URL without secrets."""
-    return public_url(source) if "://" in source else source
 
 
 @contextmanager
@@ -55,29 +49,20 @@ def readable(label: str) -> Iterator[None]:
         raise ValueError(f"{label}: it cannot be read, perhaps it is damaged: {reason}") from error
 
 
-@dataclass(frozen=True)
 class _Named:
     """An array of another library, whose errors say which one cannot be read."""
 
-    source: Any
-    label: str
+    def __init__(self, source: Any, label: str) -> None:
+        self._source, self._label = source, label
+        self.shape, self.dtype = tuple(source.shape), source.dtype
+        self.ndim = len(self.shape)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.source.shape)
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        found: np.dtype[Any] = self.source.dtype
-        return found
+    def __dask_tokenize__(self) -> str:
+        return str(tokenize(self._source))
 
     def __getitem__(self, index: Any) -> Any:
-        with readable(self.label):
-            return self.source[index]
+        with readable(self._label):
+            return self._source[index]
 
 
 def lazy(source: Any, unit: Sequence[int] | None, block_nbytes: int, label: str) -> da.Array:
@@ -133,19 +118,10 @@ def regions(shape: tuple[int, ...], sizes: tuple[int, ...]) -> Iterator[Region]:
 
 
 class Copier:
-    """Copies the arrays of a tree block by block, and tells how many blocks are done of all.
+    """Copies the arrays of a tree block by block, and tells how many blocks are done of all."""
 
-    Parameters
-    ----------
-    check : callable, optional
-        Called after each block: raises what the target has noted.
-    """
-
-    def __init__(
-        self, tree: Tree, options: Options, check: Callable[[], None] | None = None
-    ) -> None:
-        self._options, self._check = options, check
-        self._done = 0
+    def __init__(self, tree: Tree, options: Options) -> None:
+        self._options, self._done = options, 0
         self._total = sum(
             math.prod(-(-n // m) for n, m in zip(each.array.shape, self._sizes(each), strict=True))
             for _, each in tree.walk()
@@ -160,30 +136,18 @@ class Copier:
     def copy(self, member: Member, target: Any) -> None:
         """Assign all regions of a target: ``target[region] = elements``."""
         array, sizes = member.array, self._sizes(member)
-        workers = self._options.workers(math.prod(sizes) * array.dtype.itemsize)
 
         def copy(region: Region) -> None:
             # in this thread: their number is the bound of memory
             elements = array[region].compute(scheduler="synchronous")
             target[region if region else ...] = np.asarray(elements)
 
+        workers = self._options.workers(math.prod(sizes) * array.dtype.itemsize)
         with ThreadPoolExecutor(workers) as pool:
-            waiting: set[Future[None]] = set()
-            for region in regions(array.shape, sizes):
-                if len(waiting) >= workers:
-                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    self._finish(done)
-                waiting.add(pool.submit(copy, region))
-            self._finish(waiting)
-
-    def _finish(self, futures: set[Future[None]]) -> None:
-        for future in futures:
-            future.result()
-            self._done += 1
-            if self._check is not None:
-                self._check()
-            if self._options.progress is not None:
-                self._options.progress(self._done, self._total)
+            for _ in pool.map(copy, regions(array.shape, sizes)):
+                self._done += 1
+                if self._options.progress is not None:
+                    self._options.progress(self._done, self._total)
 
 
 def compare(source: Tree, written: Tree, block_nbytes: int) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from b2nd_dask.edges.convert.blocks import compare, label_of, readable
+from b2nd_dask.edges.convert.blocks import compare, readable
 from b2nd_dask.edges.convert.npy import check_npy, read_npy, read_npz, write_npy, write_npz
 from b2nd_dask.edges.convert.options import Options, Source, split_member
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
@@ -26,10 +26,10 @@ from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree
-from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available, nbytes_of
+from b2nd_dask.lazy import lazy
 from b2nd_dask.storage import printable
 
 
@@ -43,13 +43,8 @@ class _Format(NamedTuple):
     write: Callable[[Tree, Path, Options], None]
 
 
-def _read_frames(source: Source) -> Tree:
-    require("convert", "xarray")
-    from b2nd_dask.edges.convert.read_frames import read_frames
-
-    return read_frames(source)
-
-
+#: Without xarray the other formats are read.
+_read_frames = lazy("b2nd_dask.edges.convert.read_frames", "read_frames")
 _FRAMES = ("b2nd", "b2d", "b2z")
 _ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
 _HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4", ".cdf", ".netcdf", ".mat")
@@ -189,11 +184,11 @@ def convert(
             tree.only = replace(tree.only, name=inner.strip("/"))
         _check(tree, write_as, options)
         advice = "overwrite=True (--overwrite)"
-        with staged(place, replace=overwrite, advice=advice, any_format=True) as made:
+        with staged(place, replace=overwrite, advice=advice, any_format=True) as ready:
             _announce(tree, target, skip=skip)
-            FORMATS[write_as].write(tree, made.ready, options)
+            FORMATS[write_as].write(tree, ready, options)
             if check:
-                written = _read(Source(str(made.ready), block_nbytes, folder), write_as)
+                written = _read(Source(str(ready), block_nbytes, folder), write_as)
                 compare(tree, written, block_nbytes)
     return target
 
@@ -258,8 +253,8 @@ def _require_apart(source: str, place: Path, inner: str | None) -> None:
 def _read(source: Source, read_as: str) -> Tree:
     """Describe a source."""
     if read_as in _FRAMES:
-        return _read_frames(source)
-    label = label_of(source.path)
+        return FORMATS[read_as].read(source)
+    label = source.label
     with readable(label):
         if "://" in label and read_as != "zarr":
             raise ValueError(f"{label}: only frames and zarr are read from URLs; download the file")

@@ -76,9 +76,9 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
     warn_of_lost("a frame", tree.notes("lost"))
     target = Path(os.path.abspath(path))  # noqa: PTH100
     replace, fsync = mode == "w", options.get("fsync", True)
-    with staged(target, replace=replace, advice='mode="w"', fsync=fsync) as made:
+    with staged(target, replace=replace, advice='mode="w"', fsync=fsync) as ready:
         write = write_archive if path.endswith(".b2z") else write_folder
-        write(tree, made.ready, chosen)
+        write(tree, ready, chosen)
     return {name: from_b2nd(path, component=_key(name, tree)) for name, _ in tree.walk()}
 
 

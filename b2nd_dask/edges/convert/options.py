@@ -12,6 +12,7 @@ import dask.array as da
 
 from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.edges.progress import Progress
+from b2nd_dask.storage import public_url
 
 #: What separates a file and a member.
 MARK = "::"
@@ -56,6 +57,11 @@ class Source:
     """Of the elements of a frame of Caterva, which stores none."""
     other_files: bool = False
     """Whether elements may lie in other files, which this one names."""
+
+    @property
+    def label(self) -> str:
+        """Path as it is, or URL without secrets."""
+        return public_url(self.path) if "://" in self.path else self.path
 
 
 @dataclass(frozen=True)

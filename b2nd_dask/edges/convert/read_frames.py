@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from b2nd_dask.edges.convert.options import Source
+from b2nd_dask.edges.datasets.places import OpenOptions, Place, in_group, location_of, place_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.xarray.dask_arrays import install
-from b2nd_dask.edges.xarray.places import OpenOptions, Place, in_group, location_of, place_of
 from b2nd_dask.edges.xarray.variables import (
     NAMELESS,
     Contents,

@@ -51,8 +51,8 @@ def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
     data = {n: m for n, m in tree.members.items() if not m.is_coordinate(n)} or tree.members
     if len(data) != 1 or tree.groups:
         raise ValueError(
-            f"{tree.label} holds {tree.listed()}: a .b2nd file is one array. Choose it by member= "
-            "(--member NAME), or write all of them to a directory (.b2d) or a file (.b2z)"
+            f"{tree.label} holds {tree.listed()}, and the target one array. Choose it by member= "
+            "(--member NAME), or write all of them, as to a directory (.b2d) or a file (.b2z, .npz)"
         )
     ((name, member),) = data.items()
     coords = tree.coords_of(member, name)
@@ -89,12 +89,15 @@ write_archive = partial(write_folder, packed=True)
 
 def _storage(member: Member, options: Options) -> dict[str, Any]:
     ndim = member.array.ndim
-    chunks = options.given("chunks", ndim)
+    asked = chunks = options.given("chunks", ndim)
+    if asked is None and options.max_mem is not None:
+        # blocks that fit into the memory: by default chunks may be larger than these
+        chunks = options.chunks_of(member.array)
     return {
         "chunks": chunks,
         "blocks": options.given("blocks", ndim),
         "cparams": options.cparams,
-        "max_mem": None if chunks is None else options.max_mem,
+        "max_mem": None if asked is None else options.max_mem,
     }
 
 

@@ -105,13 +105,13 @@ def write_hdf5(tree: Tree, ready: Path, options: Options) -> None:
     """Write a tree into a new file."""
     h5py = require("convert", "h5py")
     with closing(SurvivingFile(ready)) as disk:
-        copier = Copier(tree, options, disk.check)
+        copier = Copier(tree, options)
         with h5py.File(disk, "w", track_order=True) as file:
             for path, level in tree.as_group().levels():
                 group = file.create_group(path, track_order=True) if path else file
                 group.attrs.update(level.attrs)
                 made = {
-                    name: _write_dataset(member, name, group, options, copier)
+                    name: _write_dataset(member, name, group, options, copier, disk)
                     for name, member in level.members.items()
                 }
                 _name_dims(level, group, made)
@@ -136,11 +136,12 @@ def _name_dims(tree: Tree, group: Any, made: dict[str, Any]) -> None:
                 made[name].dims[axis].attach_scale(scales[dim])
 
 
-def _write_dataset(member: Member, name: str, group: Any, options: Options, copier: Copier) -> Any:
+def _write_dataset(
+    member: Member, name: str, group: Any, options: Options, copier: Copier, disk: SurvivingFile
+) -> Any:
     array, attrs = member.array, dict(member.attrs)
     dtype: Any = array.dtype
-    is_text = dtype.kind == "U"
-    if is_text:
+    if dtype.kind == "U":
         # as many bytes as UTF-8 can take
         dtype = require("convert", "h5py").string_dtype("utf-8", max(1, dtype.itemsize))
     cut: dict[str, Any] = {}
@@ -153,18 +154,20 @@ def _write_dataset(member: Member, name: str, group: Any, options: Options, copi
         attrs["_FillValue"] = array.dtype.type(attrs["_FillValue"])
     dataset.attrs.update(attrs)
     if array.size:
-        copier.copy(member, _Text(dataset) if is_text else dataset)
+        copier.copy(member, _Target(dataset, disk))
     return dataset
 
 
-class _Text:
-    """A dataset of text, which h5py encodes where it is given as objects."""
+class _Target:
+    """A dataset that takes text as h5py encodes it, and raises what its disk has noted."""
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: Any, disk: SurvivingFile) -> None:
+        self._dataset, self._disk = dataset, disk
 
     def __setitem__(self, region: Any, elements: Any) -> None:
-        self._dataset[region] = elements.astype(object)
+        is_text = elements.dtype.kind == "U"
+        self._dataset[region] = elements.astype(object) if is_text else elements
+        self._disk.check()
 
 
 class SurvivingFile(io.FileIO):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.edges.convert.blocks import Copier, label_of, lazy
+from b2nd_dask.edges.convert.blocks import Copier, lazy
 from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Options, Source, name_of, settings_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs
 from b2nd_dask.edges.extras import require
@@ -49,11 +49,10 @@ def read_zarr(source: Source) -> Tree:
     ValueError
         A symbolic link leads out of its directory, and `other_files` is false.
     """
-    label = label_of(source.path)
     if not source.other_files:
-        _refuse_links(source.path, label)
+        _refuse_links(source.path, source.label)
     node = open_zarr(source.path, source.storage_options)
-    return zarr_tree(node, label, source.block_nbytes)
+    return zarr_tree(node, source.label, source.block_nbytes)
 
 
 def _refuse_links(path: str, label: str) -> None:

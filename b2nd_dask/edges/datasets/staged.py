@@ -11,7 +11,6 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
@@ -75,23 +74,14 @@ def _locked_now(path: Path) -> Iterator[None]:
         os.close(fd)
 
 
-@dataclass(frozen=True)
-class Staged:
-    """Where the target is written until it is complete."""
-
-    area: Path
-    """Hidden directory, also for what is needed in between."""
-    ready: Path
-    """What becomes the target: a file or a directory."""
-
-
 @contextmanager
 def staged(
     target: Path, *, replace: bool, advice: str, fsync: bool = True, any_format: bool = False
-) -> Iterator[Staged]:
-    """Write a file or directory beside a target, and give it its name at the end.
+) -> Iterator[Path]:
+    """Write a file or directory beside a target, which takes its name at the end.
 
-    What a link leads to is written, as other writes do, also where nothing is there yet.
+    Yields where it is written: in a hidden directory, which also has room for what is needed in
+    between. What a link leads to is written, as other writes do, also where nothing is there yet.
 
     Where the block fails nothing is left; where the process is killed a hidden directory, which
     `list_staging` shows and `remove_staging` removes.
@@ -129,15 +119,15 @@ def staged(
     with about(str(target)):
         area.mkdir()
     try:
-        made = Staged(area, area / name)
-        yield made
+        ready = area / name
+        yield ready
         with about(str(target)):
             if fsync:
-                _sync(made.ready)
+                _sync(ready)
             with changing(target, replaced=True, wait=True):
                 # files may have come while it was written
                 require_replaceable(target, any_format=any_format)
-                publish_path(made.ready, target, replace=replace, fsync=fsync)
+                publish_path(ready, target, replace=replace, fsync=fsync)
     except OSError as error:
         if not _is_of_target(error, area):
             raise

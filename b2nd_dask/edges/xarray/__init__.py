@@ -1,9 +1,8 @@
 """xarray: the engine ``b2nd``, which opens frames, directories and stores as datasets.
 
-`places` says where the arrays of a dataset lie and what is beside them, `variables` makes xarray's
-variables of their frames and labels, `backend_array` reads them lazily without dask, `dask_arrays`
-makes the arrays of `from_b2nd` under ``chunks=``, and `backend` is the entry point. Names of xarray
-that are not public stand in `_xarray_compat` alone.
+`variables` makes xarray's variables of the frames and labels of a dataset, `backend_array` reads
+them lazily without dask, `dask_arrays` makes the arrays of `from_b2nd` under ``chunks=``, and
+`backend` is the entry point. Names of xarray that are not public stand in `_xarray_compat` alone.
 """
 
 from b2nd_dask.edges.extras import require

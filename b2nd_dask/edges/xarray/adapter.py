@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any
 
 import xarray as xr
 
-from b2nd_dask.edges.xarray.append import append_dataset, write_region, write_variables
-from b2nd_dask.edges.xarray.arrays import (
-    append_array,
-    opened_array,
-    write_new_array,
-    write_region_of_array,
+from b2nd_dask.edges.datasets.frames import packed_frame
+from b2nd_dask.edges.datasets.tree import Member
+from b2nd_dask.edges.xarray.append import (
+    append_dataset,
+    growing,
+    member_like,
+    placed,
+    write_region,
+    write_variables,
 )
-from b2nd_dask.edges.xarray.write import NEW_OPTIONS, local_path, write_new
+from b2nd_dask.edges.xarray.encoding import STORAGE
+from b2nd_dask.edges.xarray.variables import NAMELESS
+from b2nd_dask.edges.xarray.write import NEW_OPTIONS, local_path, tree_of, write_new
+from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.format.labels.labels import COORDS, Labels, too_many_coords
+from b2nd_dask.format.labels.pack import pack_labels
 from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.write.to_b2nd import Writer
 from b2nd_dask.graph.write.write_array import write_array
 
 _MODES = ("w-", "w", "a", "r+")
+#: Options of updates that `write_array` takes.
+_UPDATE_OPTIONS = ("compute", "resume", "storage_options")
 
 
 def of_xarray(given: Any) -> Writer | None:
@@ -92,20 +103,20 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
         dim = given.dims[axis]
     by_name = region == "auto" or isinstance(region, Mapping)
     if mode == "r+" and by_name:
-        written = write_region_of_array(given, urlpath, region, options)
+        written = _write_region_of_array(given, urlpath, region, options)
     elif region is not None:
         # a place by numbers: the elements alone
         written = write_array(given, urlpath, **options)
     elif dim is not None and (mode == "r+" or (mode == "a" and _exists(urlpath, storage))):
-        written = append_array(given, urlpath, dim, options)
+        written = _append_array(given, urlpath, dim, options)
     else:
         if dim is not None and mode != "a":
             raise ValueError('append_dim= goes with mode="a" or "r+"')
         new = {key: value for key, value in options.items() if not key.startswith("append_")}
-        written = write_new_array(given, urlpath, new | ({"mode": "w-"} if mode == "a" else {}))
+        written = _write_new_array(given, urlpath, new | ({"mode": "w-"} if mode == "a" else {}))
     if not options.get("compute", True) or mode == "stage":
         return written
-    return opened_array(urlpath, given, storage)
+    return _opened_array(urlpath, given, storage)
 
 
 def _exists(urlpath: Any, storage_options: Any) -> bool:
@@ -114,3 +125,130 @@ def _exists(urlpath: Any, storage_options: Any) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, Any]) -> Any:
+    """Write a new frame of an array with its labels."""
+    options = dict(options)
+    encoding = dict(options.pop("encoding", None) or {})
+    ds = _dataset(given)
+    name = next(iter(ds.data_vars))
+    if encoding and given.name not in encoding and not set(encoding) & set(ds.variables):
+        # of the one array, without its name
+        encoding = {name: encoding}
+    own = {key: options.pop(key) for key in STORAGE if key in options}
+    encoding[name] = own | dict(encoding.get(name, {}))
+    tree = tree_of(ds, f"the array {given.name!r}", encoding, options)
+    member = tree.members.pop(str(name))
+    options |= member.storage
+    if options.get("vlmeta") is None:
+        coords = _packed(tree.members)
+        # a coordinate by itself is one
+        is_coord = given.name is not None and given.name in given.coords
+        own_name = None if given.name is None else str(given.name)
+        labels = Labels(member.dims or (), own_name, is_coord, member.attrs, coords)
+        options["vlmeta"] = {} if _is_plain(labels) else pack_labels(labels)
+        options.setdefault("meta", {})
+    return write_array(member.array, urlpath, **options)
+
+
+def _is_plain(labels: Labels) -> bool:
+    """Whether there is nothing but what any frame is opened with."""
+    dims = tuple(f"dim_{axis}" for axis in range(len(labels.dims)))
+    return labels == Labels(dims)
+
+
+def _dataset(given: xr.DataArray) -> xr.Dataset:
+    """An array and its coordinates as a dataset."""
+    name = given.name
+    if name in given.coords:
+        if not given.variable.identical(given.coords[name].variable):  # type: ignore[no-untyped-call]
+            raise ValueError(
+                f"the array and one of its coordinates are both called {name!r}: "
+                ".rename(NAME) gives the array another name"
+            )
+        # a coordinate by itself
+        given = given.drop_vars([name])
+    # called as a dim it would be a coordinate
+    return given.to_dataset(name=NAMELESS if name is None or name in given.dims else name)
+
+
+def _packed(coords: Mapping[str, Member]) -> dict[str, bytes]:
+    if problem := too_many_coords({n: int(member.array.nbytes) for n, member in coords.items()}):
+        raise ValueError(
+            f"{problem}: write a dataset (.to_dataset(), to a .b2d), or leave some out: .drop_vars"
+        )
+    return {name: packed_frame(member, name) for name, member in coords.items()}
+
+
+def _append_array(
+    given: xr.DataArray, urlpath: Any, dim: Hashable, options: Mapping[str, Any]
+) -> Any:
+    """Append to the array in a frame, and to its coordinates, in one commit."""
+    ds, present, name = _both(given, urlpath)
+    growing(ds, present, dim)
+    member = member_like(name, ds.variables[name], present.variables[name])
+    axis = given.dims.index(dim)
+
+    def entries(frame: FrameReference) -> dict[str, Any]:
+        if frame.shape != present[name].shape:
+            raise StaleFrameError(
+                "another process appended to this array meanwhile: try again", path=str(urlpath)
+            )
+        coords = {str(each): _grown(each, ds, present, dim) for each in present.coords}
+        return {COORDS: _packed(coords)} if coords else {}
+
+    rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
+    return write_array(member.array, urlpath, mode="r+", append_axis=axis, entries=entries, **rest)
+
+
+def _grown(coord: Hashable, ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> Member:
+    """A coordinate with what is appended to it."""
+    old = present.variables[coord].to_base_variable()
+    if dim not in old.dims:
+        both = old
+    else:
+        new = ds.variables[coord].to_base_variable()
+        both = xr.Variable.concat([old, new], dim)  # type: ignore[no-untyped-call]
+    member = member_like(coord, both, old)
+    return Member(member.array, member.dims, {**old.attrs, **member.attrs}, str(coord), True)
+
+
+def _write_region_of_array(
+    given: xr.DataArray, urlpath: Any, region: Any, options: Mapping[str, Any]
+) -> Any:
+    """Write into the array in a frame, at a place that is said by names of dims."""
+    ds, present, _ = _both(given, urlpath)
+    ds = ds.drop_vars([coord for coord in ds.coords if coord not in present.coords])
+    ((array, place),) = placed(ds, present, region).values()
+    rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
+    return write_array(array, urlpath, mode="r+", region=place, **rest)
+
+
+def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Hashable]:
+    """The array and the one that is there, as datasets with one name."""
+    ds, present = _dataset(given), xr.open_dataset(urlpath, engine="b2nd")
+    if len(present.data_vars) != 1:
+        raise ValueError(
+            f"{urlpath}: the array there is called as one of its dims, {list(present.coords)}: "
+            "change it by append_axis= or region= of its .data, or write it anew"
+        )
+    (ours,), (theirs,) = ds.data_vars, present.data_vars
+    if given.name is not None and theirs not in (NAMELESS, given.name):
+        raise ValueError(
+            f"the array is called {given.name!r}, and the one that is there {theirs!r}"
+        )
+    return ds.rename({ours: theirs}) if ours != theirs else ds, present, theirs
+
+
+def _opened_array(urlpath: Any, given: xr.DataArray, storage_options: Any) -> xr.DataArray:
+    """Open what was written of an array."""
+    ds = xr.open_dataset(urlpath, engine="b2nd", chunks={}, storage_options=storage_options)
+    if len(ds.data_vars) == 1:
+        return ds[next(iter(ds.data_vars))].rename(given.name)
+    name = given.name
+    if name in given.coords:
+        return ds[name]
+    # called as one of its dims, of which xarray makes a coordinate where it opens it
+    coords = {key: each.variable for key, each in ds.coords.items() if key != name}
+    return xr.DataArray(ds.variables[name].to_base_variable(), coords=coords, name=name)

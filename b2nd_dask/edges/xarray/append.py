@@ -17,10 +17,10 @@ import numpy as np
 import xarray as xr
 
 from b2nd_dask.edges.datasets.frames import check_layout, frames_of
+from b2nd_dask.edges.datasets.places import Folder, manifest_of
 from b2nd_dask.edges.datasets.staged import changing
 from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
 from b2nd_dask.edges.xarray.encoding import member_of
-from b2nd_dask.edges.xarray.places import Folder, manifest_of
 from b2nd_dask.edges.xarray.write import RENAME, check_dims, tree_of
 from b2nd_dask.format.labels.labels import PACKING
 from b2nd_dask.format.labels.manifest import MANIFEST, Manifest

@@ -12,9 +12,8 @@ from typing import Any, ClassVar, TypeVar
 import xarray as xr
 from xarray.backends import BackendEntrypoint
 
-from b2nd_dask.edges.xarray.dask_arrays import install
-from b2nd_dask.edges.xarray.nested import combined, is_nested
-from b2nd_dask.edges.xarray.places import (
+from b2nd_dask.edges.datasets.places import (
+    Folder,
     OpenOptions,
     Place,
     in_group,
@@ -23,11 +22,13 @@ from b2nd_dask.edges.xarray.places import (
     open_snapshot,
     place_of,
 )
+from b2nd_dask.edges.xarray.dask_arrays import install
+from b2nd_dask.edges.xarray.nested import combined, is_nested
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.storage import Location, printable
+from b2nd_dask.storage import Location, printable, what_directory
 
 #: What the names of files and directories of this engine end in.
 _SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
@@ -214,7 +215,9 @@ def _require_contents(place: Place, ds: xr.Dataset) -> None:
             "pass group=, or open all by xarray.open_datatree"
         )
     if not ds.attrs and place.read(MANIFEST) is None:
-        raise FileNotFoundError(f"{place.label}: no frames (.b2nd) here")
+        names = place.names if isinstance(place, Folder) else None
+        is_what = what_directory(place.label, names or ())
+        raise FileNotFoundError(f"{place.label}: no frames (.b2nd) here{is_what}")
 
 
 def _found(

@@ -8,7 +8,7 @@ from typing import Any
 
 import xarray as xr
 
-from b2nd_dask.edges.xarray.places import Folder, Place, manifest_of, place_of
+from b2nd_dask.edges.datasets.places import Folder, Place, manifest_of, place_of
 from b2nd_dask.storage import Location, printable
 
 #: Said, since the defaults of xarray are about to change; these are what xarray-blosc2 combines by.

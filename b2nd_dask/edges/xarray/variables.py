@@ -11,12 +11,13 @@ import numpy as np
 import xarray as xr
 from xarray.core import indexing
 
+from b2nd_dask.edges.datasets.places import OpenOptions, Place, manifest_of
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
-from b2nd_dask.edges.xarray.places import OpenOptions, Place, manifest_of
 from b2nd_dask.errors import B2ndError, FrameFormatError
 from b2nd_dask.format.labels.labels import COORDS, SCALING, UnpackedLabels, unpack_labels
 from b2nd_dask.format.labels.manifest import COORD, Manifest
 from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.info import choice_name
 from b2nd_dask.frame.join import open_all
 from b2nd_dask.storage import Location
 
@@ -288,12 +289,8 @@ def _variable(
 
 def _encoding(frame: Frame, dims: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
     """How the frame is stored."""
-    codec = frame.cparams.codec
-    encoding = {
-        "source": frame.path,
-        "blocks": frame.blocks,
-        "codec": getattr(codec, "name", str(codec)).lower(),
-    }
+    codec = choice_name(frame.cparams.codec)
+    encoding: dict[str, Any] = {"source": frame.path, "blocks": frame.blocks, "codec": codec}
     if dims and all(frame.chunks):
         chunks = tuple(min(c, max(n, 1)) for c, n in zip(frame.chunks, shape, strict=False))
         encoding |= {"chunks": chunks, "preferred_chunks": dict(zip(dims, chunks, strict=True))}

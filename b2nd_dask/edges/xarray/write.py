@@ -81,10 +81,10 @@ def write_new(
     else:
         check_dims(source.dims, options)
         tree = tree_of(source, path.name, encoding, options)
-        check_layout(tree, RENAME)
+    check_layout(tree, RENAME)
     fsync = options.get("fsync", True)
-    with staged(path, replace=overwrite, advice='mode="w"', fsync=fsync) as made:
-        write_dataset(tree, made.ready, write_together, packed=path.suffix == ".b2z")
+    with staged(path, replace=overwrite, advice='mode="w"', fsync=fsync) as ready:
+        write_dataset(tree, ready, write_together, packed=path.suffix == ".b2z")
 
 
 def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
@@ -113,10 +113,8 @@ def _tree_of_groups(
     ds, encoding = source.to_dataset(inherit=inherit), options.get("encoding") or {}
     named = {name: how for name, how in encoding.items() if name in ds.variables}
     tree = tree_of(ds, label, named | dict(encoding.get(source.path, {})), options)
-    check_layout(tree, RENAME)
     for name, child in source.children.items():
         tree.groups[name] = _tree_of_groups(child, f"{label}/{name}", options, inherit=False)
-    check_layout(Tree(label, groups=tree.groups), RENAME)
     return tree
 
 

@@ -189,12 +189,13 @@ def sections(found: Plan) -> list[tuple[str, Rows]]:
 
 
 def _rows_of_plan(found: Plan) -> Rows:
-    rows = [
-        ("tasks", f"{found.tasks:,}"),
-        ("fetch", _fetch(found.fetch_nbytes, any(f.is_intermediate for f in found.frames))),
-        ("decode", decimal(found.decode_nbytes)),
-        ("peak of a task", decimal(found.peak_nbytes)),
-    ]
+    rows = [("tasks", f"{found.tasks:,}")]
+    if found.frames:
+        fetch = _fetch(found.fetch_nbytes, any(f.is_intermediate for f in found.frames))
+        rows += [("fetch", fetch), ("decode", decimal(found.decode_nbytes))]
+        rows.append(("peak of a task", decimal(found.peak_nbytes)))
+    else:
+        rows.append(("frames", "none is read; what other sources take is not known"))
     if found.targets:
         rows.insert(1, ("writing tasks", f"{found.writing_tasks:,}"))
     return rows

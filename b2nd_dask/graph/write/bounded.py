@@ -26,6 +26,7 @@ from b2nd_dask.graph.expression.nodes import Moved, Node, Read, Selection
 from b2nd_dask.graph.layers.layers import Layers, noted_dtype
 from b2nd_dask.graph.read.blocks import is_layer_of_expression, regions_of
 from b2nd_dask.graph.write.input_arrays import aligned_sizes
+from b2nd_dask.graph.write.numpy_arrays import numpy_source
 from b2nd_dask.graph.write.rechunk_job import (
     Elements,
     IntermediateFrames,
@@ -39,6 +40,7 @@ from b2nd_dask.graph.write.write_tasks import Job, WriteJob
 _BLOCKS_OF_TASK = 4
 #: So often more memory is tried until all steps have enough.
 _TRIES = 20
+_SMALLER_BLOCKS = "read the frame in smaller blocks (chunks= of from_b2nd)"
 #: Bytes of arrays in the graph that dask itself may rechunk.
 _SMALL = 1 << 20
 
@@ -277,12 +279,13 @@ class _Bounded:
         block = math.prod(max(axis, default=0) for axis in array.chunks) * array.dtype.itemsize
         least = block * _BLOCKS_OF_TASK * budget.threads
         if least > budget.nbytes:
+            is_in_memory = numpy_source(array) is not None
+            smaller = "give it smaller chunks=" if is_in_memory else _SMALLER_BLOCKS
             raise budget.too_little(
                 f"for blocks of {shown(block)} in {budget.threads} threads, of which a task "
                 f"of {function_name(array.name)} takes about {_BLOCKS_OF_TASK} at once",
                 lambda _: least,
-                "read the frame in smaller blocks (chunks= of from_b2nd), or compute in fewer "
-                "threads",
+                f"{smaller}, or compute in fewer threads",
             )
 
 

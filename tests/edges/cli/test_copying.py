@@ -104,3 +104,11 @@ def test_rechunk(source: Path, tmp_path: Path) -> None:
         result = run("rechunk", "--chunks", chunks, str(source), str(tmp_path / "no.b2nd"))
         assert result.exit_code in (1, 2)
     assert b2nd_dask.open_b2nd(target).chunks == (4, 4)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    b2nd_dask.to_b2nd(np.arange(3), tmp_path / "a.b2nd")
+    result = run("copy", str(tmp_path / "a.b2nd"), f"{tmp_path}/sub/")
+    assert result.exit_code == 1
+    assert "sub/: there is no such directory to write to" in result.output
+    assert [each.name for each in tmp_path.iterdir()] == ["a.b2nd"]

@@ -180,8 +180,11 @@ def test_info_says_what_compact_gives_back(tmp_path: Path) -> None:
 def test_arrays_of_a_dataset_have_dims_and_dtypes(tmp_path: Path, name: str) -> None:
     xr = pytest.importorskip("xarray", reason="of the extra xarray")
     ds = xr.Dataset({"rain": (("time", "lat"), np.zeros((5, 3), "f4"))}, {"time": np.arange(5)})
-    b2nd_dask.to_b2nd(ds, tmp_path / name)
+    attrs = {"title": "rain of\nparts", "range": [0, 5]}
+    b2nd_dask.to_b2nd(ds.assign_attrs(attrs), tmp_path / name)
+    assert told("info", str(tmp_path / name))[0]["attributes"] == attrs
     lines = run("info", str(tmp_path / name)).output.splitlines()
+    assert lines[-2:] == [r"attribute 'title'  'rain of\nparts'", "attribute 'range'  [0, 5]"]
     assert any("/rain" in each and "array time 5 x lat 3, float32" in each for each in lines)
     assert any("/_coord_time" in each and "array time 5, int64" in each for each in lines)
 
@@ -190,3 +193,11 @@ def test_no_path() -> None:
     result = run("info", "")
     assert result.exit_code == 1
     assert result.stderr == "Error: the path is empty: urlpath is empty\n"
+
+
+def test_a_damaged_manifest_leaves_the_listing(tmp_path: Path) -> None:
+    b2nd_dask.to_b2nd(np.arange(4), tmp_path / "z.b2nd")
+    (tmp_path / "dataset.json").write_text("{")
+    output = run("info", str(tmp_path)).output
+    assert "z.b2nd  array 4, int64" in output
+    assert "attribute 'dataset.json'  '(cannot be shown: " in output

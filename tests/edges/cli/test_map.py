@@ -173,3 +173,11 @@ def test_output_is_a_png(checkered: Path, tmp_path: Path) -> None:
     result = run("map", "--output", str(tmp_path / "no" / "map.png"), str(checkered))
     assert result.exit_code == 1
     assert "No such file" in result.stderr
+
+
+def test_a_picture_of_an_unknown_kind(checkered: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="of the extra plot")
+    result = run("map", "--output", str(tmp_path / "m.xyz"), str(checkered))
+    assert result.exit_code == 1
+    assert "Format 'xyz' is not supported" in result.output
+    assert not (tmp_path / "m.xyz").exists()

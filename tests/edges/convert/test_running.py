@@ -26,6 +26,13 @@ def test_memory_that_is_too_little() -> None:
     convert("a.zarr", "a.b2nd", max_mem="64MB")
 
 
+def test_chunks_of_a_new_frame_fit_into_the_memory() -> None:
+    np.save("a.npy", RNG.random((1000, 1000)))
+    convert("a.npy", "a.b2nd", max_mem="1MB")
+    frame = b2nd_dask.open_b2nd("a.b2nd")
+    assert np.prod(frame.chunks) * 8 * 4 <= 1e6
+
+
 def test_check_sees_what_was_written_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
     from b2nd_dask.edges.convert.blocks import Copier
 

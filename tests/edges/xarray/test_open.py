@@ -246,6 +246,10 @@ WRONG = {
     ),
     "group": (lambda f: manifest(f, dims={"time": -1}), r"'dims': the length of 'time' is -1"),
     "nothing": (lambda f: f, "no frames"),
+    "zarr": (
+        lambda f: (f / "zarr.json").write_text("{}") and f,
+        r"no frames.*Zarr",
+    ),
     "no frame": (lambda f: (f / "x.b2nd").write_bytes(b"x" * 99) and f / "x.b2nd", r"x\.b2nd"),
 }
 

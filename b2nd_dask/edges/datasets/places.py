@@ -96,7 +96,7 @@ class Folder:
 
     def arrays(self) -> list[str] | None:
         """Names of the frames here."""
-        names = self._names
+        names = self.names
         if names is None:
             return None
         sealed = [name for name in names if name.endswith(_SEALED)]
@@ -130,8 +130,8 @@ class Folder:
             return bytes(data)
 
     @cached_property
-    def _names(self) -> list[str] | None:
-        """Names of the files and folders here."""
+    def names(self) -> list[str] | None:
+        """Names of the files and folders here; None where the server does not list."""
         if not self.location.is_url:
             names = (path.name for path in Path(self.location.url).iterdir())
             return [name for name in names if not name.startswith(".")]
