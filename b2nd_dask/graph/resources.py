@@ -87,15 +87,15 @@ def nbytes_of(max_mem: Any) -> int:
     return nbytes
 
 
-def auto_limit(nbytes: int, chunks: Any) -> int | None:
-    """Bytes of a block of an array of so many; None where `chunks` do not leave it to us."""
+def auto_limit(nbytes: int, chunks: Any = "auto") -> int | None:
+    """Bytes of a block of an array of so many: dask's, and on a cluster no more than suit it.
+
+    None where `chunks` do not leave it to us.
+    """
     parts = list(chunks.values()) if isinstance(chunks, dict) else chunks
     texts = {part for part in np.ravel(np.array(parts, object)) if isinstance(part, str)}
-    return auto_block_nbytes(nbytes) if texts == {"auto"} else None
-
-
-def auto_block_nbytes(nbytes: int) -> int:
-    """Bytes of a block of an array of so many: dask's, and on a cluster no more than suit it."""
+    if texts != {"auto"}:
+        return None
     threads, memory = _cluster()
     limit = array_chunk_nbytes()
     if not threads:

@@ -260,24 +260,20 @@ class Window:
             axis[part] if isinstance(part, slice) else axis
             for axis, part in zip(axes, full, strict=True)
         ]
-        shape = [len(axis) for axis in chosen]
-        shape[along] = len(distinct)
         cells = distinct // self._frame.blocks[along]
         runs = np.split(distinct, np.flatnonzero(np.diff(cells) > 1) + 1)
         if 1 < len(runs) >= len(axes[along]) / self._frame.blocks[along] / 2:
             # so many reads cost more than the blocks between them
             elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
             return elements
-        # np.concatenate would return native byte order
-        found = np.empty(shape, self._frame.dtype)
-        start = 0
-        for run in runs:
-            first = int(run[0])
-            chosen[along] = range(first, int(run[-1]) + 1)
-            elements = np.asarray(self._frame.read_axes(tuple(chosen)))
-            target = (slice(None),) * along + (slice(start, start + len(run)),)
-            found[target] = np.take(elements, run - first, along)
-            start += len(run)
+        before, behind = chosen[:along], chosen[along + 1 :]
+        ends = ((run, range(int(run[0]), int(run[-1]) + 1)) for run in runs)
+        parts = (
+            np.take(self._frame.read_axes((*before, within, *behind)), run - within.start, along)
+            for run, within in ends
+        )
+        # otherwise the byte order would become native
+        found = np.concatenate(list(parts), along, dtype=self._frame.dtype)
         return np.take(found, inverse.reshape(positions.shape), along)
 
 

@@ -17,8 +17,7 @@ from b2nd_dask.edges.xarray.arrays import (
 )
 from b2nd_dask.edges.xarray.write import NEW_OPTIONS, local_path, write_new
 from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.graph.write.to_b2nd import Writer
-from b2nd_dask.graph.write.write_array import write_array
+from b2nd_dask.graph.write.to_b2nd import Writer, write_array
 
 _MODES = ("w-", "w", "a", "r+")
 

@@ -17,7 +17,7 @@ from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.labels.labels import COORDS, Labels, too_many_coords
 from b2nd_dask.format.labels.pack import pack_labels
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.graph.write.write_array import write_array
+from b2nd_dask.graph.write.to_b2nd import write_array
 
 
 def write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, Any]) -> Any:

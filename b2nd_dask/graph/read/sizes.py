@@ -21,7 +21,6 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.resources import (
     array_chunk_nbytes,
-    auto_block_nbytes,
     auto_limit,
     available,
 )
@@ -47,26 +46,33 @@ MOST_WORK_LARGE = 16.0
 _MUCH_WORK, _MANY_NBYTES = 4.0, 1 << 30
 
 
+def own_or_auto(nchunks: int) -> str | None:
+    """What `chunks` are for a frame of so many: its own, or where these are too many groups."""
+    # to build a graph of very many blocks takes minutes
+    return "auto" if nchunks > MANY_TASKS else None
+
+
 def block_sizes(source: Readable, chunks: Any) -> Chunks:
     """Resolve the user's `chunks` to the lengths of blocks along each axis."""
-    if 0 in source.shape:
-        if chunks is None or isinstance(chunks, str):
-            # its chunks may be 0, which dask does not accept, and nothing bounds its other axes
-            return tuple((n,) for n in source.shape)
-        return _resolved(source.shape, source.dtype, chunks, None)
-    if isinstance(source, JoinedReference):
+    if isinstance(source, JoinedReference) and 0 not in source.shape:
         sizes = _joined_sizes(source, chunks)
         _check_count(source, math.prod(map(len, sizes)), chunks)
         return sizes
     if chunks is None:
         _check_count(source, source.grid.nchunks, chunks)
-        own: Chunks = normalize_chunks(source.chunks, source.shape)
-        return own
     return sizes_in(source.grid, source.dtype, chunks)
 
 
 def sizes_in(grid: Grid, dtype: np.dtype[Any], chunks: Any) -> Chunks:
-    """Resolve the user's `chunks` of a frame that is not empty; a text makes whole chunks."""
+    """Resolve the user's `chunks` of a frame; a text makes whole chunks."""
+    if 0 in grid.shape:
+        if chunks is None or isinstance(chunks, str):
+            # its chunks may be 0, which dask does not accept, and nothing bounds its other axes
+            return tuple((n,) for n in grid.shape)
+        return _resolved(grid.shape, dtype, chunks, None)
+    if chunks is None:
+        own: Chunks = normalize_chunks(grid.chunks, grid.shape)
+        return own
     if grid.nchunks > MAX_TASKS:
         # without a list of all chunks
         sizes = _resolved(grid.shape, dtype, chunks, None)
@@ -112,7 +118,7 @@ def _whole_chunks(total: int, chunk: int, length: int) -> tuple[int, ...]:
 def _joined_sizes(joined: JoinedReference, chunks: Any) -> Chunks:
     """As `block_sizes`, of frames that are not empty."""
     if isinstance(chunks, str):
-        return _grouped(joined, _limit(joined.nbytes, chunks))
+        return _grouped(joined, auto_limit(joined.nbytes, chunks) or array_chunk_nbytes(chunks))
     own = _own_sizes(joined)
     return own if chunks is None else _resolved(joined.shape, joined.dtype, chunks, own)
 
@@ -153,11 +159,6 @@ def _grouped(joined: JoinedReference, limit: int) -> Chunks:
         return (*whole[:axis], along, *whole[axis + 1 :])
     together = _put_together(joined, limit)
     return tuple(together if i == axis else (n,) for i, n in enumerate(joined.shape))
-
-
-def _limit(nbytes: int, chunks: str) -> int:
-    """Bytes of a block, of an array of so many."""
-    return auto_block_nbytes(nbytes) if chunks == "auto" else array_chunk_nbytes(chunks)
 
 
 def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:

@@ -196,9 +196,7 @@ def from_numpy(elements: NDArray[Any], *, named: bool, snapshot: bool) -> da.Arr
         return array_in_blocks(source, sizes)
     # block by block: dask copies arrays that are not contiguous
     regions: Any = regions_of(sizes)
-    is_mapped = isinstance(source, MappedArray)
-    parts = [source] if is_mapped else [source[(*region, ...)] for region in regions]
-    tokens = [tokenize(part) for part in parts]
+    tokens = [tokenize(source[(*region, ...)]) for region in regions]
     # which are those of the transpose, too
     return array_in_blocks(source, sizes, tokenize(sizes, source.strides, tokens))
 

@@ -26,7 +26,7 @@ from b2nd_dask.graph.write.options import (
     check_mode,
     new_plan,
 )
-from b2nd_dask.graph.write.update import broadcast_to_region, region_axes, whole_chunks
+from b2nd_dask.graph.write.update import broadcast_to_region, region_axes
 from b2nd_dask.graph.write.write_tasks import WriteJob
 from b2nd_dask.storage import Location
 
@@ -141,17 +141,15 @@ def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> Wr
     plan = pending.plan
     array = as_dask(as_elements(arr, plan.dtype), named=False, snapshot=snapshot)
     axes, singles = region_axes(region, plan.grid.shape)
-    whole = whole_chunks(axes, plan.grid)
+    origin = tuple(along.start for along in axes)
+    box = ChunkBox.of(origin, tuple(map(len, axes)), plan.grid)
     # another part would write the rest of a chunk; without elements it is of no chunk
-    if all(axes) and whole != axes:
-        said = ", ".join(f"{along.start}:{along.stop}" for along in whole)
+    if all(axes) and box.axes(plan.grid) != axes:
         raise ValueError(
             f"region={region!r} cuts chunks of {plan.grid.chunks}, and a part is made of whole "
-            f"chunks: stage [{said}], or create the frame with other chunks"
+            f"chunks: stage {box.region(plan.grid)}, or create the frame with other chunks"
         )
     array = broadcast_to_region(converted(array, plan.dtype), plan.grid, axes, singles)
-    origin = tuple(along.start for along in axes)
-    box = ChunkBox.of(origin, array.shape, plan.grid)
     # what it notes are parts, and not what its tasks have staged
     staging = replace(pending.staging, resumable=False)
     part = Part(plan, staging, box, pending.frame_key)

@@ -34,7 +34,6 @@ from b2nd_dask.frame.rechunk.work import (
     verify_stored,
 )
 from b2nd_dask.frame.write.conflicts import ChunkBox
-from b2nd_dask.frame.write.records import ChunkRecords, staged_records
 from b2nd_dask.frame.write.transaction import Transaction, begin
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.resources import available, nbytes_of
@@ -69,19 +68,30 @@ class Elements(NamedTuple):
     dtype: np.dtype[Any]
     source: RegionSource | StoredChunks | None = None
     """What the task returns, where it reads the user's frames, which are verified."""
-    is_verified: bool = False
-    """Whether some of these frames have checksums."""
-    is_cut: bool = False
-    """Whether the elements begin or end inside of chunks, or these do not lie as in `grid`: then
-    they are verified by themselves."""
 
+    @property
+    def is_verified(self) -> bool:
+        """Whether some frames of the user have checksums."""
+        read = self.source
+        return isinstance(read, RegionSource) and any(map(has_checksums, read.frames))
 
-def _lines_up(frame: Readable) -> bool:
-    """Whether chunks of joined frames lie as those of one frame would that has their grid."""
-    if not isinstance(frame, JoinedReference):
-        return True
-    alike = len({own.chunks for own in frame.frames}) == 1
-    return alike and not (frame.starts[:-1] % frame.grid.chunks[frame.axis]).any()
+    @property
+    def is_cut(self) -> bool:
+        """Whether the elements begin or end inside of chunks, or these do not lie as in a grid.
+
+        Then chunks are verified by themselves.
+        """
+        if not isinstance(self.source, RegionSource):
+            return False
+        frame, window = self.source.frame, self.source.view.window
+        if isinstance(frame, JoinedReference):
+            alike = len({own.chunks for own in frame.frames}) == 1
+            if not alike or (frame.starts[:-1] % frame.grid.chunks[frame.axis]).any():
+                return True
+        return any(
+            along.start % max(c, 1) or (along.stop != n and along.stop % c)
+            for along, n, c in zip(window, frame.shape, frame.grid.chunks, strict=True)
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -91,12 +101,12 @@ class RechunkJob(Job):
     source: Elements
     way: OnePass
 
-    def graph(self, staged: ChunkRecords | None) -> Delayed:
+    def graph(self) -> Delayed:
         """As `Job.graph`: verification, regions or ranges of chunks, commit."""
         tasks, grid = Tasks(self), self.way.target
         tasks.graph |= self.source.tasks
         sizes = tuple(map(steps, grid.shape, self.way.region))
-        missing, known = tasks.missing(sizes, (0,) * len(sizes), grid, staged)
+        missing, known = tasks.missing(sizes, (0,) * len(sizes), grid)
         # also where no chunk is missing: those that are staged may be of a run that found damage
         checks = self._checks(tasks)
         name = tasks.name("write")
@@ -184,14 +194,8 @@ class IntermediateFrames:
         if isinstance(frame, JoinedReference) and all(view.window):
             frame, window = frame.part_of_axes(view.window)
             view = replace(view, window=window)
-        grid, seen = frame.grid, view.grid_of(frame.grid)
-        verified = any(map(has_checksums, frame.frames))
-        is_cut = not _lines_up(frame) or any(
-            along.start % max(c, 1) or (along.stop != n and along.stop % c)
-            for along, n, c in zip(view.window, grid.shape, grid.chunks, strict=True)
-        )
         reads, key = RegionSource(frame, view, self.budget.read_batch), self.new_key("source")
-        return Elements({key: reads}, key, seen, frame.dtype, reads, verified, is_cut)
+        return Elements({key: reads}, key, view.grid_of(frame.grid), frame.dtype, reads)
 
     def rechunked(self, source: Elements, name: str) -> RechunkJob:
         """Make the job that rechunks elements to the target; `name` is that of its passes."""
@@ -265,12 +269,9 @@ class IntermediateFrames:
         self, intermediate: IntermediateFrame, make: Callable[..., Job]
     ) -> tuple[dict[Any, Any], Any]:
         """Tasks that write a frame, and the key of its commit; none where an earlier run has."""
-        plan, staging, staged = intermediate.plan, intermediate.staging, None
-        if staging.resumable:
-            if intermediate.is_published():
-                return {}, None
-            staged = staged_records(staging, plan.row, plan.grid.nchunks)
+        if intermediate.staging.resumable and intermediate.is_published():
+            return {}, None
         task = (begin_intermediate, intermediate, self.opened.key, self._reads_again)
         opened = opening(self._staging.label, task, self.opened)
-        written = make(transaction=intermediate, opened=opened).graph(staged)
+        written = make(transaction=intermediate, opened=opened).graph()
         return dict(written.__dask_graph__()), written.key

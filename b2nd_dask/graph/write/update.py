@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 from contextlib import closing
@@ -22,7 +21,6 @@ from b2nd_dask.frame.write.conflicts import ChunkBox, UpdateBase
 from b2nd_dask.frame.write.new_frame import pack_entries
 from b2nd_dask.frame.write.transaction import Transaction, keys_of
 from b2nd_dask.frame.write.update import Update, update_plan, update_staging
-from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
 from b2nd_dask.graph.write.input_arrays import constant_element, converted
@@ -60,23 +58,25 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
         axes = _appended_axes(array, frame.shape, int(options.append_axis or 0))
         shape = tuple(along.stop for along in axes)
     plan = update_plan(frame.parsed, shape)
-    whole = whole_chunks(axes, plan.grid)
+    box = ChunkBox.of(_corner(axes), tuple(map(len, axes)), plan.grid)
+    whole = box.axes(plan.grid)
     carries = 0 not in array.shape and whole != axes
     # others may update the frame while the old elements of cut chunks are read
     elements = _completed(array, frame.following(), axes, whole) if carries else array
-    origin = tuple(along.start for along in whole)
-    box = ChunkBox.of(origin, elements.shape, plan.grid)
     if options.resume:
         cut = _cut_chunks(box, axes, frame.parsed.grid) if carries else np.empty(0, np.int64)
         # by the old elements that get into new chunks: time and size of their file, and so the
         # names of the tasks that read them, change when a commit is killed; what others write
         # elsewhere in the frame does not matter
         content = content_digest(process_cache().open(location, frame.version), cut)
-        corner = tuple(along.start for along in axes)
-        staging = staging_of(resume_key=call + tokenize(corner, plan, content)[:8])
+        staging = staging_of(resume_key=call + tokenize(_corner(axes), plan, content)[:8])
     base = UpdateBase.of(frame.parsed, box, carries=carries)
     update = Update(plan, staging, base, pack_entries(entries, compressed=True))
-    return WriteJob(transaction=update, elements=elements, origin=origin)
+    return WriteJob(transaction=update, elements=elements, origin=_corner(whole))
+
+
+def _corner(axes: Axes) -> tuple[int, ...]:
+    return tuple(along.start for along in axes)
 
 
 def _finished_key(location: Location, call: str) -> str | None:
@@ -151,14 +151,6 @@ def _completed(arr: da.Array, frame: FrameReference, axes: Axes, whole: Axes) ->
     return elements
 
 
-def whole_chunks(axes: Axes, grid: Grid) -> Axes:
-    """The region of all chunks that a region touches."""
-    return tuple(
-        range(along.start // max(c, 1) * c, min(-(-along.stop // max(c, 1)) * c, n))
-        for along, c, n in zip(axes, grid.chunks, grid.shape, strict=True)
-    )
-
-
 def region_axes(region: Any, shape: tuple[int, ...]) -> tuple[Axes, list[int]]:
     """Positions of a region along each axis, and the axes that it names by an integer."""
     index = list(region) if isinstance(region, tuple) else [region]
@@ -215,7 +207,9 @@ def broadcast_to_region(arr: da.Array, grid: Grid, axes: Axes, singles: list[int
     aligned = _with_axes_of(shape, singles, arr)
     if aligned.shape == shape:
         return aligned
-    sizes = _block_sizes(grid, axes)
+    blocks = da.zeros(grid.shape, chunks=sizes_in(grid, arr.dtype, "auto"))
+    # which end where those of whole chunks of the frame do
+    sizes = blocks[tuple(slice(along.start, along.stop) for along in axes)].chunks
     element = np.zeros((), arr.dtype) if 0 in shape else constant_element(arr)
     wide: da.Array
     if element is None:
@@ -252,16 +246,3 @@ def _with_axes_of(shape: tuple[int, ...], singles: list[int], arr: da.Array) -> 
     index = tuple(slice(None) if axis in axes else None for axis in range(len(shape)))
     aligned: da.Array = dropped[index]
     return aligned
-
-
-def _block_sizes(grid: Grid, axes: Axes) -> Chunks:
-    """Lengths of the blocks of a region, which end where blocks of whole chunks of a frame do."""
-    if 0 in grid.shape:
-        return tuple((len(along),) for along in axes)
-    blocks = sizes_in(grid, np.dtype(f"V{grid.itemsize}"), "auto")
-    sizes = []
-    for along, lengths in zip(axes, blocks, strict=True):
-        inner = [edge for edge in itertools.accumulate(lengths) if edge in along[1:]]
-        edges = itertools.pairwise([along.start, *inner, along.stop])
-        sizes.append(tuple(b - a for a, b in edges))
-    return tuple(sizes)
