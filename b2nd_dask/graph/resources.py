@@ -44,7 +44,9 @@ class Resources:
 def available() -> Resources:
     """Threads and memory of the cluster that this process computes on, or else of this process."""
     threads, memory = _cluster()
-    own = dask.config.get("num_workers", None) or _own_threads()
+    # those that dask's schedulers of this process start
+    counts = dask.config.get("num_workers", None), _dask_compat.optional("CPU_COUNT")
+    own = next(filter(None, counts), os.cpu_count() or 1)
     return Resources(threads or own, memory or _own_memory())
 
 
@@ -140,11 +142,6 @@ def _cluster() -> tuple[int, int]:
         return 0, 0
     workers = found["workers"].values()
     return sum(w["nthreads"] for w in workers), sum(w["memory_limit"] or 0 for w in workers)
-
-
-def _own_threads() -> int:
-    """Threads that dask's schedulers of this process start."""
-    return _dask_compat.optional("CPU_COUNT") or os.cpu_count() or 1
 
 
 def _own_memory() -> int:

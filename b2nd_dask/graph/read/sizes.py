@@ -253,3 +253,40 @@ def warn_of_work(source: Readable, sizes: Chunks) -> None:
             "it becomes a frame of such chunks in little memory",
             stacklevel=level_of_caller(),
         )
+
+
+def aligned_sizes(sizes: Chunks, chunks: tuple[int, ...], itemsize: int) -> Chunks:
+    """Choose lengths of dask blocks made of whole frame chunks, about as large as the given ones.
+
+    Axes are chosen together: blocks that are long along one axis, for chunks that are long along
+    another, would otherwise become as large as the array. Blocks have dask's ``array.chunk-size``
+    at most, unless the largest of `sizes` or a single chunk has more.
+    """
+    wanted = tuple(_aligned_axis(*axis) for axis in zip(sizes, chunks, strict=True))
+    shape = tuple(map(sum, sizes))
+    if not math.prod(shape):
+        return wanted
+    chunk = math.prod(min(c, n) for c, n in zip(chunks, shape, strict=True))
+    bound = max(array_chunk_nbytes() // itemsize, chunk, math.prod(map(max, sizes)))
+    bounded, longest = list(wanted), [max(axis) for axis in wanted]
+    # the first axes are cut: what is contiguous in the blocks stays so
+    for axis, (n, c) in enumerate(zip(shape, chunks, strict=True)):
+        room = bound // (math.prod(longest) // longest[axis])
+        if longest[axis] > room:
+            # as few blocks, but all of about the same size
+            count = -(-n // (max(1, room // c) * c))
+            bounded[axis] = steps(n, -(-n // (count * c)) * c)
+            longest[axis] = max(bounded[axis])
+    return tuple(bounded)
+
+
+def _aligned_axis(sizes: tuple[int, ...], chunk: int) -> tuple[int, ...]:
+    edges = list(itertools.accumulate(sizes))[:-1]
+    aligned = [edge for edge in edges if edge % chunk == 0]
+    if aligned == edges:
+        return sizes
+    total = sum(sizes)
+    step = max(1, round(max(sizes) / chunk)) * chunk
+    # the edges of a region lie between those of blocks that line up
+    merged = tuple(after - at for at, after in itertools.pairwise([0, *aligned, total]))
+    return merged if max(merged) <= step else steps(total, step)

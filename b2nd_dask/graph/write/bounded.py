@@ -25,7 +25,7 @@ from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.expression.nodes import Moved, Node, Read, Selection
 from b2nd_dask.graph.layers.layers import Layers, noted_dtype
 from b2nd_dask.graph.read.blocks import is_layer_of_expression, regions_of
-from b2nd_dask.graph.write.input_arrays import aligned_sizes
+from b2nd_dask.graph.read.sizes import aligned_sizes
 from b2nd_dask.graph.write.rechunk_job import (
     Elements,
     IntermediateFrames,
@@ -265,10 +265,10 @@ class _Bounded:
         if source.is_verified or decodes_per_block(source.grid, chunks) > 1:
             source = self._frames.in_chunks(source, chunks, name)
         reads = {
-            (name, *at): (_read, source.key, region)
+            (name, *at): (_read, source.made.key, region)
             for at, region in zip(numbers, regions_of(chunks), strict=True)
         }
-        return {**source.tasks, **reads}
+        return {**source.made.dask, **reads}
 
     def _check_blocks(self, array: da.Array) -> None:
         """Raise ValueError where blocks of functions need more memory than there is."""

@@ -142,8 +142,8 @@ def _rechunk_job(
     frames = IntermediateFrames(target, budget)
     if source.grid.nchunks and not _stays(source, plan):
         return frames.rechunked(frames.elements_of(source, View.whole(source.shape)), "rechunk")
-    chunks, key = StoredChunks(source), frames.new_key("source")
-    elements = Elements({key: chunks}, key, source.grid, source.dtype, chunks)
+    made = frames.task("source", StoredChunks(source))
+    elements = Elements(made, source.grid, source.dtype)
     way = _copying_pass(plan.grid, budget)
     return RechunkJob(transaction=target, source=elements, way=way)
 

@@ -45,7 +45,7 @@ class Job:
 
     transaction: Transaction
     opened: Delayed | None = None
-    """Begins the transaction, as `opening` returns it; by default by `Transaction.begin`."""
+    """Begins the transaction; by default by `Transaction.begin`."""
     dropped: str = ""
     """A warning of metadata that the frame does not have."""
 
@@ -78,20 +78,13 @@ class WriteJob(Job):
         return write_graphs([self])[0]
 
 
-def new_token(label: str) -> str:
-    """Make the end of the names of the tasks that write a frame; `label` is its path or URL.
+def task_of(label: str, step: str, task: Any, *behind: Any) -> Delayed:
+    """A single task, or a value, with those that it needs.
 
-    It is unique: a scheduler that knows a name would take the task that it knows.
+    It is shown as a step of the frame of the path or URL `label`. Its name is unique: a scheduler
+    that knows a name would take the task that it knows.
     """
-    return of_frame(label, uuid.uuid4().hex)
-
-
-def opening(label: str, task: tuple[Any, ...], *behind: Any) -> Delayed:
-    """The task that begins a write, with those that it needs.
-
-    `label` is the path or URL of the frame as which the tasks of the job are shown.
-    """
-    name = "open" + new_token(label)
+    name = step + of_frame(label, uuid.uuid4().hex)
     return Delayed(name, HighLevelGraph.from_collections(name, {name: task}, behind))
 
 
@@ -101,8 +94,8 @@ class Tasks:
     def __init__(self, job: Job) -> None:
         self.job = job
         # before any block is written, and only when the graph is computed
-        begins = (begin, job.transaction)
-        self.opened = opening(job.staging.label, begins) if job.opened is None else job.opened
+        begins, opened = (begin, job.transaction), job.opened
+        self.opened = task_of(job.staging.label, "open", begins) if opened is None else opened
         self.opening = str(self.opened.key)
         self.graph: dict[Any, Any] = dict(self.opened.dask)
 
