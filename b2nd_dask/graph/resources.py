@@ -44,10 +44,9 @@ class Resources:
 def available() -> Resources:
     """Threads and memory of the cluster that this process computes on, or else of this process."""
     threads, memory = _cluster()
-    # those that dask's schedulers of this process start
-    counts = dask.config.get("num_workers", None), _dask_compat.optional("CPU_COUNT")
-    own = next(filter(None, counts), os.cpu_count() or 1)
-    return Resources(threads or own, memory or _own_memory())
+    # as many as dask's schedulers of this process start
+    threads = threads or dask.config.get("num_workers", None) or _dask_compat.optional("CPU_COUNT")
+    return Resources(threads or os.cpu_count() or 1, memory or _own_memory())
 
 
 def on_cluster() -> bool:

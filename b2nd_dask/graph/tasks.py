@@ -237,10 +237,12 @@ class Window:
         that they touch are read; the whole block where a list touches most of it.
         """
         axes, full = self._axes, index if isinstance(index, tuple) else (index,)
-        if len(full) == len(axes) and all(map(_is_positions, full)):
+        lists = [number for number, part in enumerate(full) if _is_positions(part)]
+        if len(lists) == len(full) == len(axes):
             return self._read_points(full, axes)
-        if _are_positions_along_one(full):
-            return self._read_along(full, axes)
+        rest = (part for number, part in enumerate(full) if number not in lists)
+        if len(lists) == 1 and len(full[lists[0]]) and all(map(_is_ascending, rest)):
+            return self._read_along(full, axes, lists[0])
         elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
         return elements
 
@@ -250,9 +252,8 @@ class Window:
         found = self._frame.read_points(tuple(c.reshape(-1) for c in joint))
         return found.reshape(joint[0].shape)
 
-    def _read_along(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
+    def _read_along(self, index: Any, axes: tuple[range, ...], along: int) -> NDArray[Any]:
         """Read a list of positions along one axis: neighbouring blocks in one read."""
-        along = next(i for i, part in enumerate(index) if _is_positions(part))
         positions = _positions(index[along], axes[along])
         distinct, inverse = np.unique(positions, return_inverse=True)
         full = (*index, *(slice(None),) * (len(axes) - len(index)))
@@ -326,15 +327,8 @@ def _is_positions(part: Any) -> bool:
     )
 
 
-def _are_positions_along_one(index: tuple[Any, ...]) -> bool:
-    """Whether an index has positions along one axis, and slices along the others."""
-    lists = [part for part in index if _is_positions(part)]
-    rest = [part for part in index if not _is_positions(part)]
-    return (
-        len(lists) == 1
-        and len(lists[0]) > 0
-        and all(isinstance(p, slice) and (p.step is None or p.step > 0) for p in rest)
-    )
+def _is_ascending(part: Any) -> bool:
+    return isinstance(part, slice) and (part.step is None or part.step > 0)
 
 
 def _positions(part: Any, axis: range) -> NDArray[np.int64]:

@@ -47,7 +47,7 @@ _MUCH_WORK, _MANY_NBYTES = 4.0, 1 << 30
 
 
 def own_or_auto(nchunks: int) -> str | None:
-    """What `chunks` are for a frame of so many: its own, or where these are too many groups."""
+    """The `chunks` that read a frame of so many: its own (None), or groups where that is many."""
     # to build a graph of very many blocks takes minutes
     return "auto" if nchunks > MANY_TASKS else None
 
