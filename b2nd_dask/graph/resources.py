@@ -44,8 +44,9 @@ class Resources:
 def available() -> Resources:
     """Threads and memory of the cluster that this process computes on, or else of this process."""
     threads, memory = _cluster()
-    own = dask.config.get("num_workers", None) or _own_threads()
-    return Resources(threads or own, memory or _own_memory())
+    # as many as dask's schedulers of this process start
+    threads = threads or dask.config.get("num_workers", None) or _dask_compat.optional("CPU_COUNT")
+    return Resources(threads or os.cpu_count() or 1, memory or _own_memory())
 
 
 def on_cluster() -> bool:
@@ -87,15 +88,15 @@ def nbytes_of(max_mem: Any) -> int:
     return nbytes
 
 
-def auto_limit(nbytes: int, chunks: Any) -> int | None:
-    """Bytes of a block of an array of so many; None where `chunks` do not leave it to us."""
+def auto_limit(nbytes: int, chunks: Any = "auto") -> int | None:
+    """Bytes of a block of an array of so many: dask's, and on a cluster no more than suit it.
+
+    None where `chunks` do not leave it to us.
+    """
     parts = list(chunks.values()) if isinstance(chunks, dict) else chunks
     texts = {part for part in np.ravel(np.array(parts, object)) if isinstance(part, str)}
-    return auto_block_nbytes(nbytes) if texts == {"auto"} else None
-
-
-def auto_block_nbytes(nbytes: int) -> int:
-    """Bytes of a block of an array of so many: dask's, and on a cluster no more than suit it."""
+    if texts != {"auto"}:
+        return None
     threads, memory = _cluster()
     limit = array_chunk_nbytes()
     if not threads:
@@ -140,11 +141,6 @@ def _cluster() -> tuple[int, int]:
         return 0, 0
     workers = found["workers"].values()
     return sum(w["nthreads"] for w in workers), sum(w["memory_limit"] or 0 for w in workers)
-
-
-def _own_threads() -> int:
-    """Threads that dask's schedulers of this process start."""
-    return _dask_compat.optional("CPU_COUNT") or os.cpu_count() or 1
 
 
 def _own_memory() -> int:

@@ -237,10 +237,12 @@ class Window:
         that they touch are read; the whole block where a list touches most of it.
         """
         axes, full = self._axes, index if isinstance(index, tuple) else (index,)
-        if len(full) == len(axes) and all(map(_is_positions, full)):
+        lists = [number for number, part in enumerate(full) if _is_positions(part)]
+        if len(lists) == len(full) == len(axes):
             return self._read_points(full, axes)
-        if _are_positions_along_one(full):
-            return self._read_along(full, axes)
+        rest = (part for number, part in enumerate(full) if number not in lists)
+        if len(lists) == 1 and len(full[lists[0]]) and all(map(_is_ascending, rest)):
+            return self._read_along(full, axes, lists[0])
         elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
         return elements
 
@@ -250,9 +252,8 @@ class Window:
         found = self._frame.read_points(tuple(c.reshape(-1) for c in joint))
         return found.reshape(joint[0].shape)
 
-    def _read_along(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
+    def _read_along(self, index: Any, axes: tuple[range, ...], along: int) -> NDArray[Any]:
         """Read a list of positions along one axis: neighbouring blocks in one read."""
-        along = next(i for i, part in enumerate(index) if _is_positions(part))
         positions = _positions(index[along], axes[along])
         distinct, inverse = np.unique(positions, return_inverse=True)
         full = (*index, *(slice(None),) * (len(axes) - len(index)))
@@ -260,24 +261,20 @@ class Window:
             axis[part] if isinstance(part, slice) else axis
             for axis, part in zip(axes, full, strict=True)
         ]
-        shape = [len(axis) for axis in chosen]
-        shape[along] = len(distinct)
         cells = distinct // self._frame.blocks[along]
         runs = np.split(distinct, np.flatnonzero(np.diff(cells) > 1) + 1)
         if 1 < len(runs) >= len(axes[along]) / self._frame.blocks[along] / 2:
             # so many reads cost more than the blocks between them
             elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
             return elements
-        # np.concatenate would return native byte order
-        found = np.empty(shape, self._frame.dtype)
-        start = 0
-        for run in runs:
-            first = int(run[0])
-            chosen[along] = range(first, int(run[-1]) + 1)
-            elements = np.asarray(self._frame.read_axes(tuple(chosen)))
-            target = (slice(None),) * along + (slice(start, start + len(run)),)
-            found[target] = np.take(elements, run - first, along)
-            start += len(run)
+        before, behind = chosen[:along], chosen[along + 1 :]
+        ends = ((run, range(int(run[0]), int(run[-1]) + 1)) for run in runs)
+        parts = (
+            np.take(self._frame.read_axes((*before, within, *behind)), run - within.start, along)
+            for run, within in ends
+        )
+        # otherwise the byte order would become native
+        found = np.concatenate(list(parts), along, dtype=self._frame.dtype)
         return np.take(found, inverse.reshape(positions.shape), along)
 
 
@@ -330,15 +327,8 @@ def _is_positions(part: Any) -> bool:
     )
 
 
-def _are_positions_along_one(index: tuple[Any, ...]) -> bool:
-    """Whether an index has positions along one axis, and slices along the others."""
-    lists = [part for part in index if _is_positions(part)]
-    rest = [part for part in index if not _is_positions(part)]
-    return (
-        len(lists) == 1
-        and len(lists[0]) > 0
-        and all(isinstance(p, slice) and (p.step is None or p.step > 0) for p in rest)
-    )
+def _is_ascending(part: Any) -> bool:
+    return isinstance(part, slice) and (part.step is None or part.step > 0)
 
 
 def _positions(part: Any, axis: range) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 
 from b2nd_dask import from_b2nd, persist_compressed, to_b2nd, verify
 from b2nd_dask.frame.open import cache
-from b2nd_dask.graph.resources import auto_block_nbytes
+from b2nd_dask.graph.resources import auto_limit
 from tests.graph.gate import eventually, pass_gate
 
 VALUES = np.random.default_rng(1).normal(size=(240, 90, 8)).astype("f4")
@@ -133,7 +133,7 @@ def test_auto_blocks_fit_the_workers(cluster, tmp_path):
     threads = sum(cluster.nthreads().values())
     with dask.config.set({"array.chunk-size": "1 GiB"}):
         x = from_b2nd(path, chunks="auto")
-        assert auto_block_nbytes(x.nbytes) <= 10**9 / 12
+        assert auto_limit(x.nbytes) <= 10**9 / 12
         # nor are those of several frames larger
         for chunks in ("auto", (500, "auto")):
             several = from_b2nd([path, path], chunks=chunks)

@@ -19,7 +19,7 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.graph.plan.plan import Plan, plan
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
-from b2nd_dask.graph.read.sizes import MANY_TASKS
+from b2nd_dask.graph.read.sizes import own_or_auto
 from b2nd_dask.graph.write.rechunk import rechunk
 
 _REDUCTIONS = ("sum", "mean", "std", "min", "max", "any", "all")
@@ -100,7 +100,7 @@ def plan_command(
 def _read(frame: Frame, index: Any, reduce: str | None, axis: Any) -> da.Array:
     if axis is not None and reduce is None:
         raise click.UsageError("--axis goes with --reduce")
-    x: da.Array = from_b2nd(frame, chunks="auto" if frame.nchunks > MANY_TASKS else None)[index]
+    x: da.Array = from_b2nd(frame, chunks=own_or_auto(frame.nchunks))[index]
     found: da.Array = x if reduce is None else getattr(x, reduce)(axis=axis)
     return found
 

@@ -16,8 +16,7 @@ from b2nd_dask.edges.datasets.frames import stem_of
 from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree, entries_of, keep_attrs
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
-from b2nd_dask.graph.write.to_b2nd import Writer
-from b2nd_dask.graph.write.write_array import write_array
+from b2nd_dask.graph.write.to_b2nd import Writer, write_array
 
 #: Options of `to_b2nd` that a group takes.
 _OPTIONS = ("chunks", "blocks", "cparams")

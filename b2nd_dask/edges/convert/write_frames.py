@@ -16,8 +16,7 @@ from b2nd_dask.edges.datasets.frames import check_layout, packed_frame, write_da
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.format.labels.labels import too_many_coords
-from b2nd_dask.graph.write.to_b2nd import to_b2nd
-from b2nd_dask.graph.write.write_array import Write
+from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 
 
 def check_frames(tree: Tree, _options: Options, *, single: bool = False) -> None:

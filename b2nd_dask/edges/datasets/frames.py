@@ -12,8 +12,7 @@ from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, manifest_jso
 from b2nd_dask.format.labels.manifest import COORD, MANIFEST
 from b2nd_dask.format.labels.pack import build_embed
 from b2nd_dask.frame.members.files import EMBED
-from b2nd_dask.graph.write.to_b2nd import to_b2nd
-from b2nd_dask.graph.write.write_array import Write
+from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 from b2nd_dask.storage import about, printable, remove_path
 
 #: Of what directories and stores of frames consist of.

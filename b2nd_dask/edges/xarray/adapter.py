@@ -26,8 +26,7 @@ from b2nd_dask.format.labels.labels import COORDS, Labels, too_many_coords
 from b2nd_dask.format.labels.pack import pack_labels
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.graph.write.to_b2nd import Writer
-from b2nd_dask.graph.write.write_array import write_array
+from b2nd_dask.graph.write.to_b2nd import Writer, write_array
 
 _MODES = ("w-", "w", "a", "r+")
 #: Options of updates that `write_array` takes.

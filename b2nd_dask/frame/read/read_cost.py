@@ -61,6 +61,8 @@ class ReadCosts:
     """Bytes that are fetched at a time."""
     largest: NDArray[np.int64]
     """Bytes that are decoded at a time."""
+    whole: NDArray[np.bool_]
+    """Whether the region has whole chunks alone, whose elements are stored in C order."""
     direct: NDArray[np.bool_]
     """Whether they are decoded to where their elements belong, without a scratch buffer."""
     nchunks: int
@@ -111,7 +113,7 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
 class _AxisCuts:
     """How regions are cut by the chunks of one axis; equal cuts are made once."""
 
-    def __init__(self, chunk: int, block: int, along: Iterable[range]) -> None:
+    def __init__(self, chunk: int, padded: int, block: int, along: Iterable[range]) -> None:
         known: dict[range, int] = {}
         self.which = np.array([known.setdefault(each, len(known)) for each in along], np.int64)
         cut = [AxisCells(positions, chunk) for positions in known]
@@ -126,6 +128,9 @@ class _AxisCuts:
         ends = [(positions.start, positions.stop, positions.step) for positions in known]
         self.ends = np.array(ends, np.int64).reshape(-1, 3)
         """Start, stop and step of the positions of each cut."""
+        whole = [p.step == 1 and p.start % padded == 0 and len(p) % padded == 0 for p in known]
+        self.whole = np.array(whole, np.bool_)
+        """Whether each cut has whole chunks alone."""
 
 
 class _Visits(NamedTuple):
@@ -148,9 +153,13 @@ class _Cuts:
             row: region for row, region in enumerate(regions) if isinstance(region, ChunkRange)
         }
         nothing = (range(0),) * grid.ndim
-        self.boxes = [nothing if isinstance(own, ChunkRange) else own for own in regions]
-        along = zip(*self.boxes, strict=True) if regions else ((),) * grid.ndim
-        self.axes = list(map(_AxisCuts, grid.chunks, grid.blocks, along))
+        boxes = [nothing if isinstance(own, ChunkRange) else own for own in regions]
+        along = zip(*boxes, strict=True) if regions else ((),) * grid.ndim
+        self.axes = list(map(_AxisCuts, grid.chunks, grid.padded_chunk, grid.blocks, along))
+        self.whole = np.full(len(regions), grid.chunk_is_c_order)
+        """Whether each region has whole chunks alone, whose elements are stored in C order."""
+        for axis in self.axes:
+            self.whole &= axis.whole[axis.which]
         counts = [axis.lengths[axis.which] for axis in self.axes]
         self.counts = np.array(counts, np.int64).reshape(grid.ndim, len(regions)).T
         """Chunks along each axis that each region touches."""
@@ -213,19 +222,22 @@ class _Stored(NamedTuple):
     def costs(self, regions: Sequence[Region]) -> ReadCosts:
         """What reading regions takes."""
         cuts = _Cuts(self.grid, regions)
-        direct = np.array([is_direct(self.grid, box) for box in cuts.boxes], np.bool_)
-        direct &= (cuts.counts[:, 1:] == 1).all(axis=1)
+        direct = cuts.whole & (cuts.counts[:, 1:] == 1).all(axis=1)
+        columns: dict[str, Any] = {"whole": cuts.whole, "direct": direct}
         if self.lengths is None:
-            none, nothing = np.zeros(len(regions), np.int64), np.zeros(len(regions))
-            return ReadCosts(none, cuts.totals, none, nothing, none, nothing, none, direct, 0)
+            # read-only: several columns are one
+            none, nothing = (np.broadcast_to(zero, len(regions)) for zero in (np.int64(0), 0.0))
+            columns |= dict.fromkeys(("visits", "blocks", "decoded", "largest"), none)
+            columns |= dict.fromkeys(("fetched", "buffers"), nothing)
+            return ReadCosts(**columns, constants=cuts.totals, nchunks=0)
         is_read = np.zeros(len(self.kinds), np.bool_)
         found = []
         for visits in cuts.visits():
             found.append(self._costs(visits, cuts, self.lengths[visits.chunks], direct))
             is_read[visits.chunks] = True
         is_read &= self.kinds == ChunkKind.STORED
-        columns: dict[str, Any] = {name: sum(each[name] for each in found) for name in found[0]}
-        return ReadCosts(**columns, direct=direct, nchunks=int(is_read.sum()))
+        columns |= {name: sum(each[name] for each in found) for name in found[0]}
+        return ReadCosts(**columns, nchunks=int(is_read.sum()))
 
     def _costs(
         self, visits: _Visits, cuts: _Cuts, lengths: NDArray[np.float64], direct: NDArray[np.bool_]
@@ -317,14 +329,6 @@ class _Stored(NamedTuple):
             start, stop, step = axis.ends[axis.which[visits.rows]].T
             found &= (start <= at) & (at < stop) & ((at - start) % step == 0)
         return found
-
-
-def is_direct(grid: Grid, region: tuple[range, ...]) -> bool:
-    """Whether a region has whole chunks alone, whose elements are stored in C order."""
-    return grid.chunk_is_c_order and all(
-        positions.step == 1 and positions.start % n == 0 and len(positions) % n == 0
-        for positions, n in zip(region, grid.padded_chunk, strict=True)
-    )
 
 
 def _compressed_lengths(frame: ParsedFrame) -> NDArray[np.float64]:

@@ -71,10 +71,14 @@ class ChunkBox(NamedTuple):
             tuple(map(max, self.start, other.start)), tuple(map(min, self.stop, other.stop))
         )
 
-    def region(self, grid: Grid) -> str:
-        """The elements of the chunks, as NumPy's index has them."""
+    def axes(self, grid: Grid) -> tuple[range, ...]:
+        """The elements of the chunks, along each axis."""
         ends = zip(self.start, self.stop, grid.chunks, grid.shape, strict=True)
-        return "[" + ", ".join(f"{a * c}:{min(b * c, n)}" for a, b, c, n in ends) + "]"
+        return tuple(range(a * c, min(b * c, n)) for a, b, c, n in ends)
+
+    def region(self, grid: Grid) -> str:
+        """The same, as NumPy's index has them."""
+        return "[" + ", ".join(f"{axis.start}:{axis.stop}" for axis in self.axes(grid)) + "]"
 
 
 class UpdateBase(NamedTuple):

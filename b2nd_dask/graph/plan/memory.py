@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region, is_direct
-from b2nd_dask.frame.read.reduce import group_nbytes
+from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region
 from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.transaction import Transaction
@@ -40,6 +39,21 @@ class Piece(NamedTuple):
     def nelements(self) -> int:
         """Elements of its array; none of chunks that are not decoded."""
         return 0 if isinstance(self.region, ChunkRange) else math.prod(map(len, self.region))
+
+
+class Cost(NamedTuple):
+    """What reading one region takes: some fields of `ReadCosts`."""
+
+    largest: int
+    buffers: float
+    fetched: float
+    whole: bool
+    direct: bool
+
+    @classmethod
+    def each(cls, costs: ReadCosts) -> Iterator[Cost]:
+        """The rows of the columns, as Python's numbers."""
+        return map(cls._make, zip(*(getattr(costs, n).tolist() for n in cls._fields), strict=True))
 
 
 @dataclass(eq=False)
@@ -67,26 +81,27 @@ class FoundRead:
     nbytes: int = 0
     fetched: float = 0.0
 
-    def add(self, piece: Piece, costs: ReadCosts, row: int) -> None:
-        """Add what a piece takes; a row of the costs says what reading it does."""
-        grid, streamed = piece.frame.grid, self.is_streamed
-        nbytes, largest = piece.nelements * grid.itemsize, int(costs.largest[row])
-        group = group_nbytes(grid)
+    def add(self, piece: Piece, cost: Cost, group: int) -> None:
+        """Add what a piece takes, of a frame whose chunks are reduced in groups of `group` bytes.
+
+        0 where they are reduced one by one.
+        """
+        streamed, nelements, largest = self.is_streamed, piece.nelements, cost.largest
+        nbytes = nelements * piece.frame.grid.itemsize
         at_once = min(max(largest, group) if largest else 0, nbytes) if streamed else nbytes
         # what is decoded in another order than that of the elements is copied, and what is gathered
-        whole = not isinstance(piece.region, ChunkRange) and is_direct(grid, piece.region)
-        in_place = whole and not group
-        scratch = 0 if costs.direct[row] and (group or not streamed) else largest
-        buffers = float(costs.buffers[row])
+        in_place = cost.whole and not group
+        scratch = 0 if cost.direct and (group or not streamed) else largest
+        buffers = cost.buffers
         if streamed and group and nbytes > group:
             # of a group at a time
-            buffers = min(buffers, float(costs.fetched[row]) * group / nbytes)
+            buffers = min(buffers, cost.fetched * group / nbytes)
         self.buffers = max(self.buffers, buffers + scratch)
         self.elements = max(self.elements, 0 if streamed and in_place else at_once)
         self.at_once = max(self.at_once, at_once)
-        self.nelements += piece.nelements
+        self.nelements += nelements
         self.nbytes += nbytes
-        self.fetched += float(costs.fetched[row])
+        self.fetched += cost.fetched
 
     @property
     def is_array(self) -> bool:

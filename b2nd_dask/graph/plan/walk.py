@@ -15,6 +15,7 @@ from dask.optimization import cull
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.joined import Readable
+from b2nd_dask.frame.read.reduce import group_nbytes
 from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
 from b2nd_dask.frame.rechunk.source import FlatSource, Source, flat_source
 from b2nd_dask.frame.rechunk.work import rechunk_region
@@ -31,6 +32,7 @@ from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, is_number
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
 from b2nd_dask.graph.expression.tiles import is_tiled
 from b2nd_dask.graph.plan.memory import (
+    Cost,
     FoundRead,
     FoundTask,
     Piece,
@@ -105,8 +107,9 @@ def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
     """Say what is read of a frame; add what each piece takes to its read."""
     frame = pieces[0][1].frame
     costs = frame.read_costs([piece.region for _, piece in pieces])
-    for row, (read, piece) in enumerate(pieces):
-        read.add(piece, costs, row)
+    group = group_nbytes(frame.grid)
+    for (read, piece), cost in zip(pieces, Cost.each(costs), strict=True):
+        read.add(piece, cost, group)
     return FrameReads(
         **_described(frame.location.label, frame.grid, frame.dtype),
         reads=len(pieces),

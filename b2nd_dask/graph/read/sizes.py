@@ -21,7 +21,6 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.resources import (
     array_chunk_nbytes,
-    auto_block_nbytes,
     auto_limit,
     available,
 )
@@ -47,26 +46,33 @@ MOST_WORK_LARGE = 16.0
 _MUCH_WORK, _MANY_NBYTES = 4.0, 1 << 30
 
 
+def own_or_auto(nchunks: int) -> str | None:
+    """The `chunks` that read a frame of so many: its own (None), or groups where that is many."""
+    # to build a graph of very many blocks takes minutes
+    return "auto" if nchunks > MANY_TASKS else None
+
+
 def block_sizes(source: Readable, chunks: Any) -> Chunks:
     """Resolve the user's `chunks` to the lengths of blocks along each axis."""
-    if 0 in source.shape:
-        if chunks is None or isinstance(chunks, str):
-            # its chunks may be 0, which dask does not accept, and nothing bounds its other axes
-            return tuple((n,) for n in source.shape)
-        return _resolved(source.shape, source.dtype, chunks, None)
-    if isinstance(source, JoinedReference):
+    if isinstance(source, JoinedReference) and 0 not in source.shape:
         sizes = _joined_sizes(source, chunks)
         _check_count(source, math.prod(map(len, sizes)), chunks)
         return sizes
     if chunks is None:
         _check_count(source, source.grid.nchunks, chunks)
-        own: Chunks = normalize_chunks(source.chunks, source.shape)
-        return own
     return sizes_in(source.grid, source.dtype, chunks)
 
 
 def sizes_in(grid: Grid, dtype: np.dtype[Any], chunks: Any) -> Chunks:
-    """Resolve the user's `chunks` of a frame that is not empty; a text makes whole chunks."""
+    """Resolve the user's `chunks` of a frame; a text makes whole chunks."""
+    if 0 in grid.shape:
+        if chunks is None or isinstance(chunks, str):
+            # its chunks may be 0, which dask does not accept, and nothing bounds its other axes
+            return tuple((n,) for n in grid.shape)
+        return _resolved(grid.shape, dtype, chunks, None)
+    if chunks is None:
+        own: Chunks = normalize_chunks(grid.chunks, grid.shape)
+        return own
     if grid.nchunks > MAX_TASKS:
         # without a list of all chunks
         sizes = _resolved(grid.shape, dtype, chunks, None)
@@ -112,7 +118,7 @@ def _whole_chunks(total: int, chunk: int, length: int) -> tuple[int, ...]:
 def _joined_sizes(joined: JoinedReference, chunks: Any) -> Chunks:
     """As `block_sizes`, of frames that are not empty."""
     if isinstance(chunks, str):
-        return _grouped(joined, _limit(joined.nbytes, chunks))
+        return _grouped(joined, auto_limit(joined.nbytes, chunks) or array_chunk_nbytes(chunks))
     own = _own_sizes(joined)
     return own if chunks is None else _resolved(joined.shape, joined.dtype, chunks, own)
 
@@ -153,11 +159,6 @@ def _grouped(joined: JoinedReference, limit: int) -> Chunks:
         return (*whole[:axis], along, *whole[axis + 1 :])
     together = _put_together(joined, limit)
     return tuple(together if i == axis else (n,) for i, n in enumerate(joined.shape))
-
-
-def _limit(nbytes: int, chunks: str) -> int:
-    """Bytes of a block, of an array of so many."""
-    return auto_block_nbytes(nbytes) if chunks == "auto" else array_chunk_nbytes(chunks)
 
 
 def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:
@@ -252,3 +253,40 @@ def warn_of_work(source: Readable, sizes: Chunks) -> None:
             "it becomes a frame of such chunks in little memory",
             stacklevel=level_of_caller(),
         )
+
+
+def aligned_sizes(sizes: Chunks, chunks: tuple[int, ...], itemsize: int) -> Chunks:
+    """Choose lengths of dask blocks made of whole frame chunks, about as large as the given ones.
+
+    Axes are chosen together: blocks that are long along one axis, for chunks that are long along
+    another, would otherwise become as large as the array. Blocks have dask's ``array.chunk-size``
+    at most, unless the largest of `sizes` or a single chunk has more.
+    """
+    wanted = tuple(_aligned_axis(*axis) for axis in zip(sizes, chunks, strict=True))
+    shape = tuple(map(sum, sizes))
+    if not math.prod(shape):
+        return wanted
+    chunk = math.prod(min(c, n) for c, n in zip(chunks, shape, strict=True))
+    bound = max(array_chunk_nbytes() // itemsize, chunk, math.prod(map(max, sizes)))
+    bounded, longest = list(wanted), [max(axis) for axis in wanted]
+    # the first axes are cut: what is contiguous in the blocks stays so
+    for axis, (n, c) in enumerate(zip(shape, chunks, strict=True)):
+        room = bound // (math.prod(longest) // longest[axis])
+        if longest[axis] > room:
+            # as few blocks, but all of about the same size
+            count = -(-n // (max(1, room // c) * c))
+            bounded[axis] = steps(n, -(-n // (count * c)) * c)
+            longest[axis] = max(bounded[axis])
+    return tuple(bounded)
+
+
+def _aligned_axis(sizes: tuple[int, ...], chunk: int) -> tuple[int, ...]:
+    edges = list(itertools.accumulate(sizes))[:-1]
+    aligned = [edge for edge in edges if edge % chunk == 0]
+    if aligned == edges:
+        return sizes
+    total = sum(sizes)
+    step = max(1, round(max(sizes) / chunk)) * chunk
+    # the edges of a region lie between those of blocks that line up
+    merged = tuple(after - at for at, after in itertools.pairwise([0, *aligned, total]))
+    return merged if max(merged) <= step else steps(total, step)

@@ -25,8 +25,8 @@ from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.expression.nodes import Moved, Node, Read, Selection
 from b2nd_dask.graph.layers.layers import Layers, noted_dtype
 from b2nd_dask.graph.read.blocks import is_layer_of_expression, regions_of
-from b2nd_dask.graph.write.input_arrays import aligned_sizes
-from b2nd_dask.graph.write.numpy_arrays import numpy_source
+from b2nd_dask.graph.read.sizes import aligned_sizes
+from b2nd_dask.graph.write.input_arrays import numpy_source
 from b2nd_dask.graph.write.rechunk_job import (
     Elements,
     IntermediateFrames,
@@ -87,6 +87,12 @@ class _Seen(NamedTuple):
         return self.base.layers[0]
 
     @property
+    def is_read(self) -> bool:
+        """Whether the node reads frames, or slices of them, as dask's tasks do."""
+        is_moved = self.is_rechunked or self.view.order != tuple(sorted(self.view.order))
+        return isinstance(self.base, Read) and not is_moved
+
+    @property
     def is_reshape(self) -> bool:
         """Whether the base has the elements of another node in another shape."""
         return isinstance(self.base, Moved) and self.base.is_reshape
@@ -139,7 +145,7 @@ class _Bounded:
         is_remote = any(read.source.is_remote for read in reads)
         functions = [name for name in layers if not self._is_view(name)]
         # tasks that stay as dask has made them
-        keys = sum(len(layers[name]) for name in functions if not self._is_read(name))
+        keys = sum(len(layers[name]) for name in functions if not self._seen[name].is_read)
         budget = budget_of(max_mem, job.staging, is_remote=is_remote).without(keys * PER_KEY)
         # functions that read what is moved run again where the write does
         again = any(self._is_view(b) for name in functions for b in self._inputs(name) or ())
@@ -178,13 +184,6 @@ class _Bounded:
         seen = self._seen[name]
         moved = seen.is_rechunked or isinstance(seen.base, Read)
         return (moved and seen.name != name) or seen.is_reshape
-
-    def _is_read(self, name: str) -> bool:
-        """Whether a layer reads frames, or slices of them, as dask's tasks do."""
-        node = self._nodes[name]
-        while isinstance(node, Moved) and _box_of(node) is not None:
-            node = node.child
-        return isinstance(node, Read)
 
     def _elements(self, name: str) -> Elements:
         """The elements of a layer that is a view."""
@@ -234,7 +233,7 @@ class _Bounded:
         todo, known = [top], {top}
         while todo:
             name = todo.pop()
-            if self._is_read(name):
+            if self._seen[name].is_read:
                 continue
             if self._is_view(name):
                 found += [] if self._is_small(name) else [name]
@@ -268,10 +267,10 @@ class _Bounded:
         if source.is_verified or decodes_per_block(source.grid, chunks) > 1:
             source = self._frames.in_chunks(source, chunks, name)
         reads = {
-            (name, *at): (_read, source.key, region)
+            (name, *at): (_read, source.made.key, region)
             for at, region in zip(numbers, regions_of(chunks), strict=True)
         }
-        return {**source.tasks, **reads}
+        return {**source.made.dask, **reads}
 
     def _check_blocks(self, array: da.Array) -> None:
         """Raise ValueError where blocks of functions need more memory than there is."""

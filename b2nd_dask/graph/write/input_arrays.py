@@ -1,25 +1,46 @@
-"""What is written: as a dask array, in the dtype of the frame, in blocks of whole chunks."""
+"""What is written as a dask array, in the dtype of the frame, in blocks of whole chunks.
+
+NumPy arrays are not copied: blocks are views of memory, or parts of a mapped file. A `numpy.memmap`
+becomes a reference to its file, which tasks map part by part.
+"""
 
 from __future__ import annotations
 
-import itertools
-import math
+import errno
+import mmap
+import os
+import uuid
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import normalize_chunks
+from dask.base import tokenize
+from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import steps
+from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.opened_array import is_opened_array
 from b2nd_dask.frame.write.casts import cast_value, checked_cast, fits
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import Chunks, constant_of
+from b2nd_dask.graph.read.blocks import (
+    BlockArgument,
+    Chunks,
+    blockwise_array,
+    constant_of,
+    regions_of,
+)
 from b2nd_dask.graph.read.from_b2nd import expressions, from_b2nd, is_expression
-from b2nd_dask.graph.resources import array_chunk_nbytes
-from b2nd_dask.graph.write.numpy_arrays import array_in_blocks, from_numpy, numpy_source
+from b2nd_dask.graph.read.sizes import aligned_sizes
+
+#: Bytes at both ends of an array that must be those of the file.
+_COMPARED = 4096
+#: Bytes of the file that are mapped at a time.
+_WINDOW = 4 << 20
 
 
 def as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
@@ -153,38 +174,211 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
     return arr.rechunk(wanted) if source is None else array_in_blocks(source, wanted)
 
 
-def aligned_sizes(sizes: Chunks, chunks: tuple[int, ...], itemsize: int) -> Chunks:
-    """Choose lengths of dask blocks made of whole frame chunks, about as large as the given ones.
+@dataclass(frozen=True)
+class MappedArray:
+    """Where a file holds the elements of an array.
 
-    Axes are chosen together: blocks that are long along one axis, for chunks that are long along
-    another, would otherwise become as large as the array. Blocks have dask's ``array.chunk-size``
-    at most, unless the largest of `sizes` or a single chunk has more.
+    NumPy takes it for an array: the file is mapped then, until the elements are copied. A file that
+    changed by then raises an error, so that old and new elements are never mixed. One that is made
+    shorter while it is copied ends the process with SIGBUS, as with any mapping: no error can be
+    raised for that.
+
+    A `numpy.memmap` would be pickled as a copy of all elements, and what was read of it would count
+    as memory of the process until it is closed.
     """
-    wanted = tuple(_aligned_axis(*axis) for axis in zip(sizes, chunks, strict=True))
-    shape = tuple(map(sum, sizes))
-    if not math.prod(shape):
-        return wanted
-    chunk = math.prod(min(c, n) for c, n in zip(chunks, shape, strict=True))
-    bound = max(array_chunk_nbytes() // itemsize, chunk, math.prod(map(max, sizes)))
-    bounded, longest = list(wanted), [max(axis) for axis in wanted]
-    # the first axes are cut: what is contiguous in the blocks stays so
-    for axis, (n, c) in enumerate(zip(shape, chunks, strict=True)):
-        room = bound // (math.prod(longest) // longest[axis])
-        if longest[axis] > room:
-            # as few blocks, but all of about the same size
-            count = -(-n // (max(1, room // c) * c))
-            bounded[axis] = steps(n, -(-n // (count * c)) * c)
-            longest[axis] = max(bounded[axis])
-    return tuple(bounded)
+
+    path: str
+    state: tuple[int, ...]
+    """Of the file: inode, size, time of its last change."""
+    first: int
+    """Byte offset of the first element."""
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return (self.path, self.state, self.first, self.shape, self.strides, repr(self.dtype))
+
+    def __getitem__(self, index: tuple[Any, ...]) -> MappedArray:
+        """A part of the array: slices inside of it, one for each axis, of step 1, then anything."""
+        axes = [axis.indices(n)[:2] for axis, n in zip(index, self.shape, strict=False)]
+        first = self.first + sum(a * step for (a, _), step in zip(axes, self.strides, strict=True))
+        return replace(self, first=first, shape=tuple(b - a for a, b in axes))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("the elements are in a file: copy=False cannot be met")
+        try:
+            self._require_unchanged()
+            elements = self._elements()
+            # after the copy: what a writer did meanwhile would be mixed with what was there
+            self._require_unchanged()
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                errno.ENOENT,
+                "this process does not see the file of a memory-mapped array; np.asarray(x) in "
+                "its place is sent to other machines element by element",
+                self.path,
+            ) from None
+        return elements if dtype is None else elements.astype(dtype, copy=False)
+
+    def _require_unchanged(self) -> None:
+        if _state(self.path) != self.state:
+            raise StaleFrameError(
+                "the file of a memory-mapped array changed after it was passed to to_b2nd",
+                path=self.path,
+            )
+
+    def _elements(self) -> NDArray[Any]:
+        # laid out as in the file: neither the copy nor those who use it jump through memory
+        like = as_strided(np.empty(1, self.dtype), self.shape, self.strides)
+        elements = np.empty_like(like, subok=False)
+        if elements.size:
+            self._copy_to(elements)
+        return elements
+
+    def _copy_to(self, elements: NDArray[Any]) -> None:
+        reach = [(n - 1) * step for n, step in zip(self.shape, self.strides, strict=True)]
+        low = self.first + sum(min(0, along) for along in reach)
+        high = self.first + sum(max(0, along) for along in reach) + self.dtype.itemsize
+        if high - low > max(_WINDOW, self.dtype.itemsize):
+            # what is mapped counts as memory, with the pages between the elements; so two halves
+            # that are as far apart in the file as possible
+            axis = max(range(self.ndim), key=lambda axis: abs(reach[axis]))
+            middle = self.shape[axis] // 2
+            for part in (slice(0, middle), slice(middle, None)):
+                half = tuple(part if i == axis else slice(None) for i in range(self.ndim))
+                self[half]._copy_to(elements[half])
+            return
+        try:
+            window = np.memmap(self.path, np.uint8, "r", offset=low, shape=(high - low,))
+        except ValueError as error:
+            # the file ends before
+            raise _cut_off(self.path, high) from error
+        elements[...] = np.ndarray(self.shape, self.dtype, window, self.first - low, self.strides)
 
 
-def _aligned_axis(sizes: tuple[int, ...], chunk: int) -> tuple[int, ...]:
-    edges = list(itertools.accumulate(sizes))[:-1]
-    aligned = [edge for edge in edges if edge % chunk == 0]
-    if aligned == edges:
-        return sizes
-    total = sum(sizes)
-    step = max(1, round(max(sizes) / chunk)) * chunk
-    # the edges of a region lie between those of blocks that line up
-    merged = tuple(after - at for at, after in itertools.pairwise([0, *aligned, total]))
-    return merged if max(merged) <= step else steps(total, step)
+def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
+    """Find the elements of a memory-mapped array, or of a view of one, in its file.
+
+    None for any other array, and where the file holds other elements: changes of mode ``"c"``, a
+    file that was removed or replaced. Raises StaleFrameError if the file ends before the array.
+    """
+    mapping = getattr(elements, "_mmap", None)
+    path = getattr(elements, "filename", None)
+    if not isinstance(elements, np.memmap) or mapping is None or path is None or not elements.size:
+        return None
+    low, high = byte_bounds(np.frombuffer(mapping, np.uint8))
+    if not low <= elements.ctypes.data < high:
+        return None
+    # what an address is more than the offset in the file
+    shift = low - elements.offset + elements.offset % mmap.ALLOCATIONGRANULARITY
+    name, end = os.fspath(path), byte_bounds(elements)[1] - shift
+    if mapping.size() < end:
+        # of the file that is mapped, whatever its name is now; reading on would end the process
+        raise _cut_off(name, end)
+    if elements.mode == "c":
+        return None
+    # what was assigned to the array goes to the file now, and changes its time no more
+    mapping.flush()
+    first = elements.ctypes.data - shift
+    try:
+        state = _state(name)
+        found = MappedArray(name, state, first, elements.shape, elements.strides, elements.dtype)
+        same = mapping.size() == state[1] and _same_ends(found, elements)
+    except OSError:
+        return None
+    return found if same else None
+
+
+def _same_ends(found: MappedArray, elements: NDArray[Any]) -> bool:
+    """Whether the file begins and ends as the array does: a name may stand for another file now."""
+    count = max(1, _COMPARED // elements.dtype.itemsize)
+    outer = elements.ndim - 1
+    # as many axes as there are, also none
+    head = (*(slice(1),) * outer, slice(count))[: elements.ndim]
+    tail = (*(slice(-1, None),) * outer, slice(-count, None))[: elements.ndim]
+    return all(np.asarray(found[end]).tobytes() == elements[end].tobytes() for end in (head, tail))
+
+
+def _state(path: str) -> tuple[int, ...]:
+    stat = os.stat(path)  # noqa: PTH116 - the name may be any that is given
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _cut_off(path: str, end: int) -> StaleFrameError:
+    return StaleFrameError(
+        f"the file of a memory-mapped array was made shorter after it was mapped: the array ends "
+        f"at byte {end}, where the file has no more; write the file anew and map it again",
+        path=path,
+    )
+
+
+Source = NDArray[Any] | MappedArray
+
+
+def from_numpy(elements: NDArray[Any], *, named: bool, snapshot: bool) -> da.Array:
+    """Cut a NumPy array into blocks of about dask's ``array.chunk-size``; read files in the tasks.
+
+    With `named` equal arrays get the same name, which reads all elements, or the time of a file's
+    last change. With `snapshot` elements are copied, unless they are in a file, so that they may be
+    changed before the array is computed.
+    """
+    source: Source | None = mapped_array(elements)
+    if source is None:
+        # of subclasses only the elements
+        source = np.array(elements) if snapshot else np.asarray(elements)
+    # of an empty array dask would divide by the number of elements
+    wanted = "auto" if elements.size else source.shape
+    sizes: Chunks = normalize_chunks(wanted, source.shape, dtype=source.dtype)
+    if not named:
+        return array_in_blocks(source, sizes)
+    # block by block: dask copies arrays that are not contiguous
+    regions: Any = regions_of(sizes)
+    tokens = [tokenize(source[(*region, ...)]) for region in regions]
+    # which are those of the transpose, too
+    return array_in_blocks(source, sizes, tokenize(sizes, source.strides, tokens))
+
+
+class ArrayBlocks(BlockArgument):  # type: ignore[misc]
+    """The argument of each block's task: a view of an array, or a reference to part of a file.
+
+    A task that is sent to another process takes its own block along, not the array.
+    """
+
+    def __init__(self, source: Source, chunks: Chunks) -> None:
+        super().__init__(chunks)
+        self.source = source
+        self._slices = _dask_compat.ArraySliceDep(chunks)
+        self._token = uuid.uuid4().hex
+
+    def __dask_tokenize__(self) -> str:
+        # dask would read all elements, and copy those that are not contiguous
+        return self._token
+
+    def __getitem__(self, block: tuple[int, ...]) -> Source:
+        # with the ellipsis a 0-d array stays an array
+        region: Any = (*self._slices[block], ...)
+        return self.source[region]
+
+
+def array_in_blocks(source: Source, sizes: Chunks, token: str | None = None) -> da.Array:
+    """Make a dask array of blocks of the given lengths, by default with a name of its own."""
+    name = f"array-b2nd-{token or uuid.uuid4().hex}"
+    return blockwise_array(source, sizes, name, lambda: (np.asarray, ArrayBlocks(source, sizes)))
+
+
+def numpy_source(arr: da.Array) -> Source | None:
+    """The NumPy array that a dask array is cut from, if it does nothing else."""
+    layers = _dask_compat.layers_of(arr)
+    layer = layers.get(arr.name)
+    # of a layer that is fused the function is another
+    if len(layers) != 1 or _dask_compat.block_function(layer) is not np.asarray:
+        return None
+    blocks = _dask_compat.block_arguments(layer)
+    return next((dep.source for dep in blocks if isinstance(dep, ArrayBlocks)), None)

@@ -19,7 +19,7 @@ from b2nd_dask.frame.rechunk.source import StoredChunks, View
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.graph.read.from_b2nd import array_of
-from b2nd_dask.graph.read.sizes import MANY_TASKS
+from b2nd_dask.graph.read.sizes import own_or_auto
 from b2nd_dask.graph.write.options import WriteOptions, check_mode, new_plan
 from b2nd_dask.graph.write.rechunk_job import (
     Elements,
@@ -28,7 +28,7 @@ from b2nd_dask.graph.write.rechunk_job import (
     budget_of,
     most_chunks,
 )
-from b2nd_dask.graph.write.write_array import new_frame, run_job
+from b2nd_dask.graph.write.to_b2nd import new_frame, run_job
 from b2nd_dask.storage import Location
 
 
@@ -112,8 +112,7 @@ def rechunk(
     location = target_of(dst, storage_options, contiguous=contiguous)
     frame = _opened(src, storage_options)
     source = reference_of(frame)
-    many = source.grid.nchunks > MANY_TASKS
-    array = array_of(source, "auto" if many else None)
+    array = array_of(source, own_or_auto(source.grid.nchunks))
     options = WriteOptions(
         mode=mode,
         chunks=chunks,
@@ -143,8 +142,8 @@ def _rechunk_job(
     frames = IntermediateFrames(target, budget)
     if source.grid.nchunks and not _stays(source, plan):
         return frames.rechunked(frames.elements_of(source, View.whole(source.shape)), "rechunk")
-    chunks, key = StoredChunks(source), frames.new_key("source")
-    elements = Elements({key: chunks}, key, source.grid, source.dtype, chunks)
+    made = frames.task("source", StoredChunks(source))
+    elements = Elements(made, source.grid, source.dtype)
     way = _copying_pass(plan.grid, budget)
     return RechunkJob(transaction=target, source=elements, way=way)
 

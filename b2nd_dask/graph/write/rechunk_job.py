@@ -6,7 +6,7 @@ A job is one pass: tasks that read regions, verify what is read in parts, and wr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,11 +34,10 @@ from b2nd_dask.frame.rechunk.work import (
     verify_stored,
 )
 from b2nd_dask.frame.write.conflicts import ChunkBox
-from b2nd_dask.frame.write.records import ChunkRecords, staged_records
 from b2nd_dask.frame.write.transaction import Transaction, begin
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.resources import available, nbytes_of
-from b2nd_dask.graph.write.write_tasks import Job, Tasks, WriteJob, new_token, opening
+from b2nd_dask.graph.write.write_tasks import Job, Tasks, WriteJob, task_of
 from b2nd_dask.storage import Staging
 
 #: Without `max_mem` a rechunk takes this part of the memory, and of each thread at most so much.
@@ -61,27 +60,35 @@ def budget_of(max_mem: Any, staging: Staging, *, is_remote: bool) -> Budget:
 class Elements(NamedTuple):
     """Elements that regions are read from, in the order of the target's axes."""
 
-    tasks: Mapping[Any, Any]
-    """The task that returns the source, and those that it needs."""
-    key: Any
-    """Of the task of the `Source`."""
+    made: Delayed
+    """The task that returns the `Source`."""
     grid: Grid
     dtype: np.dtype[Any]
-    source: RegionSource | StoredChunks | None = None
+    source: RegionSource | None = None
     """What the task returns, where it reads the user's frames, which are verified."""
-    is_verified: bool = False
-    """Whether some of these frames have checksums."""
-    is_cut: bool = False
-    """Whether the elements begin or end inside of chunks, or these do not lie as in `grid`: then
-    they are verified by themselves."""
 
+    @property
+    def is_verified(self) -> bool:
+        """Whether some frames of the user have checksums."""
+        return self.source is not None and any(map(has_checksums, self.source.frames))
 
-def _lines_up(frame: Readable) -> bool:
-    """Whether chunks of joined frames lie as those of one frame would that has their grid."""
-    if not isinstance(frame, JoinedReference):
-        return True
-    alike = len({own.chunks for own in frame.frames}) == 1
-    return alike and not (frame.starts[:-1] % frame.grid.chunks[frame.axis]).any()
+    @property
+    def is_cut(self) -> bool:
+        """Whether the elements begin or end inside of chunks, or these do not lie as in a grid.
+
+        Then chunks are verified by themselves.
+        """
+        if self.source is None:
+            return False
+        frame, window = self.source.frame, self.source.view.window
+        if isinstance(frame, JoinedReference):
+            alike = len({own.chunks for own in frame.frames}) == 1
+            if not alike or (frame.starts[:-1] % frame.grid.chunks[frame.axis]).any():
+                return True
+        return any(
+            along.start % max(c, 1) or (along.stop != n and along.stop % c)
+            for along, n, c in zip(window, frame.shape, frame.grid.chunks, strict=True)
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -91,17 +98,17 @@ class RechunkJob(Job):
     source: Elements
     way: OnePass
 
-    def graph(self, staged: ChunkRecords | None) -> Delayed:
+    def graph(self) -> Delayed:
         """As `Job.graph`: verification, regions or ranges of chunks, commit."""
         tasks, grid = Tasks(self), self.way.target
-        tasks.graph |= self.source.tasks
+        tasks.graph |= dict(self.source.made.dask)
         sizes = tuple(map(steps, grid.shape, self.way.region))
-        missing, known = tasks.missing(sizes, (0,) * len(sizes), grid, staged)
+        missing, known = tasks.missing(sizes, (0,) * len(sizes), grid)
         # also where no chunk is missing: those that are staged may be of a run that found damage
         checks = self._checks(tasks)
         name = tasks.name("write")
         work = {
-            (name, *at): (rechunk_region, self.source.key, region, tasks.opening)
+            (name, *at): (rechunk_region, self.source.made.key, region, tasks.opening)
             for at, region in zip(np.ndindex(missing.shape), regions_of(sizes), strict=True)
             if missing[at]
         }
@@ -113,14 +120,14 @@ class RechunkJob(Job):
         """Tasks that verify the chunks of frames of the user, where these have checksums."""
         checks: dict[Any, Any] = {}
         name, read = tasks.name("verify"), self.source.source
-        if not isinstance(read, RegionSource) or not self.way.verifies:
+        if read is None or not self.way.verifies:
             return checks
         for number, axes in read.parts():
             frame = read.frames[number]
             if has_checksums(frame):
                 boxes = boxes_to_verify(frame.grid, axes, most_chunks(frame.grid))
                 for i, corners in enumerate(boxes):
-                    task = (verify_stored, self.source.key, number, *corners, tasks.opening)
+                    task = (verify_stored, self.source.made.key, number, *corners, tasks.opening)
                     checks[name, number, i] = task
         return checks
 
@@ -171,27 +178,21 @@ class IntermediateFrames:
         self.budget = budget
         self._reads_again = reads_again
         # one task for the target as well: another one would make the area anew after a failure
-        self.opened = opening(target.staging.label, (begin, target))
-        # by name and grid: the frame, the tasks that write it, and the key of its commit
-        self._written: dict[tuple[str, Grid], tuple[IntermediateFrame, dict[Any, Any], Any]] = {}
+        self.opened = self.task("open", (begin, target))
+        # by name and grid: the frame, and its commit; none where an earlier run has written it
+        self._written: dict[tuple[str, Grid], tuple[IntermediateFrame, Delayed | None]] = {}
 
-    def new_key(self, step: str) -> str:
-        """A key of a task, which is shown as one of the target."""
-        return step + new_token(self._staging.label)
+    def task(self, step: str, task: Any, *behind: Any) -> Delayed:
+        """A task, which is shown as one of the target, with those that it needs."""
+        return task_of(self._staging.label, step, task, *behind)
 
     def elements_of(self, frame: Readable, view: View) -> Elements:
         """The elements of a view of the user's frames."""
         if isinstance(frame, JoinedReference) and all(view.window):
             frame, window = frame.part_of_axes(view.window)
             view = replace(view, window=window)
-        grid, seen = frame.grid, view.grid_of(frame.grid)
-        verified = any(map(has_checksums, frame.frames))
-        is_cut = not _lines_up(frame) or any(
-            along.start % max(c, 1) or (along.stop != n and along.stop % c)
-            for along, n, c in zip(view.window, grid.shape, grid.chunks, strict=True)
-        )
-        reads, key = RegionSource(frame, view, self.budget.read_batch), self.new_key("source")
-        return Elements({key: reads}, key, seen, frame.dtype, reads, verified, is_cut)
+        reads = RegionSource(frame, view, self.budget.read_batch)
+        return Elements(self.task("source", reads), view.grid_of(frame.grid), frame.dtype, reads)
 
     def rechunked(self, source: Elements, name: str) -> RechunkJob:
         """Make the job that rechunks elements to the target; `name` is that of its passes."""
@@ -210,10 +211,9 @@ class IntermediateFrames:
         """Write elements in another shape, in ranges of their C order; return those of a view."""
         way = flat_pass(shape, source.grid.itemsize, self.budget)
         self.budget = self.budget.without(way.graph_nbytes)
-        key = self.new_key("flat")
-        flat = {key: (flat_source, source.key, source.grid.shape, shape)}
-        reads = source._replace(tasks={**source.tasks, **flat}, key=key)
-        make = partial(RechunkJob, source=reads, way=way)
+        task = flat_source, source.made.key, source.grid.shape, shape
+        flat = self.task("flat", task, source.made)
+        make = partial(RechunkJob, source=source._replace(made=flat), way=way)
         return self._once(name, way.target, source.dtype, make, view)
 
     def in_chunks(self, source: Elements, chunks: Chunks, name: str) -> Elements:
@@ -253,24 +253,21 @@ class IntermediateFrames:
         if (name, grid) not in self._written:
             key = tokenize(self._staging.key, name, grid)[:16]
             intermediate = IntermediateFrame.of(self._staging, grid, dtype, key)
-            self._written[name, grid] = intermediate, *self._tasks_of(intermediate, make)
-        intermediate, tasks, commit = self._written[name, grid]
+            self._written[name, grid] = intermediate, self._commit_of(intermediate, make)
+        intermediate, commit = self._written[name, grid]
         view = view or View.whole(grid.shape)
         read = intermediate, view, self.budget.read_batch
-        source = (open_view, *read, commit) if commit else open_view(*read, "published before")
-        key = self.new_key("source")
-        return Elements({**tasks, key: source}, key, view.grid_of(intermediate.plan.grid), dtype)
+        if commit is None:
+            made = self.task("source", open_view(*read, "published before"))
+        else:
+            made = self.task("source", (open_view, *read, commit.key), commit)
+        return Elements(made, view.grid_of(intermediate.plan.grid), dtype)
 
-    def _tasks_of(
+    def _commit_of(
         self, intermediate: IntermediateFrame, make: Callable[..., Job]
-    ) -> tuple[dict[Any, Any], Any]:
-        """Tasks that write a frame, and the key of its commit; none where an earlier run has."""
-        plan, staging, staged = intermediate.plan, intermediate.staging, None
-        if staging.resumable:
-            if intermediate.is_published():
-                return {}, None
-            staged = staged_records(staging, plan.row, plan.grid.nchunks)
+    ) -> Delayed | None:
+        if intermediate.staging.resumable and intermediate.is_published():
+            return None
         task = (begin_intermediate, intermediate, self.opened.key, self._reads_again)
-        opened = opening(self._staging.label, task, self.opened)
-        written = make(transaction=intermediate, opened=opened).graph(staged)
-        return dict(written.__dask_graph__()), written.key
+        opened = self.task("open", task, self.opened)
+        return make(transaction=intermediate, opened=opened).graph()

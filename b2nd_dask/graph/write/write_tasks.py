@@ -23,7 +23,7 @@ from b2nd_dask.frame.read.buffers import BOX_NBYTES
 from b2nd_dask.frame.read.region import usable_cores
 from b2nd_dask.frame.write.casts import checked_cast, fits
 from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.records import ChunkRecords, merge_records
+from b2nd_dask.frame.write.records import ChunkRecords, merge_records, staged_records
 from b2nd_dask.frame.write.transaction import Transaction, begin, commit
 from b2nd_dask.frame.write.writer import constant_records, write_block
 from b2nd_dask.graph import _dask_compat
@@ -45,7 +45,7 @@ class Job:
 
     transaction: Transaction
     opened: Delayed | None = None
-    """Begins the transaction, as `opening` returns it; by default by `Transaction.begin`."""
+    """Begins the transaction; by default by `Transaction.begin`."""
     dropped: str = ""
     """A warning of metadata that the frame does not have."""
 
@@ -59,7 +59,7 @@ class Job:
         """Where its chunks are staged."""
         return self.transaction.staging
 
-    def graph(self, staged: ChunkRecords | None) -> Delayed:
+    def graph(self) -> Delayed:
         """The tasks, which compute to the frame's path; staged chunks are not computed again."""
         raise NotImplementedError
 
@@ -73,25 +73,18 @@ class WriteJob(Job):
     origin: tuple[int, ...]
     """Index of the first element in the frame; the corner of a chunk."""
 
-    def graph(self, staged: ChunkRecords | None) -> Delayed:
+    def graph(self) -> Delayed:
         """As `Job.graph`."""
-        return write_graphs([self], staged)[0]
+        return write_graphs([self])[0]
 
 
-def new_token(label: str) -> str:
-    """Make the end of the names of the tasks that write a frame; `label` is its path or URL.
+def task_of(label: str, step: str, task: Any, *behind: Any) -> Delayed:
+    """A single task, or a value, with those that it needs.
 
-    It is unique: a scheduler that knows a name would take the task that it knows.
+    It is shown as a step of the frame of the path or URL `label`. Its name is unique: a scheduler
+    that knows a name would take the task that it knows.
     """
-    return of_frame(label, uuid.uuid4().hex)
-
-
-def opening(label: str, task: tuple[Any, ...], *behind: Any) -> Delayed:
-    """The task that begins a write, with those that it needs.
-
-    `label` is the path or URL of the frame as which the tasks of the job are shown.
-    """
-    name = "open" + new_token(label)
+    name = step + of_frame(label, uuid.uuid4().hex)
     return Delayed(name, HighLevelGraph.from_collections(name, {name: task}, behind))
 
 
@@ -99,10 +92,10 @@ class Tasks:
     """The tasks of a job so far, whose names are those of steps, and end alike."""
 
     def __init__(self, job: Job) -> None:
-        self.plan, self.staging = job.plan, job.staging
+        self.job = job
         # before any block is written, and only when the graph is computed
-        begins = (begin, job.transaction)
-        self.opened = opening(job.staging.label, begins) if job.opened is None else job.opened
+        begins, opened = (begin, job.transaction), job.opened
+        self.opened = task_of(job.staging.label, "open", begins) if opened is None else opened
         self.opening = str(self.opened.key)
         self.graph: dict[Any, Any] = dict(self.opened.dask)
 
@@ -117,34 +110,36 @@ class Tasks:
         return name
 
     def missing(
-        self, chunks: Chunks, origin: tuple[int, ...], grid: Grid, known: ChunkRecords | None
+        self, chunks: Chunks, origin: tuple[int, ...], grid: Grid, made: ChunkRecords | None = None
     ) -> tuple[NDArray[np.bool_], list[str]]:
         """Which blocks are to be computed, and the keys of the records of the others.
 
-        Each of the blocks, whose lengths `chunks` has, is made of whole chunks of the frame; some
-        chunks have a record already. `origin` is the index of the first element in the frame.
+        Each of the blocks, whose lengths `chunks` has, is made of whole chunks of the frame; those
+        that earlier runs have staged have a record already, or else those of `made`. `origin` is
+        the index of the first element in the frame.
         """
         missing = np.ones(tuple(map(len, chunks)), bool)
+        plan, staging = self.job.plan, self.job.staging
+        known = staged_records(staging, plan.row, plan.grid.nchunks) if staging.resumable else made
         if known is None:
             return missing, []
         is_known, reused = np.zeros(grid.counts, bool), np.zeros(grid.counts, bool)
         is_known.reshape(-1)[known.rows["chunk"]] = True
         axes = [_chunk_ranges(*axis) for axis in zip(chunks, origin, grid.chunks, strict=True)]
-        for block in np.ndindex(missing.shape):
-            cells = tuple(axis[i] for axis, i in zip(axes, block, strict=True))
+        for block, cells in zip(np.ndindex(missing.shape), itertools.product(*axes), strict=True):
             if is_known[cells].all():
                 missing[block], reused[cells] = False, True
         rows = known.rows[reused.reshape(-1)[known.rows["chunk"]]]
-        if self.staging.resumable:
+        if staging.resumable:
             # an axis of no elements has no blocks
             total = math.prod(axis[-1].stop - axis[0].start if axis else 0 for axis in axes)
-            log_reused(self.staging, len(rows), total)
+            log_reused(staging, len(rows), total)
         return missing, [self.add("known", ChunkRecords(known.parts, rows))]
 
     def committed(self, keys: Sequence[Any], *before: Any) -> Delayed:
         """Merge records, `FAN_IN` at a time, and commit; `before` as for `commit`."""
         name, level = self.name("merge"), 0
-        keys = keys or [self.add("nothing", ChunkRecords.of(self.plan.row, {}, {}))]
+        keys = keys or [self.add("nothing", ChunkRecords.of(self.job.plan.row, {}, {}))]
         while len(keys) > 1 or level == 0:
             groups = [list(keys[at : at + FAN_IN]) for at in range(0, len(keys), FAN_IN)]
             keys = [(name, level, i) for i in range(len(groups))]
@@ -169,27 +164,24 @@ def log_reused(staging: Staging, reused: int, nchunks: int) -> None:
 class _Blocks(Tasks):
     """The tasks of a job that writes the blocks of an array."""
 
-    def __init__(self, job: WriteJob, staged: ChunkRecords | None) -> None:
+    def __init__(self, job: WriteJob) -> None:
         super().__init__(job)
-        self.job, grid, shape = job, job.plan.grid, job.elements.shape
+        self.origin, grid, shape = job.origin, job.plan.grid, job.elements.shape
         self.array = aligned_to(job.elements, grid.chunks)
-        element = constant_element(job.elements) if staged is None and 0 not in shape else None
-        if element is not None:
-            # chunks that need no data
-            staged = constant_records(element, job.origin, shape, job.plan)
-        is_missing, self.known = self.missing(self.array.chunks, job.origin, grid, staged)
+        no_constant = job.staging.resumable or 0 in shape
+        element = None if no_constant else constant_element(job.elements)
+        # chunks that need no data
+        made = None if element is None else constant_records(element, job.origin, shape, job.plan)
+        is_missing, self.known = self.missing(self.array.chunks, job.origin, grid, made)
         self.at = [tuple(at) for at in np.argwhere(is_missing).tolist()]
         """Indices of the blocks that are computed."""
         name = self.name("write")
         self.keys = [(name, *at) for at in self.at]
 
 
-def write_graphs(jobs: Sequence[WriteJob], staged: ChunkRecords | None = None) -> list[Delayed]:
-    """Build the tasks that write several frames, so that what they share is computed once.
-
-    A block all of whose chunks are `staged` already, of the frame of a single job, is not computed.
-    """
-    each = [_Blocks(job, staged) for job in jobs]
+def write_graphs(jobs: Sequence[WriteJob]) -> list[Delayed]:
+    """Build the tasks that write several frames, so that what they share is computed once."""
+    each = list(map(_Blocks, jobs))
     # together: by itself each would fuse what it shares with others into tasks of its own; without
     # those that compute nothing, of whose layers dask would leave some in the graph as a whole
     computing = [blocks for blocks in each if blocks.keys]
@@ -202,7 +194,7 @@ def write_graphs(jobs: Sequence[WriteJob], staged: ChunkRecords | None = None) -
 
 def _threads_of_a_task(each: Sequence[_Blocks]) -> int:
     """Threads that compress a large chunk: more than one where tasks are fewer than threads."""
-    if not any(blocks.plan.grid.chunk_nbytes > BOX_NBYTES for blocks in each):
+    if not any(blocks.job.plan.grid.chunk_nbytes > BOX_NBYTES for blocks in each):
         return 1
     threads = min(available().threads, usable_cores())
     return max(1, threads // sum(len(blocks.keys) for blocks in each))
@@ -223,7 +215,7 @@ def _records_of(blocks: _Blocks, threads: int) -> da.Array:
         name=blocks.name("write"),
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
-        origin=blocks.job.origin,
+        origin=blocks.origin,
         # a Delayed instead of the array would not fuse
         opened=blocks.opened,
         threads=threads,
@@ -254,7 +246,7 @@ def _appended(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
     arrays = [array.optimize() for array in arrays] if is_planned else dask_optimize(*arrays)
     for blocks, array in zip(each, arrays, strict=True):
         tasks |= {**array.__dask_graph__(), **blocks.graph}
-        common = blocks.job.origin, blocks.opening, threads
+        common = blocks.origin, blocks.opening, threads
         regions = dict(zip(np.ndindex(array.numblocks), regions_of(array.chunks), strict=True))
         for key, at in zip(blocks.keys, blocks.at, strict=True):
             writes[key] = (write_task, (array.name, *at), regions[at], *common)

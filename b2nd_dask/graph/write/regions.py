@@ -1,11 +1,17 @@
-"""Changes of a frame: regions and appended rows, completed to whole chunks."""
+"""Regions of frames: `create` begins a frame that jobs stage parts of, updates change one.
+
+An update is of a region or of appended rows, which are completed to whole chunks.
+"""
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
+import os
+import uuid
+from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,23 +21,156 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
+from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.open.cache import process_cache
+from b2nd_dask.frame.open.opening import MAX_NBYTES
 from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import ChunkBox, UpdateBase
-from b2nd_dask.frame.write.new_frame import pack_entries
+from b2nd_dask.frame.write.new_frame import check_storable, pack_entries
+from b2nd_dask.frame.write.parts import Part, PendingFrame, pending_at
 from b2nd_dask.frame.write.transaction import Transaction, keys_of
 from b2nd_dask.frame.write.update import Update, update_plan, update_staging
-from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
-from b2nd_dask.graph.write.input_arrays import constant_element, converted
-from b2nd_dask.graph.write.options import STAGED_LAYOUT, WriteOptions
+from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, constant_element, converted
+from b2nd_dask.graph.write.options import (
+    LARGEST_DEFAULT_CHUNK,
+    NEW,
+    STAGED_LAYOUT,
+    WriteOptions,
+    are_sizes,
+    check_mode,
+    new_plan,
+)
 from b2nd_dask.graph.write.write_tasks import WriteJob
 from b2nd_dask.storage import Location, list_staging
 
+#: Of larger arrays dask would list too many; the format has room for as many chunks.
+_MOST_BLOCKS = 1 << 28
 #: Positions along each axis, of step 1.
 Axes = tuple[range, ...]
+
+
+def create(
+    urlpath: str | os.PathLike[str],
+    shape: int | tuple[int, ...],
+    dtype: Any,
+    *,
+    mode: str = "w-",
+    chunks: Any = None,
+    blocks: Any = None,
+    cparams: Any = None,
+    meta: Mapping[str, Any] | None = None,
+    vlmeta: Mapping[str, Any] | None = None,
+    contiguous: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    stats: bool = False,
+) -> None:
+    """Begin a frame, of which jobs then stage parts, until `commit` makes it appear.
+
+    ``to_b2nd(x, urlpath, mode="stage", region=...)`` stages a part: whole chunks, from any process
+    on any machine that reaches the target, at any time and in any order. Parts must not overlap. A
+    job that runs again stages its part again. `list_staging` shows the begun frame, and
+    `remove_staging` gives it up. To begin the same frame again changes nothing, and jobs may do so
+    at once. Of two that differ the later is refused, but not for certain in a store that cannot
+    put an object on the condition that there is none; S3 can.
+
+    Parameters
+    ----------
+    urlpath : str or os.PathLike
+        Path of the frame, or an fsspec URL.
+    shape : int or tuple of int
+        Of the whole array.
+    dtype : dtype-like
+        Of its elements.
+    mode : {"w-", "w"}
+        Whether the commit may replace a frame that is there: ``"w"``.
+    chunks, blocks, cparams, meta, vlmeta, contiguous, storage_options, stats
+        As for `to_b2nd`. Give `chunks` so that each part is made of whole ones; by default they are
+        dask's choice for the shape.
+
+    Raises
+    ------
+    FileExistsError
+        Something is there that `mode` does not allow to replace, or another frame was begun there.
+    ValueError
+        The shape, chunks or blocks do not fit, or there are too many metadata entries.
+    TypeError
+        It is no dtype, or holds Python objects, or metadata cannot be stored.
+    OSError
+        Nothing can be written there.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.b2nd")
+    >>> create(path, (1000, 500), "f4", chunks=(100, 500))
+    >>> path.exists()
+    False
+    """
+    check_mode(mode)
+    location = target_of(urlpath, storage_options, contiguous=contiguous)
+    options = WriteOptions(
+        chunks=chunks,
+        blocks=blocks,
+        cparams=cparams,
+        meta=meta,
+        vlmeta=vlmeta,
+        contiguous=contiguous,
+        stats=stats,
+    )
+    plan = new_plan(_array_like(shape, dtype, chunks), options)
+    PendingFrame.at(location, plan, replace=NEW[mode], key=uuid.uuid4().hex[:16]).begin()
+
+
+def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
+    """Make an array of zeros, in dask's blocks unless the sizes of `chunks` are given."""
+    try:
+        elements = np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"dtype={dtype!r} is no dtype: {error}") from None
+    if not elements.itemsize:
+        raise TypeError(f"dtype={dtype!r} has no length: give it one, as in {elements.str[:2]}20")
+    check_storable(elements)
+    sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in sizes):
+        raise ValueError(f"shape={shape!r} is not a number of elements for each axis")
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"shape={shape!r}: lengths are 0 or more")
+    nbytes = math.prod(max(int(n), 1) for n in sizes) * elements.itemsize
+    if nbytes > MAX_NBYTES:
+        raise ValueError(f"shape={shape!r} of {elements} has {nbytes} bytes, {MAX_NBYTES} is most")
+    # dask lists the lengths of blocks
+    blocks = sizes if chunks is not None and are_sizes(chunks) else "auto"
+    if blocks == "auto" and nbytes > LARGEST_DEFAULT_CHUNK * _MOST_BLOCKS:
+        raise ValueError(f"shape={shape!r} is too large for the default of chunks=: give chunks=")
+    zeros: da.Array = da.zeros(sizes, dtype=elements, chunks=blocks)
+    return zeros
+
+
+def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> WriteJob:
+    """Make the job of staging a part of the frame that was begun at a location.
+
+    Raises FileNotFoundError if none was, and ValueError where the region is not made of whole
+    chunks, or the array does not fit it.
+    """
+    pending = pending_at(location)
+    plan = pending.plan
+    array = as_dask(as_elements(arr, plan.dtype), named=False, snapshot=snapshot)
+    axes, singles = region_axes(region, plan.grid.shape)
+    box = ChunkBox.of(_corner(axes), tuple(map(len, axes)), plan.grid)
+    # another part would write the rest of a chunk; without elements it is of no chunk
+    if all(axes) and box.axes(plan.grid) != axes:
+        raise ValueError(
+            f"region={region!r} cuts chunks of {plan.grid.chunks}, and a part is made of whole "
+            f"chunks: stage {box.region(plan.grid)}, or create the frame with other chunks"
+        )
+    array = broadcast_to_region(converted(array, plan.dtype), plan.grid, axes, singles)
+    # what it notes are parts, and not what its tasks have staged
+    staging = replace(pending.staging, resumable=False)
+    part = Part(plan, staging, box, pending.frame_key)
+    return WriteJob(transaction=part, elements=array, origin=_corner(axes))
 
 
 def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) -> WriteJob:
@@ -60,23 +199,25 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
         axes = _appended_axes(array, frame.shape, int(options.append_axis or 0))
         shape = tuple(along.stop for along in axes)
     plan = update_plan(frame.parsed, shape)
-    whole = whole_chunks(axes, plan.grid)
+    box = ChunkBox.of(_corner(axes), tuple(map(len, axes)), plan.grid)
+    whole = box.axes(plan.grid)
     carries = 0 not in array.shape and whole != axes
     # others may update the frame while the old elements of cut chunks are read
     elements = _completed(array, frame.following(), axes, whole) if carries else array
-    origin = tuple(along.start for along in whole)
-    box = ChunkBox.of(origin, elements.shape, plan.grid)
     if options.resume:
         cut = _cut_chunks(box, axes, frame.parsed.grid) if carries else np.empty(0, np.int64)
         # by the old elements that get into new chunks: time and size of their file, and so the
         # names of the tasks that read them, change when a commit is killed; what others write
         # elsewhere in the frame does not matter
         content = content_digest(process_cache().open(location, frame.version), cut)
-        corner = tuple(along.start for along in axes)
-        staging = staging_of(resume_key=call + tokenize(corner, plan, content)[:8])
+        staging = staging_of(resume_key=call + tokenize(_corner(axes), plan, content)[:8])
     base = UpdateBase.of(frame.parsed, box, carries=carries)
     update = Update(plan, staging, base, pack_entries(entries, compressed=True))
-    return WriteJob(transaction=update, elements=elements, origin=origin)
+    return WriteJob(transaction=update, elements=elements, origin=_corner(whole))
+
+
+def _corner(axes: Axes) -> tuple[int, ...]:
+    return tuple(along.start for along in axes)
 
 
 def _finished_key(location: Location, call: str) -> str | None:
@@ -151,14 +292,6 @@ def _completed(arr: da.Array, frame: FrameReference, axes: Axes, whole: Axes) ->
     return elements
 
 
-def whole_chunks(axes: Axes, grid: Grid) -> Axes:
-    """The region of all chunks that a region touches."""
-    return tuple(
-        range(along.start // max(c, 1) * c, min(-(-along.stop // max(c, 1)) * c, n))
-        for along, c, n in zip(axes, grid.chunks, grid.shape, strict=True)
-    )
-
-
 def region_axes(region: Any, shape: tuple[int, ...]) -> tuple[Axes, list[int]]:
     """Positions of a region along each axis, and the axes that it names by an integer."""
     index = list(region) if isinstance(region, tuple) else [region]
@@ -215,7 +348,9 @@ def broadcast_to_region(arr: da.Array, grid: Grid, axes: Axes, singles: list[int
     aligned = _with_axes_of(shape, singles, arr)
     if aligned.shape == shape:
         return aligned
-    sizes = _block_sizes(grid, axes)
+    blocks = da.zeros(grid.shape, chunks=sizes_in(grid, arr.dtype, "auto"))
+    # which end where those of whole chunks of the frame do
+    sizes = blocks[tuple(slice(along.start, along.stop) for along in axes)].chunks
     element = np.zeros((), arr.dtype) if 0 in shape else constant_element(arr)
     wide: da.Array
     if element is None:
@@ -252,16 +387,3 @@ def _with_axes_of(shape: tuple[int, ...], singles: list[int], arr: da.Array) -> 
     index = tuple(slice(None) if axis in axes else None for axis in range(len(shape)))
     aligned: da.Array = dropped[index]
     return aligned
-
-
-def _block_sizes(grid: Grid, axes: Axes) -> Chunks:
-    """Lengths of the blocks of a region, which end where blocks of whole chunks of a frame do."""
-    if 0 in grid.shape:
-        return tuple((len(along),) for along in axes)
-    blocks = sizes_in(grid, np.dtype(f"V{grid.itemsize}"), "auto")
-    sizes = []
-    for along, lengths in zip(axes, blocks, strict=True):
-        inner = [edge for edge in itertools.accumulate(lengths) if edge in along[1:]]
-        edges = itertools.pairwise([along.start, *inner, along.stop])
-        sizes.append(tuple(b - a for a, b in edges))
-    return tuple(sizes)
