@@ -14,6 +14,7 @@ from fsspec.core import url_to_fs
 from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.read.settings import requests_at_once
 from b2nd_dask.storage.redaction import Secrets, public_url
+from b2nd_dask.system import at_fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,9 +61,7 @@ def _after_in_child() -> None:
     _fork_lock.release()
 
 
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child
-)
+at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
 
 
 class Connection(NamedTuple):
