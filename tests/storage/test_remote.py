@@ -101,7 +101,7 @@ def test_members_come_at_the_same_time_by_one_request_each(http_server: HttpServ
     http_server.requests.clear()
     http_server.traffic.wanted = 3
     rooms = [bytearray(600) for _ in chunks]
-    filled = reader.read_members_into(
+    filled = reader.read_into(
         [(name, Span(0, 600)) for name in chunks], [memoryview(room) for room in rooms]
     )
     found = [bytes(room[:count]) for room, (count, _) in zip(rooms, filled, strict=True)]

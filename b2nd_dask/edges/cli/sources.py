@@ -66,8 +66,10 @@ def arrays_of(members: list[Member], path: str, options: dict[str, Any]) -> Iter
 
 def frames_at(path: str, options: dict[str, Any]) -> list[str]:
     """Paths of the frames that a path names: itself, or those of a store, dataset or directory."""
-    stores = files_in(path, _STORES)
-    found = [*files_in(path), *(frame for store in stores for frame in _frames_of(store, options))]
+    files = files_in(path, (".b2nd", *_STORES))
+    found = [each for each in files if not each.endswith(_STORES)]
+    stores = (each for each in files if each.endswith(_STORES))
+    found += [frame for store in stores for frame in _frames_of(store, options)]
     return found or _frames_of(path, options) or [path]
 
 

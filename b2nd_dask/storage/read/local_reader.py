@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
-from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Filled, Identity, read_by_member
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Filled, Identity, group_by_member
 from b2nd_dask.storage.failures import what_directory, why_missing
-from b2nd_dask.storage.spans import Span, read_merged
+from b2nd_dask.storage.spans import Reading, Span
 from b2nd_dask.system import NO_FD, open_to_read, pread, pread_into
 
 if TYPE_CHECKING:
@@ -88,33 +88,21 @@ class LocalReader:
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges; see `ByteReader.read`."""
         with self._opened(member) as fd:
-            return read_merged(
-                spans,
-                lambda merged: [_read(fd, span) for span in merged],
-                size=os.fstat(fd).st_size,
-                max_gap=MAX_GAP,
-                max_size=MAX_SIZE,
-            )
+            size = os.fstat(fd).st_size
+            reading = Reading.of(spans, size=size, max_gap=MAX_GAP, max_size=MAX_SIZE)
+            return reading.results([_read(fd, span) for span in reading.plan.merged])
 
     def read_into(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
-    ) -> list[int]:
-        """Read byte ranges into buffers; see `ByteReader.read_into`."""
-        with self._opened(member) as fd:
-            return _fill_all(fd, spans, targets)
-
-    def read_members_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
     ) -> list[Filled]:
-        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        return read_by_member(items, targets, self._fill)
-
-    def _fill(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str
-    ) -> list[Filled]:
-        with self._opened(member) as fd:
-            size = os.fstat(fd).st_size
-            return [Filled(count, size) for count in _fill_all(fd, spans, targets)]
+        """Read byte ranges into buffers; see `ByteReader.read_into`."""
+        results = [Filled(0, 0)] * len(items)
+        for member, numbers in group_by_member(items).items():
+            with self._opened(member) as fd:
+                size = os.fstat(fd).st_size
+                for i in numbers:
+                    results[i] = Filled(_fill(fd, items[i][1].start, targets[i]), size)
+        return results
 
     def close(self) -> None:
         """Close the file when the reads that are under way have finished."""
@@ -281,10 +269,6 @@ def _read(fd: int, span: Span) -> bytes:
         parts.append(part)
         at += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _fill_all(fd: int, spans: Sequence[Span], targets: Sequence[memoryview]) -> list[int]:
-    return [_fill(fd, span.start, target) for span, target in zip(spans, targets, strict=True)]
 
 
 def _fill(fd: int, start: int, target: memoryview) -> int:

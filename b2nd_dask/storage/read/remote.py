@@ -17,7 +17,7 @@ from b2nd_dask.storage.byte_reader import (
     Filled,
     Identity,
     Response,
-    copy_into,
+    filled,
     group_by_member,
 )
 from b2nd_dask.storage.failures import what_directory
@@ -142,18 +142,10 @@ class RemoteReader:
         return [data for data, _ in self._read_members([(member, span) for span in spans])]
 
     def read_into(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
-    ) -> list[int]:
-        """Read byte ranges into buffers; see `ByteReader.read_into`."""
-        return copy_into(self.read(spans, member), targets)
-
-    def read_members_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
     ) -> list[Filled]:
-        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        results = self._read_members(items)
-        counts = copy_into([data for data, _ in results], targets)
-        return [Filled(count, size) for count, (_, size) in zip(counts, results, strict=True)]
+        """Read byte ranges into buffers; see `ByteReader.read_into`."""
+        return filled(self._read_members(items), targets)
 
     def requester(self) -> RemoteReader | None:
         """See `ByteReader.requester`: this reader, where requests may be concurrent."""
