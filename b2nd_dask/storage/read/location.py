@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import url2pathname
 
-from b2nd_dask.storage.read.connection import connect
+from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.read.local_reader import LocalReader
 from b2nd_dask.storage.read.memory import BytesReader, OffsetReader, bytes_label, window_label
 from b2nd_dask.storage.read.remote import RemoteReader
@@ -293,7 +293,7 @@ def _matches_of_url(location: Location) -> list[str]:
     links = location.url.split("::")
     at = next(i for i, link in enumerate(links) if "*" in link)
     rest = "::".join(links[at:])
-    connection = connect(Location.of(rest, storage_options=location.storage_options))
+    connection = Connection.of(Location.of(rest, storage_options=location.storage_options))
     # what the file system strips off a URL, as the scheme and the host, comes back in front
     pattern = connection.path.lstrip("/")
     prefix, mark, _ = links[at].rpartition(pattern)
@@ -301,6 +301,6 @@ def _matches_of_url(location: Location) -> list[str]:
         raise ValueError(
             f"{location.label}: the pattern cannot be expanded; pass a list of the URLs"
         )
-    found = connection.call(lambda: connection.fs.glob(connection.path), location.label)
+    found = connection.call(lambda: connection.fs.glob(connection.path))
     links_found = (prefix + name.lstrip("/") for name in found)
     return ["::".join([*links[:at], link, *links[at + 1 :]]) for link in links_found]
