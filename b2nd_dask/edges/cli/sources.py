@@ -31,7 +31,7 @@ def opened(path: str, options: dict[str, Any]) -> Source:
         location = Location.of(path, storage_options=options)
         members = None if is_member else list_members(location)
         if members is None and not location.is_url:
-            names = (str(Path(each).relative_to(path)) for each in files_in(path))
+            names = (Path(each).relative_to(path).as_posix() for each in files_in(path))
             members = [Member(name, "array", None) for name in names]
         if not members and not is_named_store(location):
             raise

@@ -198,12 +198,10 @@ class ContiguousStaging(LocalStaging):
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage chunks as one range; see `Staging.append`."""
-        with about(self.target), self._appending():
+        # a commit must not take a part while it grows
+        growing = locked(self.directory / LOCK_NAME, self.target, shared=True)
+        with about(self.target), growing:
             return append_to_part(self.directory, payloads, self.header_len)
-
-    def _appending(self) -> AbstractContextManager[None]:
-        """Keep a commit from taking a part while it grows."""
-        return locked(self.directory / LOCK_NAME, self.target, shared=True)
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Lay all parts out behind the largest; see `Staging.join`.
