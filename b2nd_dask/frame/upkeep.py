@@ -33,7 +33,6 @@ from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
 from b2nd_dask.frame.open.validity import require_current
 from b2nd_dask.frame.read.decode import Fill
-from b2nd_dask.frame.read.region import usable_cores
 from b2nd_dask.frame.read.scan import digests_on_disk, stored_extents
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import ChunkBox, history_with
@@ -61,6 +60,7 @@ from b2nd_dask.storage import (
     require_end,
     staging_for,
 )
+from b2nd_dask.system import usable_cores
 
 #: Chunks that wait for threads at a time.
 _AT_ONCE = 4096

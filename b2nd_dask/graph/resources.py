@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ import dask
 import numpy as np
 
 from b2nd_dask.graph import _dask_compat
+from b2nd_dask.system import memory_limit
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -146,5 +146,4 @@ def _cluster() -> tuple[int, int]:
 def _own_memory() -> int:
     """Bytes that this process may use: what the machine, its container and `ulimit` leave it."""
     machine = _dask_compat.optional("MEMORY_LIMIT") or sys.maxsize
-    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
-    return min([machine, *(limit for limit in limits if limit != resource.RLIM_INFINITY)])
+    return min(machine, memory_limit())

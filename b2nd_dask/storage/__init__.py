@@ -3,7 +3,7 @@
 `read` has the readers (local files, fsspec URLs, bytes in memory, a frame at an offset), `write`
 the stagings, which stand on them; the modules here serve both: byte ranges, names of files, errors
 without secrets. Nothing here knows the format of a frame beyond the names of its files. Other
-packages import from this module only; of the package, storage imports `errors` alone.
+packages import from this module only; of the package, storage imports `errors` and `system` alone.
 """
 
 from b2nd_dask.storage.byte_reader import (
@@ -34,7 +34,6 @@ from b2nd_dask.storage.read.prefetch import Prefetch, is_reading_ahead, reading_
 from b2nd_dask.storage.redaction import Secrets, printable, public_url
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
-from b2nd_dask.storage.write.local_files import sync, write_file
 from b2nd_dask.storage.write.local_names import (
     about,
     area_of,
@@ -98,10 +97,8 @@ __all__ = [
     "split_store",
     "staging_for",
     "store_in",
-    "sync",
     "try_lock",
     "update_staging_for",
     "what_directory",
-    "write_file",
     "zip_members",
 ]

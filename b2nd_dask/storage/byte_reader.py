@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -145,39 +145,16 @@ class ByteReader(Protocol):
         """
 
     def read_into(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
-    ) -> list[int]:
-        """Read byte ranges into buffers.
-
-        Parameters
-        ----------
-        targets : sequence of memoryview
-            One for each span, writable, contiguous bytes, as long as the span.
-        member : str
-            As in `read`.
-
-        Returns
-        -------
-        list of int
-            Bytes that were there for each span; fewer than it has at the object's end.
-
-        Raises
-        ------
-        FileNotFoundError
-            When the object does not exist.
-        """
-
-    def read_members_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
     ) -> list[Filled]:
-        """Read byte ranges of several members, in one round where requests can be concurrent.
+        """Read byte ranges into buffers, in one round where requests can be concurrent.
 
         Parameters
         ----------
         items : sequence of (str, Span)
-            Names and spans as for `read`; a name may come several times.
+            Names of members and spans as for `read`; a name may come several times.
         targets : sequence of memoryview
-            As in `read_into`.
+            One for each span, writable, contiguous bytes, as long as the span.
 
         Returns
         -------
@@ -187,43 +164,18 @@ class ByteReader(Protocol):
         Raises
         ------
         FileNotFoundError
-            When a member does not exist; its `filename` ends with the member's name.
+            When the object or a member does not exist; its `filename` ends with the member's name.
         """
 
     def close(self) -> None:
         """Release resources; reads that are under way finish, later ones raise ValueError."""
 
 
-def read_by_member(
-    items: Sequence[tuple[str, Span]],
-    targets: Sequence[memoryview],
-    fill: Callable[[list[Span], list[memoryview], str], list[Filled]],
-) -> list[Filled]:
-    """Serve `ByteReader.read_members_into` by one call for each member.
-
-    Parameters
-    ----------
-    fill : callable
-        Takes spans, targets and the member's name.
-
-    Returns
-    -------
-    list of Filled
-        One for each item, in order.
-    """
-    results = [Filled(0, 0)] * len(items)
-    for member, numbers in group_by_member(items).items():
-        spans, buffers = [items[i][1] for i in numbers], [targets[i] for i in numbers]
-        for i, filled in zip(numbers, fill(spans, buffers, member), strict=True):
-            results[i] = filled
-    return results
-
-
-def copy_into(parts: Sequence[bytes], targets: Sequence[memoryview]) -> list[int]:
-    """Copy results of `ByteReader.read` into the buffers of `ByteReader.read_into`."""
-    for part, target in zip(parts, targets, strict=True):
+def filled(parts: Sequence[tuple[bytes, int]], targets: Sequence[memoryview]) -> list[Filled]:
+    """Copy bytes of members, each with the member's size, into buffers."""
+    for (part, _), target in zip(parts, targets, strict=True):
         target[: len(part)] = part
-    return [len(part) for part in parts]
+    return [Filled(len(part), size) for part, size in parts]
 
 
 def group_by_member(items: Sequence[tuple[str, Span]]) -> dict[str, list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -130,32 +130,6 @@ class Reading:
                 part, at = next(positions)
                 results.append(parts[part][at : at + stop - start])
         return results
-
-
-def read_merged(
-    spans: Sequence[Span],
-    fetch: Callable[[tuple[Span, ...]], Sequence[bytes]],
-    *,
-    size: int,
-    max_gap: int,
-    max_size: int,
-) -> list[bytes]:
-    """Serve spans out of merged reads.
-
-    Parameters
-    ----------
-    spans, size, max_gap, max_size
-        As in `Reading.of`.
-    fetch : callable
-        Takes merged spans that lie inside the object; returns the bytes of each.
-
-    Returns
-    -------
-    list of bytes
-        One for each span, clipped at `size`.
-    """
-    reading = Reading.of(spans, size=size, max_gap=max_gap, max_size=max_size)
-    return reading.results(fetch(reading.plan.merged))
 
 
 def clip(span: Span, size: int) -> Span:

@@ -189,9 +189,9 @@ class Faults:
         # locks are kept by servers, which may fail
         fcntl.flock = self.wrap("flock", fcntl.flock)
         if self.exchange:
-            local_names._renameat2 = self.wrap("renameat2", local_names._renameat2)
+            local_names.renameat2 = self.wrap("renameat2", local_names.renameat2)
         else:
-            local_names._renameat2 = lambda *_: False
+            local_names.renameat2 = lambda *_: False
 
     def applies(self, name: str) -> bool:
         return {

@@ -154,7 +154,7 @@ class TestWithoutExchange:
 
     @pytest.fixture(autouse=True)
     def _no_renameat2(self, monkeypatch):
-        monkeypatch.setattr(local_names, "_renameat2", lambda *_: False)
+        monkeypatch.setattr(local_names, "renameat2", lambda *_: False)
 
     def replace(self, target):
         to_b2nd(VALUES + 1, target, chunks=100, contiguous=False, mode="w")

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import StaleFrameError, from_b2nd
-from b2nd_dask.storage.read.settings import READ_AHEAD
+from b2nd_dask.storage.read.connection import READ_AHEAD
 from tests.strategies import indices
 
 if TYPE_CHECKING:

@@ -556,14 +556,14 @@ def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
     """An update of a sparse frame replaces the file that others wait for."""
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=False)
     member = target / "chunks.b2frame"
-    original = locks.fcntl.flock
+    original = fcntl.flock
 
     def flock(fd, how):
-        monkeypatch.setattr(locks.fcntl, "flock", original)
+        monkeypatch.setattr(fcntl, "flock", original)
         to_b2nd(0, target, **rows(0, 10))
         return original(fd, how)
 
-    monkeypatch.setattr(locks.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with (
         locks.frame_locked(member, str(target)),
         member.open("rb+") as named,

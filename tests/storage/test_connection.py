@@ -14,7 +14,7 @@ import pytest
 from fsspec import AbstractFileSystem
 
 from b2nd_dask.storage import Location, Span
-from b2nd_dask.storage.read.connection import connect
+from b2nd_dask.storage.read.connection import Connection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 def test_a_file_system_is_shared_unless_it_is_private(s3_server: S3Server) -> None:
     location = Location.of("s3://frames/a.b2nd", storage_options=s3_server.storage_options)
-    assert connect(location).fs is connect(location).fs
-    assert connect(location, private=True).fs is not connect(location).fs
+    assert Connection.of(location).fs is Connection.of(location).fs
+    assert Connection.of(location, private=True).fs is not Connection.of(location).fs
 
 
 @pytest.mark.parametrize(
@@ -38,22 +38,22 @@ def test_a_file_system_is_shared_unless_it_is_private(s3_server: S3Server) -> No
     ],
 )
 def test_the_path_of_a_member(url: str, path: str) -> None:
-    assert connect(Location.of(url)).member("chunks.b2frame") == path
+    assert Connection.of(Location.of(url)).member("chunks.b2frame") == path
 
 
 def test_a_connection_knows_its_protocols(s3_server: S3Server, http_server: HttpServer) -> None:
     # both names of each
     location = Location.of("s3://frames/a.b2nd", storage_options=s3_server.storage_options)
-    connection = connect(location)
+    connection = Connection.of(location)
     assert connection.has_protocol("s3")
     assert connection.has_protocol("s3a")
-    assert connect(Location.of(f"{http_server.url}/a")).has_protocol("https")
-    assert not connect(Location.of("memory://a")).has_protocol("s3")
+    assert Connection.of(Location.of(f"{http_server.url}/a")).has_protocol("https")
+    assert not Connection.of(Location.of("memory://a")).has_protocol("s3")
 
 
 def test_bytes_have_no_file_system() -> None:
     with pytest.raises(TypeError, match=r"<bytes, 3 B> has no URL"):
-        connect(Location.of(b"abc"))
+        Connection.of(Location.of(b"abc"))
 
 
 class Counting(AbstractFileSystem):

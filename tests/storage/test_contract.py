@@ -193,7 +193,7 @@ def test_a_missing_member_is_named(sparse_store: Store) -> None:
 
 def read_members(reader: ByteReader, items: list[tuple[str, Span]]) -> list[bytes]:
     rooms = [bytearray(stop - start) for _, (start, stop) in items]
-    found = reader.read_members_into(items, [memoryview(room) for room in rooms])
+    found = reader.read_into(items, [memoryview(room) for room in rooms])
     # the sizes of members come along
     wholes = [reader.read([Span(0, 1 << 24)], member)[0] for member, _ in items]
     assert [size for _, size in found] == list(map(len, wholes))

@@ -13,7 +13,7 @@ from b2nd_dask import to_b2nd
 from b2nd_dask.storage import Location, staging_for
 from b2nd_dask.storage.write import local_staging
 from b2nd_dask.storage.write import locks as local_locks
-from b2nd_dask.storage.write.local_files import pwrite, sync
+from b2nd_dask.system import pwrite, sync
 from tests.storage.staged_frames import staged_at
 
 

@@ -290,3 +290,33 @@ def test_a_file_system_with_folders(tmp_path: Path, sparse: bool) -> None:
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"such a bucket or folder.*a\.b2nd"):
         make(Location.of(f"simplecache::file://{tmp_path}/nothing/a.b2nd")).prepare()
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_joined_step_by_step_in_an_area_that_another_client_closes(
+    memory: Location, name: str, monkeypatch: pytest.MonkeyPatch, is_closed: bool
+) -> None:
+    """As in Google's stores, which join 32 objects at once."""
+    left: list[str] = []
+
+    def merge(fs: MemoryFileSystem, path: str, paths: list[str]) -> None:
+        joined = b"".join(fs.cat_file(each) for each in paths)
+        # gives up while the last step before the target is under way
+        listed = fs.find(path.rpartition("/")[0]) if is_closed and len(paths) < 32 else []
+        fs.pipe_file(path, joined)
+        left.extend([path] if listed else [])
+        for each in listed:
+            fs.rm_file(each)
+
+    monkeypatch.setattr(MemoryFileSystem, "merge", merge, raising=False)
+    monkeypatch.setattr(MemoryFileSystem, "protocol", ("memory", "gs"))
+    objects = [[b"%d " % number] for number in range(40)]
+    if not is_closed:
+        expected = publish(make(memory), objects)
+        assert fsspec.filesystem("memory").cat_file(name) == expected
+        assert memory_names(name) == [f"/{name}"]
+        return
+    with pytest.raises(FileNotFoundError):
+        publish(make(memory), objects)
+    assert left
+    assert memory_names(name) == []

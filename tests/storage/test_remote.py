@@ -23,9 +23,8 @@ from fsspec import AbstractFileSystem
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
 from b2nd_dask.storage import Location, Span
-from b2nd_dask.storage.read.connection import Connection, connect
+from b2nd_dask.storage.read.connection import CONCURRENCY, Connection, setting
 from b2nd_dask.storage.read.remote import MAX_GAP, MAX_SIZE
-from b2nd_dask.storage.read.settings import CONCURRENCY, setting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +100,7 @@ def test_members_come_at_the_same_time_by_one_request_each(http_server: HttpServ
     http_server.requests.clear()
     http_server.traffic.wanted = 3
     rooms = [bytearray(600) for _ in chunks]
-    filled = reader.read_members_into(
+    filled = reader.read_into(
         [(name, Span(0, 600)) for name in chunks], [memoryview(room) for room in rooms]
     )
     found = [bytes(room[:count]) for room, (count, _) in zip(rooms, filled, strict=True)]
@@ -428,7 +427,7 @@ def test_forks_while_other_threads_connect(monkeypatch: pytest.MonkeyPatch) -> N
     def connect_on_and_on() -> None:
         connections: deque[Connection] = deque(maxlen=2000)
         while not done.is_set():
-            connections.append(connect(Location.of("memory://a"), private=True))
+            connections.append(Connection.of(Location.of("memory://a"), private=True))
 
     with ThreadPoolExecutor(2) as threads:
         sys.setswitchinterval(1e-5)

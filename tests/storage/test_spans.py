@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask.storage.spans import Span, clip, coalesce, read_merged
+from b2nd_dask.storage.spans import Reading, Span, clip, coalesce
 
 SIZE = 300
 spans_of = st.lists(
@@ -92,12 +92,8 @@ def test_clipping_refuses_what_is_no_span(span: Span) -> None:
 )
 def test_reading_merged_is_slicing(spans: list[Span], max_gap: int, max_size: int) -> None:
     data = bytes(i % 251 for i in range(SIZE))
-    fetched: list[Span] = []
-
-    def fetch(merged: tuple[Span, ...]) -> list[bytes]:
-        fetched.extend(merged)
-        return [data[span.start : span.stop] for span in merged]
-
-    results = read_merged(spans, fetch, size=SIZE, max_gap=max_gap, max_size=max_size)
+    reading = Reading.of(spans, size=SIZE, max_gap=max_gap, max_size=max_size)
+    fetched = reading.plan.merged
+    results = reading.results([data[span.start : span.stop] for span in fetched])
     assert results == [data[span.start : span.stop] for span in spans]
     assert all(0 <= span.start < span.stop <= SIZE for span in fetched)

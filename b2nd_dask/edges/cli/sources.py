@@ -32,7 +32,7 @@ def opened(path: str, options: dict[str, Any]) -> Source:
         location = Location.of(path, storage_options=options)
         members = None if is_member else list_members(location)
         if members is None and not location.is_url:
-            names = (str(Path(each).relative_to(path)) for each in files_in(path))
+            names = (Path(each).relative_to(path).as_posix() for each in files_in(path))
             members = [Member(name, "array", None) for name in names]
         if not members and not is_named_store(location):
             raise
@@ -70,8 +70,10 @@ def _described(frame: Frame) -> str:
 
 def frames_at(path: str, options: dict[str, Any]) -> list[str]:
     """Paths of the frames that a path names: itself, or those of a store, dataset or directory."""
-    stores = files_in(path, _STORES)
-    found = [*files_in(path), *(frame for store in stores for frame in _frames_of(store, options))]
+    files = files_in(path, (".b2nd", *_STORES))
+    found = [each for each in files if not each.endswith(_STORES)]
+    stores = (each for each in files if each.endswith(_STORES))
+    found += [frame for store in stores for frame in _frames_of(store, options)]
     return found or _frames_of(path, options) or [path]
 
 

@@ -22,13 +22,11 @@ from b2nd_dask.storage import (
     frame_locked,
     publish_path,
     remove_area,
-    sync,
     try_lock,
 )
+from b2nd_dask.system import require_writable, sync
 
 logger = logging.getLogger("b2nd_dask")
-#: How a directory is opened that is locked.
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 #: Errors of a disk, a quota or a limit that is full.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -49,7 +47,7 @@ def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Itera
     """
     with ExitStack() as held:
         if not replaced or path.is_dir():
-            lock = frame_locked(path, str(path), flags=_DIRECTORY) if wait else _locked_now(path)
+            lock = frame_locked(path, str(path), is_directory=True) if wait else _locked_now(path)
             try:
                 held.enter_context(lock)
             except OSError as error:
@@ -63,7 +61,7 @@ def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Itera
 def _locked_now(path: Path) -> Iterator[None]:
     """Hold the lock of a dataset; StaleFrameError where others hold it."""
     with about(str(path)):
-        fd = try_lock(path, str(path), _DIRECTORY)
+        fd = try_lock(path, str(path), is_directory=True)
     if fd is None:
         raise StaleFrameError(
             "another process changes this dataset: try again when it is done", path=str(path)
@@ -101,9 +99,12 @@ def staged(
         The target exists and `replace` is false, or it is something else than frames.
     FileNotFoundError
         There is no directory to write to.
+    OSError
+        On Windows.
     StaleFrameError
         Another process changes the dataset that is replaced.
     """
+    require_writable(str(target))
     if os.path.lexists(target) and not replace:
         raise FileExistsError(errno.EEXIST, f"it exists; {advice} replaces it", str(target))
     # the suffix of what the user named counts

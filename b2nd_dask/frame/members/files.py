@@ -56,7 +56,7 @@ def require_inside(location: Location, found: Location, name: str) -> None:
     if location.is_url:
         return
     root, own = (os.path.realpath(path) for path in (location.url, found.url))
-    if os.path.commonpath([root, own]) != root:
+    if not Path(own).is_relative_to(root):
         raise UnsupportedFrameError(
             f"{name} is a link to a file outside of the store", path=location.label
         )
@@ -119,7 +119,8 @@ def files(location: Location) -> list[str]:
 def plain_key(key: str) -> str:
     """A key without the slash in front and the suffix; ValueError where it leads elsewhere."""
     plain = key.strip("/").removesuffix(ARRAY)
-    if not plain or any(part in ("", ".", "..") for part in plain.split("/")) or "\0" in plain:
+    parts = plain.replace(os.sep, "/").split("/")
+    if not plain or any(part in ("", ".", "..") for part in parts) or "\0" in plain:
         raise ValueError(f"component={key!r} is no key: give one such as '/group/x'")
     return plain
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from contextlib import closing, suppress
@@ -12,6 +11,7 @@ from b2nd_dask.frame.open.embedded import open_reader
 from b2nd_dask.frame.open.opening import NOT_SHARED, OUTDATED, OpenedFrame, ParsedFrame, parse_frame
 from b2nd_dask.processes import here, unseen
 from b2nd_dask.storage import Location
+from b2nd_dask.system import at_fork
 
 #: Each local frame holds one file descriptor, of which a process may often have 1,024.
 MAX_OPEN_FRAMES = 64
@@ -168,4 +168,4 @@ def _start_anew() -> None:
     _cache = FrameCache()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+at_fork(after_in_child=_start_anew)

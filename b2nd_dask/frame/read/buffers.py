@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.system import at_fork, own_pages
+
 #: glibc maps fresh pages for arrays from here on, always. What is smaller comes out of its lists,
 #: warm, as soon as it has seen one such array freed; arrays that a pool keeps from being freed
 #: would spoil that for everybody else (a transform of 8 MB chunks took twice as long).
@@ -79,8 +81,7 @@ def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < _PAGED_FROM:
         return np.empty(shape, dtype)
-    # shared pages, the default, are never huge, and each takes longer until it is there
-    pages = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages = own_pages(nbytes)
     if nbytes >= _HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system without them
             pages.madvise(mmap.MADV_HUGEPAGE)
@@ -95,9 +96,8 @@ class Idle:
         self._last, self._watched_in = 0.0, 0
         self._thread: threading.Thread | None = None
         self._ends = threading.Event()
-        if hasattr(os, "register_at_fork"):
-            # processes that are forked want one without threads
-            os.register_at_fork(before=self.end)
+        # processes that are forked want one without threads
+        at_fork(before=self.end)
 
     @property
     def is_watched(self) -> bool:

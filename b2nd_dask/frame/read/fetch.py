@@ -199,15 +199,11 @@ def _read_into(opened: OpenedFrame, rows: list[tuple[LocatedRequest, Span, memor
 def _read_some(
     opened: OpenedFrame, rows: list[tuple[LocatedRequest, Span, memoryview]]
 ) -> list[Filled]:
-    reader, frame = opened.reader, opened.parsed
-    if not frame.header.sparse:
-        spans = [Span(request.start + a, request.start + b) for request, (a, b), _ in rows]
-        counts = reader.read_into(spans, [target for _, _, target in rows])
-        return [Filled(count, frame.identity.size) for count in counts]
     names = [_member_of(opened, request) for request, _, _ in rows]
-    of_members = [(name, span) for name, (_, span, _) in zip(names, rows, strict=True)]
+    spans = (Span(request.start + a, request.start + b) for request, (a, b), _ in rows)
+    items = list(zip(names, spans, strict=True))
     try:
-        return reader.read_members_into(of_members, [target for _, _, target in rows])
+        return opened.reader.read_into(items, [target for _, _, target in rows])
     except FileNotFoundError as error:
         missing = str(error.filename).rpartition("/")[2]
         if missing not in names:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import multiprocessing
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from b2nd_dask.frame.read.decode import Fill, carrier, decode_part, is_in_place
 from b2nd_dask.frame.read.fetch import fetch, first_reads
 from b2nd_dask.frame.read.plan import Part, RegionPlan, reads_in_boxes, touched_blocks
 from b2nd_dask.storage import Item, is_reading_ahead
+from b2nd_dask.system import usable_cores
 
 T = TypeVar("T")
 
@@ -295,8 +295,3 @@ def own_threads() -> int:
     """
     alone = threading.current_thread() is threading.main_thread()
     return usable_cores() if alone and multiprocessing.parent_process() is None else 1
-
-
-def usable_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -19,8 +19,8 @@ from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
 from b2nd_dask.frame.read.fetch import read_whole
-from b2nd_dask.frame.read.region import usable_cores
 from b2nd_dask.storage import Span, chunk_member
+from b2nd_dask.system import usable_cores
 
 #: Compressed bytes that a thread holds at once, unless one chunk has more; and chunks, which take
 #: some memory each, however small they are.

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.buffers import BOX_NBYTES
-from b2nd_dask.frame.read.region import usable_cores
 from b2nd_dask.frame.write.casts import checked_cast, fits
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records, staged_records
@@ -32,6 +31,7 @@ from b2nd_dask.graph.resources import available
 from b2nd_dask.graph.task_names import of_frame
 from b2nd_dask.graph.write.input_arrays import aligned_to, constant_element
 from b2nd_dask.storage import Staging
+from b2nd_dask.system import usable_cores
 
 logger = logging.getLogger("b2nd_dask")
 

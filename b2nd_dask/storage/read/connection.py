@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fsspec.asyn import AsyncFileSystem
 from fsspec.config import conf
 from fsspec.core import url_to_fs
 
 from b2nd_dask.storage.failures import public_error
-from b2nd_dask.storage.read.settings import requests_at_once
 from b2nd_dask.storage.redaction import Secrets, public_url
+from b2nd_dask.system import at_fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +27,21 @@ _Result = TypeVar("_Result")
 
 #: Extras of this package that bring the file systems of protocols.
 _EXTRAS = {"s3": "s3", "s3a": "s3", "http": "http", "https": "http"}
+
+CONCURRENCY = "concurrency"
+"""Name of a setting: requests that a process has under way at the same time, of all its threads."""
+
+LOW_SPEED = {"low_speed_limit": 10_000, "low_speed_time": 60}
+"""A response may take so many seconds, and one more for each so many bytes: key "b2nd" of fsspec's
+configuration, from its files or as FSSPEC_B2ND_LOW_SPEED_LIMIT and FSSPEC_B2ND_LOW_SPEED_TIME."""
+
+READ_AHEAD = "read_ahead"
+"""Name of a setting: bytes of requests and responses that a process may hold before
+anybody reads them; 0 for no prefetch."""
+
+SETTINGS = {**LOW_SPEED, CONCURRENCY: 64, READ_AHEAD: 64 << 20}
+"""Numbers that users set: key "b2nd" of fsspec's configuration, which comes from its files or from
+the environment, as FSSPEC_B2ND_READ_AHEAD."""
 
 _locks: dict[int, threading.Lock] = {}
 """One for each process, since a fork may copy a lock that another thread holds."""
@@ -60,21 +78,42 @@ def _after_in_child() -> None:
     _fork_lock.release()
 
 
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child
-)
+at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
 
 
-class Connection(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class Connection:
     """A file system of this process, and what a URL names in it."""
 
     pid: int
     """The process that made it. File systems with an event loop do not survive a fork."""
     fs: Any
+    """Of fsspec."""
     path: str
     """May hold secrets: a web server's is the whole URL."""
     secrets: Secrets
     """What errors must not show."""
+    label: str
+    """The URL without secrets."""
+
+    @classmethod
+    def of(cls, location: Location, *, private: bool = False) -> Self:
+        """Find the file system of a URL, and what the URL names in it.
+
+        Parameters
+        ----------
+        location : Location
+            A URL, with the arguments of the file system. No message shows them.
+        private : bool
+            Whether to make a file system that nobody else uses.
+        """
+        # URL and options are variables of no function that raises: tools may show those
+        secrets = location.secrets
+        fs, path = _call(
+            None, lambda: _filesystem(location, private), public_url(location.url), secrets
+        )
+        _live[id(fs)] = fs
+        return cls(os.getpid(), fs, path, secrets, location.label)
 
     def __repr__(self) -> str:
         return f"<connection of process {self.pid}, {type(self.fs).__name__}>"
@@ -91,36 +130,15 @@ class Connection(NamedTuple):
         own = self.fs.protocol
         return protocol in ((own,) if isinstance(own, str) else own)
 
-    def call(self, function: Callable[[], _Result], label: str) -> _Result:
-        """Call the file system, with errors that name the object and hold no secrets.
+    def call(self, function: Callable[[], _Result]) -> _Result:
+        """Call the file system, with errors that name the URL and hold no secrets.
 
         Parameters
         ----------
         function : callable
             Takes nothing. It must not use `call` itself.
-        label : str
-            Of the object, for errors.
         """
-        return _call(self.fs, function, label, self.secrets)
-
-
-def connect(location: Location, *, private: bool = False) -> Connection:
-    """Find the file system of a URL, and what the URL names in it.
-
-    Parameters
-    ----------
-    location : Location
-        A URL, with the arguments of the file system. No message shows them.
-    private : bool
-        Whether to make a file system that nobody else uses.
-    """
-    # URL and options are variables of no function that raises: tools may show those
-    secrets = location.secrets
-    fs, path = _call(
-        None, lambda: _filesystem(location, private), public_url(location.url), secrets
-    )
-    _live[id(fs)] = fs
-    return Connection(os.getpid(), fs, path, secrets)
+        return _call(self.fs, function, self.label, self.secrets)
 
 
 def _filesystem(location: Location, private: bool) -> tuple[Any, str]:
@@ -164,3 +182,29 @@ def alone(function: Callable[..., _Result], *args: Any, **keywords: Any) -> _Res
     """
     with _locks.setdefault(os.getpid(), threading.Lock()):
         return function(*args, **keywords)
+
+
+def requests_at_once() -> int:
+    """The setting `CONCURRENCY` as a number of requests."""
+    # infinite, too
+    return math.ceil(min(setting(CONCURRENCY), 1 << 20))
+
+
+def setting(name: str) -> float:
+    """A number of this package in fsspec's configuration.
+
+    Parameters
+    ----------
+    name : str
+        One of `SETTINGS`.
+
+    Raises
+    ------
+    ValueError
+        It is set to something else.
+    """
+    given = conf.get("b2nd", {}).get(name, SETTINGS[name])
+    with suppress(TypeError, ValueError):
+        if (number := float(given)) > 0 or (name == READ_AHEAD and number == 0):
+            return number
+    raise ValueError(f'{name}={given!r} in fsspec.config.conf["b2nd"] is no positive number')

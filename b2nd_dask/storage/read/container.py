@@ -90,6 +90,8 @@ def store_in(urlpath: Any) -> tuple[str, str] | None:
     path, mark, query = os.fsdecode(urlpath), "", ""
     if _URL.match(path):
         path, mark, query = path.partition("?")
+    else:
+        path = path.replace(os.sep, "/")
     found = _STORE.fullmatch(path)
     key = found["key"].strip("/") if found else ""
     return (found["store"] + mark + query, key) if found and key else None

@@ -8,12 +8,13 @@ import stat
 import weakref
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
-from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Filled, Identity, read_by_member
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Filled, Identity, group_by_member
 from b2nd_dask.storage.failures import what_directory, why_missing
-from b2nd_dask.storage.spans import Span, read_merged
+from b2nd_dask.storage.spans import Reading, Span
+from b2nd_dask.system import NO_FD, open_to_read, pread, pread_into
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,39 +82,27 @@ class LocalReader:
         handle = self._held()
         if self.is_directory:
             # one call, since every read of a sparse frame asks
-            return identity_of(os.stat(MAIN_MEMBER, dir_fd=handle.fd, follow_symlinks=False))
+            return identity_of(handle.stat(MAIN_MEMBER))
         return identity_of(os.fstat(handle.fd))
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges; see `ByteReader.read`."""
         with self._opened(member) as fd:
-            return read_merged(
-                spans,
-                lambda merged: [_pread(fd, span) for span in merged],
-                size=os.fstat(fd).st_size,
-                max_gap=MAX_GAP,
-                max_size=MAX_SIZE,
-            )
+            size = os.fstat(fd).st_size
+            reading = Reading.of(spans, size=size, max_gap=MAX_GAP, max_size=MAX_SIZE)
+            return reading.results([_read(fd, span) for span in reading.plan.merged])
 
     def read_into(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
-    ) -> list[int]:
-        """Read byte ranges into buffers; see `ByteReader.read_into`."""
-        with self._opened(member) as fd:
-            return _preadv_all(fd, spans, targets)
-
-    def read_members_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
     ) -> list[Filled]:
-        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        return read_by_member(items, targets, self._fill)
-
-    def _fill(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str
-    ) -> list[Filled]:
-        with self._opened(member) as fd:
-            size = os.fstat(fd).st_size
-            return [Filled(count, size) for count in _preadv_all(fd, spans, targets)]
+        """Read byte ranges into buffers; see `ByteReader.read_into`."""
+        results = [Filled(0, 0)] * len(items)
+        for member, numbers in group_by_member(items).items():
+            with self._opened(member) as fd:
+                size = os.fstat(fd).st_size
+                for i in numbers:
+                    results[i] = Filled(_fill(fd, items[i][1].start, targets[i]), size)
+        return results
 
     def close(self) -> None:
         """Close the file when the reads that are under way have finished."""
@@ -127,7 +116,7 @@ class LocalReader:
                 raise ValueError(f"{self.label} is one file; it has no member {member!r}")
             yield handle.fd
             return
-        fd = self._open_member(member or MAIN_MEMBER, handle.fd)
+        fd = self._open_member(member or MAIN_MEMBER, handle)
         try:
             yield fd
         finally:
@@ -139,11 +128,17 @@ class LocalReader:
             raise ValueError(f"{self.label}: the reader is closed")
         return handle
 
-    def _open_member(self, name: str, dir_fd: int) -> int:
-        if name in (".", "..") or "/" in name or "\0" in name:
+    def _open_member(self, name: str, directory: _Handle) -> int:
+        if name in (".", "..") or not {"/", os.sep, "\0"}.isdisjoint(name):
             raise FrameFormatError(f"{name!r} is not the name of a member", path=self.label)
         # Relative to the directory that was opened, and through no link out of it.
-        return _open_regular(name, f"{self.label}/{name}", os.O_NOFOLLOW, dir_fd)
+        fd = _open(f"{self.label}/{name}", directory.arguments(name), follow=False)
+        try:
+            _require_regular(os.fstat(fd), f"{self.label}/{name}")
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
 
 def identity_of(state: os.stat_result) -> Identity:
@@ -181,16 +176,36 @@ def identity_at(path: str) -> Identity:
 
 
 class _Handle:
-    """A descriptor that is closed when nobody refers to it any more.
+    """An open file or directory, which is closed when nobody refers to it any more.
 
     Closing it earlier would let a read in another thread see whatever file gets its number next.
     """
 
-    __slots__ = ("__weakref__", "fd")
+    __slots__ = ("__weakref__", "fd", "path")
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        weakref.finalize(self, _close, fd)
+    def __init__(self, path: str) -> None:
+        self.path, self.fd = path, _open(path, {"path": path})
+        if self.fd != NO_FD:
+            weakref.finalize(self, _close, self.fd)
+
+    def state(self) -> os.stat_result:
+        """What is open."""
+        return os.fstat(self.fd) if self.fd != NO_FD else Path(self.path).stat()
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        """Arguments of calls that name a file in this directory, whatever has its name now."""
+        if self.fd == NO_FD:
+            return {"path": f"{self.path}/{name}"}
+        return {"path": name, "dir_fd": self.fd}
+
+    def stat(self, name: str) -> os.stat_result:
+        """What the directory has under a name."""
+        return os.stat(**self.arguments(name), follow_symlinks=False)
+
+    def names(self) -> set[str]:
+        """Names of the files in the directory."""
+        with os.scandir(self.path if self.fd == NO_FD else self.fd) as entries:
+            return {entry.name for entry in entries}
 
 
 def _open_frame(path: str) -> tuple[_Handle, bool]:
@@ -199,41 +214,25 @@ def _open_frame(path: str) -> tuple[_Handle, bool]:
     The descriptor decides, since the path may name the other form of frame a moment later.
     """
     while True:
-        handle = _Handle(_open(path, path))
-        state = os.fstat(handle.fd)
+        handle = _Handle(path)
+        state = handle.state()
         if not stat.S_ISDIR(state.st_mode):
             _require_regular(state, path)
             return handle, False
         with suppress(FileNotFoundError):
-            os.stat(MAIN_MEMBER, dir_fd=handle.fd, follow_symlinks=False)
+            handle.stat(MAIN_MEMBER)
             return handle, True
         # a frame that is replaced is emptied: look again, unless this is what the path names
         if os.path.samestat(Path(path).stat(), state):
-            guess = what_directory(path, _names_in(handle))
+            guess = what_directory(path, handle.names())
             raise FrameFormatError(
                 f"a directory without a file {MAIN_MEMBER} is not a sparse frame{guess}", path=path
             )
 
 
-def _names_in(directory: _Handle) -> set[str]:
-    with os.scandir(directory.fd) as entries:
-        return {entry.name for entry in entries}
-
-
-def _open_regular(name: str, label: str, flags: int, dir_fd: int) -> int:
-    fd = _open(name, label, flags, dir_fd)
+def _open(label: str, arguments: dict[str, Any], *, follow: bool = True) -> int:
     try:
-        _require_regular(os.fstat(fd), label)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _open(name: str, label: str, flags: int = 0, dir_fd: int | None = None) -> int:
-    try:
-        # A fifo would otherwise block until somebody writes to it.
-        return os.open(name, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=dir_fd)
+        return open_to_read(**arguments, follow=follow)
     except FileNotFoundError:
         problem = os.strerror(errno.ENOENT) + why_missing(label)
         raise FileNotFoundError(errno.ENOENT, problem, label) from None
@@ -262,22 +261,18 @@ def _close(fd: int) -> None:
         os.close(fd)
 
 
-def _pread(fd: int, span: Span) -> bytes:
+def _read(fd: int, span: Span) -> bytes:
     # One call may read less than the span has, and never reads more than 2 GiB.
     parts = []
     at = span.start
-    while at < span.stop and (part := os.pread(fd, span.stop - at, at)):
+    while at < span.stop and (part := pread(fd, span.stop - at, at)):
         parts.append(part)
         at += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _preadv_all(fd: int, spans: Sequence[Span], targets: Sequence[memoryview]) -> list[int]:
-    return [_preadv(fd, span.start, target) for span, target in zip(spans, targets, strict=True)]
-
-
-def _preadv(fd: int, start: int, target: memoryview) -> int:
+def _fill(fd: int, start: int, target: memoryview) -> int:
     done = 0
-    while done < len(target) and (count := os.preadv(fd, [target[done:]], start + done)):
+    while done < len(target) and (count := pread_into(fd, target[done:], start + done)):
         done += count
     return done

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.request import url2pathname
 
-from b2nd_dask.storage.read.connection import connect
+from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.read.local_reader import LocalReader
 from b2nd_dask.storage.read.memory import BytesReader, OffsetReader, bytes_label, window_label
 from b2nd_dask.storage.read.remote import RemoteReader
@@ -200,19 +200,23 @@ def _normalized(urlpath: object) -> str | bytes:
     local_url = _LOCAL_URL.match(urlpath)
     if local_url is None and _URL.match(urlpath):
         return urlpath
-    if local_url is None and _MISTYPED.match(urlpath):
+    has_drive = os.path.splitdrive(urlpath)[0]
+    if not (local_url or has_drive) and _MISTYPED.match(urlpath):
         raise ValueError(
             "urlpath looks like a mistyped URL, which is not shown for it may hold a password: "
             "a URL begins with scheme://, without a space; pass a file of such a name as "
             "pathlib.Path"
         )
-    path = unquote(urlpath[local_url.end() :]) if local_url else urlpath
+    path = url2pathname(urlpath[local_url.end() :]) if local_url else urlpath
     return _absolute(path)
 
 
 def _absolute(path: str) -> str:
-    """Absolute path, with ~ as the home; ``~x`` stays where no user is called x."""
-    return str(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111 - Path's raises there
+    """Absolute path, with ~ as the home; ``~x`` stays where no user is called x.
+
+    Its parts are divided by ``/`` on Windows, too.
+    """
+    return Path(os.path.expanduser(path)).absolute().as_posix()  # noqa: PTH111 - Path's raises there
 
 
 def matches_of(
@@ -280,7 +284,7 @@ def _order(part: str) -> tuple[int, str, str]:
 
 def _escape_folders(pattern: str) -> str:
     """Escape the marks of the folders in front that are there under these very names."""
-    folder = next(str(each) for each in Path(pattern).parents if os.path.lexists(each))
+    folder = next(each.as_posix() for each in Path(pattern).parents if os.path.lexists(each))
     return glob.escape(folder) + pattern.removeprefix(folder)
 
 
@@ -289,7 +293,7 @@ def _matches_of_url(location: Location) -> list[str]:
     links = location.url.split("::")
     at = next(i for i, link in enumerate(links) if "*" in link)
     rest = "::".join(links[at:])
-    connection = connect(Location.of(rest, storage_options=location.storage_options))
+    connection = Connection.of(Location.of(rest, storage_options=location.storage_options))
     # what the file system strips off a URL, as the scheme and the host, comes back in front
     pattern = connection.path.lstrip("/")
     prefix, mark, _ = links[at].rpartition(pattern)
@@ -297,6 +301,6 @@ def _matches_of_url(location: Location) -> list[str]:
         raise ValueError(
             f"{location.label}: the pattern cannot be expanded; pass a list of the URLs"
         )
-    found = connection.call(lambda: connection.fs.glob(connection.path), location.label)
+    found = connection.call(lambda: connection.fs.glob(connection.path))
     links_found = (prefix + name.lstrip("/") for name in found)
     return ["::".join([*links[:at], link, *links[at + 1 :]]) for link in links_found]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage.byte_reader import ByteReader, Filled, Identity, copy_into, read_by_member
+from b2nd_dask.storage.byte_reader import ByteReader, Filled, Identity, filled
 from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
@@ -35,28 +35,18 @@ class ObjectReader(ABC):
         """Read byte ranges; see `ByteReader.read`."""
 
     def read_into(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
-    ) -> list[int]:
-        """Read byte ranges into buffers; see `ByteReader.read_into`."""
-        return copy_into(self.read(spans, member), targets)
-
-    def read_members_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
     ) -> list[Filled]:
-        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        return read_by_member(items, targets, self._fill)
+        """Read byte ranges into buffers; see `ByteReader.read_into`."""
+        for member, _ in items:
+            self.require_no_member(member)
+        size = self.opened_identity().size
+        return filled([(part, size) for part in self.read([span for _, span in items])], targets)
 
     def require_no_member(self, member: str) -> None:
         """Check that the object itself is meant, of which the name is empty."""
         if member:
             raise ValueError(f"{self.label} is one object; it has no member {member!r}")
-
-    def _fill(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str
-    ) -> list[Filled]:
-        counts = self.read_into(spans, targets, member)
-        size = self.opened_identity().size
-        return [Filled(count, size) for count in counts]
 
 
 class BytesReader(ObjectReader):

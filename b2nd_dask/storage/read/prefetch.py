@@ -14,7 +14,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from b2nd_dask.storage.read.settings import READ_AHEAD, requests_at_once, setting
+from b2nd_dask.storage.read.connection import READ_AHEAD, requests_at_once, setting
 from b2nd_dask.storage.spans import Span, coalesce
 
 if TYPE_CHECKING:

@@ -7,19 +7,19 @@ import errno
 import math
 import random
 import re
+from abc import ABC, abstractmethod
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from fsspec.asyn import AsyncFileSystem, get_loop
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import Identity, Response
-from b2nd_dask.storage.read.connection import alone
-from b2nd_dask.storage.read.settings import LOW_SPEED, requests_at_once, setting
+from b2nd_dask.storage.read.connection import LOW_SPEED, alone, requests_at_once, setting
 from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
@@ -100,12 +100,19 @@ class SlowServerError(TimeoutError):
     """A response that takes longer than it may."""
 
 
-class RangeSource(Protocol):
-    """Requests byte ranges of the objects of one store."""
+class RangeSource(ABC):
+    """Requests byte ranges of the objects of one store.
 
-    fs: Any
-    """The file system of fsspec."""
+    Parameters
+    ----------
+    fs : object
+        The file system of fsspec.
+    """
 
+    def __init__(self, fs: Any) -> None:
+        self.fs = fs
+
+    @abstractmethod
     async def fetch(self, request: RangeRequest) -> Response:
         """Request a range.
 
@@ -121,7 +128,8 @@ class RangeSource(Protocol):
         """
 
     def has_directory(self, path: str) -> bool:
-        """Whether a path that is no object begins the names of others."""
+        """Whether a path that is no object begins the names of others; most say so in `fetch`."""
+        return False
 
 
 class _Traffic:

@@ -14,6 +14,7 @@ from fsspec.asyn import AsyncFileSystem
 from b2nd_dask.storage.byte_reader import Identity, Response
 from b2nd_dask.storage.read.ranged import (
     RangeRequest,
+    RangeSource,
     called_alone,
     changed,
     require_known,
@@ -30,7 +31,7 @@ _copied: dict[str, Identity] = {}
 """By the path of each copy: the state of the object that this process made it of."""
 
 
-class AnyRanges:
+class AnyRanges(RangeSource):
     """Request byte ranges from any file system.
 
     Bytes come without the state of the object. So `info` of each object is looked up after its
@@ -39,7 +40,7 @@ class AnyRanges:
     """
 
     def __init__(self, fs: Any) -> None:
-        self.fs = fs
+        super().__init__(fs)
         self._looks: WeakValueDictionary[str, _Look] = WeakValueDictionary()
 
     async def fetch(self, request: RangeRequest) -> Response:
@@ -54,10 +55,6 @@ class AnyRanges:
         found = await look.after_now(partial(self._identity, path))
         require_known(request._replace(known=identity), found)
         return _response(data, Span(start, stop), identity, request)
-
-    def has_directory(self, path: str) -> bool:
-        """Not needed: `fetch` recognizes directories."""
-        return False
 
     async def _identity(self, path: str) -> Identity:
         """State of an object, of which the file system may have cached another."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import re
+from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from b2nd_dask.storage.byte_reader import Identity, Response
 from b2nd_dask.storage.failures import public_error, store_code
-from b2nd_dask.storage.read.connection import Connection, connect
+from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.read.ranged import (
     ATTEMPTS,
     PassingError,
@@ -31,8 +32,6 @@ from b2nd_dask.storage.read.ranged_any import AnyRanges, CopyRanges
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from b2nd_dask.storage.read.location import Location
-
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 #: Statuses of a server or a proxy that has too much to do, or is restarted.
@@ -44,19 +43,12 @@ _PASSING = (
 )
 
 
-class HttpRanges:
+class HttpRanges(RangeSource):
     """Request byte ranges from web servers, through the session of an fsspec file system.
 
     A strong etag is sent along (If-Match); some servers ignore it, so size and etag (else
     the date of the last change) of each response must be the known ones.
     """
-
-    def __init__(self, fs: Any) -> None:
-        self.fs = fs
-
-    def has_directory(self, path: str) -> bool:
-        """Not needed: web servers redirect requests for a directory."""
-        return False
 
     async def fetch(self, request: RangeRequest) -> Response:
         """Request a range; see `RangeSource.fetch`."""
@@ -124,15 +116,12 @@ async def _http_body(response: Any, nbytes: int) -> bytes:
     return await read_body(lambda: response.content.readexactly(nbytes), nbytes)
 
 
-class S3Ranges:
+class S3Ranges(RangeSource):
     """Request byte ranges from S3, through the client of an fsspec file system.
 
     The known etag is sent along (IfMatch); whatever the store makes of it, size and etag of each
     response must be the known ones.
     """
-
-    def __init__(self, fs: Any) -> None:
-        self.fs = fs
 
     def has_directory(self, path: str) -> bool:
         """Whether names of objects begin with the path; one more request."""
@@ -212,17 +201,17 @@ def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Response, 
     return Response(0, b"", identity, ranges_ignored=True), identity.size
 
 
-class RemoteStore(NamedTuple):
+class RemoteStore(Connection):
     """What one process needs to read from the store of a URL."""
 
-    connection: Connection
-    source: RangeSource
-
-    @classmethod
-    def of(cls, location: Location) -> RemoteStore:
-        """Connect to the store of a URL."""
-        connection = connect(location)
-        return cls(connection, _source(connection))
+    @cached_property
+    def source(self) -> RangeSource:
+        """What requests ranges there."""
+        if self.has_protocol("https") and hasattr(self.fs, "set_session"):
+            return HttpRanges(self.fs)
+        if self.has_protocol("s3") and hasattr(self.fs, "call_s3"):
+            return S3Ranges(self.fs)
+        return CopyRanges(self.fs) if self.has_protocol("simplecache") else AnyRanges(self.fs)
 
     def get(self, requests: Sequence[RangeRequest]) -> list[Response]:
         """Request ranges, with errors that name the object and hold no secrets."""
@@ -231,18 +220,8 @@ class RemoteStore(NamedTuple):
             responses.extend(get_all(self.source, requests))
         except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
             request = requests[len(responses)]
-            failure = public_error(error, request.label, self.connection.secrets)
+            failure = public_error(error, request.label, self.secrets)
         else:
             return responses
         # Outside of the except clause, after which nothing here refers to the original.
         raise failure
-
-
-def _source(connection: Connection) -> RangeSource:
-    if connection.has_protocol("https") and hasattr(connection.fs, "set_session"):
-        return HttpRanges(connection.fs)
-    if connection.has_protocol("s3") and hasattr(connection.fs, "call_s3"):
-        return S3Ranges(connection.fs)
-    if connection.has_protocol("simplecache"):
-        return CopyRanges(connection.fs)
-    return AnyRanges(connection.fs)

@@ -17,7 +17,7 @@ from b2nd_dask.storage.byte_reader import (
     Filled,
     Identity,
     Response,
-    copy_into,
+    filled,
     group_by_member,
 )
 from b2nd_dask.storage.failures import what_directory
@@ -142,18 +142,10 @@ class RemoteReader:
         return [data for data, _ in self._read_members([(member, span) for span in spans])]
 
     def read_into(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
-    ) -> list[int]:
-        """Read byte ranges into buffers; see `ByteReader.read_into`."""
-        return copy_into(self.read(spans, member), targets)
-
-    def read_members_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
     ) -> list[Filled]:
-        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        results = self._read_members(items)
-        counts = copy_into([data for data, _ in results], targets)
-        return [Filled(count, size) for count, (_, size) in zip(counts, results, strict=True)]
+        """Read byte ranges into buffers; see `ByteReader.read_into`."""
+        return filled(self._read_members(items), targets)
 
     def requester(self) -> RemoteReader | None:
         """See `ByteReader.requester`: this reader, where requests may be concurrent."""
@@ -242,11 +234,11 @@ class RemoteReader:
     def _request(self, store: RemoteStore, member: str, span: Span) -> RangeRequest:
         """A request for a span of the state that is read, as far as that is known."""
         if self._opened().is_directory:
-            path = store.connection.member(member or MAIN_MEMBER)
+            path = store.member(member or MAIN_MEMBER)
         elif member:
             raise ValueError(f"{self.label} is one object; it has no member {member!r}")
         else:
-            path = store.connection.path
+            path = store.path
         known = self._known(member)
         span = span if known is None else clip(span, known.size)
         return RangeRequest(path, span, known, self._label(member))
@@ -271,7 +263,7 @@ class RemoteReader:
             raise ValueError(f"{self.label}: the reader is closed")
         store = self._store
         # File systems with an event loop do not survive a fork.
-        if store is None or store.connection.pid != os.getpid():
+        if store is None or store.pid != os.getpid():
             store = self._store = RemoteStore.of(self._location)
         return store
 
@@ -299,7 +291,7 @@ class RemoteReader:
         if not (is_object and isinstance(store.source.fs, AsyncFileSystem)):
             yield lambda _: []
             return
-        path, span, begun = store.connection.path, Span(0, TAIL_NBYTES), time.monotonic()
+        path, span, begun = store.path, Span(0, TAIL_NBYTES), time.monotonic()
         request = RangeRequest(path, span, None, self.label, from_end=True)
         waiting = [begin(store.source, request, after=TAIL_AFTER, attempts=1)]
 
@@ -321,22 +313,22 @@ class RemoteReader:
 
     def _get_main(self, store: RemoteStore, span: Span) -> tuple[bool, Response]:
         """Read from the object, or from the main member where the URL names a directory."""
-        connection, is_there = store.connection, False
+        is_there = False
         known = self._states[""].is_directory if self._states else None
         if known is False or (known is None and not self._location.url.endswith("/")):
             try:
-                (response,) = store.get([RangeRequest(connection.path, span, None, self.label)])
+                (response,) = store.get([RangeRequest(store.path, span, None, self.label)])
             except (FileNotFoundError, IsADirectoryError) as error:
                 if known is False:
                     raise
                 is_there = isinstance(error, IsADirectoryError)
             else:
                 return False, response
-        main = RangeRequest(connection.member(MAIN_MEMBER), span, None, self.label)
+        main = RangeRequest(store.member(MAIN_MEMBER), span, None, self.label)
         try:
             (response,) = store.get([main])
         except FileNotFoundError:
-            if not is_there and not self._has_directory(store):
+            if not is_there and not store.call(lambda: store.source.has_directory(store.path)):
                 raise
         else:
             return True, response
@@ -345,10 +337,6 @@ class RemoteReader:
             + what_directory(self.label),
             path=self.label,
         )
-
-    def _has_directory(self, store: RemoteStore) -> bool:
-        connection = store.connection
-        return connection.call(lambda: store.source.has_directory(connection.path), self.label)
 
     def _label(self, member: str) -> str:
         return f"{self.label}/{member}" if member else self.label

@@ -12,7 +12,6 @@ Hidden names beside a target, of what is not, or no longer, the frame:
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import hashlib
 import os
@@ -28,7 +27,7 @@ from pathlib import Path
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.byte_reader import MAIN_MEMBER, is_member
 from b2nd_dask.storage.failures import why_missing
-from b2nd_dask.storage.write.local_files import sync
+from b2nd_dask.system import RENAME_EXCHANGE, RENAME_NOREPLACE, renameat2, sync
 
 #: In a staging area; locked shared by who appends, exclusively by who commits.
 LOCK_NAME = "lock"
@@ -36,10 +35,6 @@ LOCK_NAME = "lock"
 _LONGEST_NAME = 150
 _HIDDEN = re.compile(r"([0-9a-f]{16})\.(staging|removed|old)")
 _AREA = re.compile(r"(?<![^/])\.([^/]+)\.[0-9a-f]{16}\.staging(?=/|$).*", re.DOTALL)
-#: From linux/fs.h and linux/fcntl.h; Python has no renameat2.
-_RENAME_NOREPLACE, _RENAME_EXCHANGE, _AT_FDCWD = 1, 2, -100
-#: Errors of a kernel or file system without renameat2, or without the flag.
-_NOT_THERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 #: Errors of a rename when another writer has just put a file where a directory was, the reverse,
 #: or nothing.
 _REPLACED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
@@ -269,7 +264,7 @@ def _replace(ready: Path, target: Path) -> None:
 
 
 def _rename_new(ready: Path, target: Path) -> None:
-    if _renameat2(ready, target, _RENAME_NOREPLACE):
+    if renameat2(ready, target, RENAME_NOREPLACE):
         return
     # not atomic, but all that is left
     if target.exists():
@@ -279,7 +274,7 @@ def _rename_new(ready: Path, target: Path) -> None:
 
 def _exchange(ready: Path, target: Path) -> None:
     """Replace a directory, which rename alone cannot do."""
-    if _renameat2(ready, target, _RENAME_EXCHANGE):
+    if renameat2(ready, target, RENAME_EXCHANGE):
         return
     # beside the staging area, not in it: who clears that must not take the old frame along
     aside = ready.parent.with_suffix(".old")
@@ -293,16 +288,3 @@ def _exchange(ready: Path, target: Path) -> None:
         if not os.path.lexists(target):
             aside.rename(target)
         raise
-
-
-def _renameat2(old: Path, new: Path, flags: int) -> bool:
-    """Rename with flags; False where this system has no such call."""
-    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if call is None:
-        return False
-    if call(_AT_FDCWD, os.fsencode(old), _AT_FDCWD, os.fsencode(new), flags) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in _NOT_THERE:
-        return False
-    raise OSError(code, os.strerror(code), str(new))

@@ -9,7 +9,6 @@ copied, inside the kernel.
 from __future__ import annotations
 
 import errno
-import fcntl
 import itertools
 import os
 import re
@@ -27,14 +26,6 @@ from b2nd_dask.storage.byte_reader import MAIN_MEMBER, ByteReader, Identity, chu
 from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.spans import Span
-from b2nd_dask.storage.write.local_files import (
-    copy_range,
-    flush,
-    link_or_copy,
-    pwrite,
-    sync,
-    write_file,
-)
 from b2nd_dask.storage.write.local_names import (
     LOCK_NAME,
     about,
@@ -56,6 +47,7 @@ from b2nd_dask.storage.write.staging import (
     in_order,
     runs_of,
 )
+from b2nd_dask.system import copy_range, flush, link_or_copy, pwrite, sync, write_file
 
 #: A part with a larger share of unused bytes, left by tasks that ran twice, is copied.
 MAX_WASTE = 1 / 8
@@ -127,7 +119,7 @@ class LocalStaging(Staging):
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Wait for tasks that append and for another run of the commit; see `Staging.exclusive`."""
-        return locked(self.directory / LOCK_NAME, fcntl.LOCK_EX, self.target)
+        return locked(self.directory / LOCK_NAME, self.target)
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; see `Staging.fetch`."""
@@ -206,12 +198,10 @@ class ContiguousStaging(LocalStaging):
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage chunks as one range; see `Staging.append`."""
-        with about(self.target), self._appending():
+        # a commit must not take a part while it grows
+        growing = locked(self.directory / LOCK_NAME, self.target, shared=True)
+        with about(self.target), growing:
             return append_to_part(self.directory, payloads, self.header_len)
-
-    def _appending(self) -> AbstractContextManager[None]:
-        """Keep a commit from taking a part while it grows."""
-        return locked(self.directory / LOCK_NAME, fcntl.LOCK_SH, self.target)
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Lay all parts out behind the largest; see `Staging.join`.

@@ -29,7 +29,6 @@ from b2nd_dask.storage.byte_reader import (
 )
 from b2nd_dask.storage.read.local_reader import identity_of
 from b2nd_dask.storage.spans import Span
-from b2nd_dask.storage.write.local_files import flush, link_or_copy, pwrite, sync, write_file
 from b2nd_dask.storage.write.local_names import about
 from b2nd_dask.storage.write.local_staging import (
     ContiguousStaging,
@@ -38,6 +37,7 @@ from b2nd_dask.storage.write.local_staging import (
 )
 from b2nd_dask.storage.write.locks import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
+from b2nd_dask.system import flush, link_or_copy, pwrite, sync, write_file
 
 #: The version of the chunk format and that of the codec's format begin each chunk that is written
 #: here (docs/format.md, Chunk header). No frame and no ZIP archive begins so.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import random
@@ -16,6 +15,7 @@ from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import Identity
 from b2nd_dask.storage.read.local_reader import identity_at
 from b2nd_dask.storage.write.local_names import about
+from b2nd_dask.system import lock, require_writable
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -40,7 +40,7 @@ def frame_locked(
     area: Path | None = None,
     *,
     identity: Identity | None = None,
-    flags: int = os.O_RDWR,
+    is_directory: bool = False,
 ) -> Iterator[None]:
     """Wait for the lock of a frame, and hold it.
 
@@ -54,8 +54,8 @@ def frame_locked(
         The staging area of the write that waits. Once it is removed, the write was given up.
     identity : Identity, optional
         Of the frame that is meant.
-    flags : int
-        How the file is opened.
+    is_directory : bool
+        Whether the path must name a directory.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def frame_locked(
         Another frame has replaced the one that is meant.
     """
     with unless_replaced(label, identity):
-        fd = _wait_for(path, label, area, flags)
+        fd = _wait_for(path, label, area, is_directory)
         try:
             yield
         finally:
@@ -90,7 +90,7 @@ def unless_replaced(label: str, identity: Identity | None) -> Iterator[None]:
         raise
 
 
-def _wait_for(path: Path, label: str, area: Path | None, flags: int) -> int:
+def _wait_for(path: Path, label: str, area: Path | None, is_directory: bool) -> int:
     """Try until the lock is had; returns the descriptor that holds it.
 
     Not one call that blocks: a thread could not be told that its write was given up, and the file
@@ -103,7 +103,7 @@ def _wait_for(path: Path, label: str, area: Path | None, flags: int) -> int:
             message = "the staging area of this write was removed while it waited for others"
             raise FileNotFoundError(errno.ENOENT, message, label)
         with about(label):
-            fd = try_lock(path, label, flags)
+            fd = try_lock(path, label, is_directory=is_directory)
         if fd is not None:
             return fd
         if time.monotonic() - began > _LONG * (said + 1):
@@ -113,17 +113,17 @@ def _wait_for(path: Path, label: str, area: Path | None, flags: int) -> int:
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def try_lock(path: Path, label: str, flags: int = os.O_RDWR) -> int | None:
+def try_lock(path: Path, label: str, *, is_directory: bool = False) -> int | None:
     """Lock what a path names, and return the descriptor that holds the lock, to be closed.
 
     None where others hold the lock, or replace the file again and again. Raises OSError where the
     file system has no locks.
     """
+    require_writable(label)
     for _ in range(_TRIES):
-        fd = os.open(path, flags)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY if is_directory else os.O_RDWR)
         try:
-            # the kernel drops the lock of a process that dies
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(fd)
             # between the two calls others may have replaced the file
             if _is_named(path, fd):
                 return fd
@@ -153,18 +153,15 @@ def _is_named(path: Path, fd: int) -> bool:
 
 
 @contextmanager
-def locked(path: Path, how: int, target: str) -> Iterator[None]:
-    """Lock a file, for a target; the kernel drops that of a process that dies.
-
-    Where the file system has no locks there is none.
-    """
+def locked(path: Path, target: str, *, shared: bool = False) -> Iterator[None]:
+    """Lock a file, for a target; where the file system has no locks there is none."""
     # NFS locks exclusively only what is open for writing
     with about(target):
         fd = os.open(path, os.O_RDWR)
     try:
         try:
             with about(target):
-                fcntl.flock(fd, how)
+                lock(fd, shared=shared, wait=True)
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
@@ -182,7 +179,7 @@ def is_locked(path: Path) -> bool:
         return False
     fd = os.open(path, os.O_RDWR)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(fd)
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             return True

@@ -165,7 +165,7 @@ class BaseObjectStaging(Staging):
         """See `Staging.put_new`."""
         if name in self.names():
             return False
-        return self.area().put(f"{name}{FILE_SUFFIX}", payload, new=True)
+        return self.area().put_new(f"{name}{FILE_SUFFIX}", payload)
 
     def names(self) -> list[str]:
         """See `Staging.names`."""

@@ -10,20 +10,18 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fsspec.asyn import AsyncFileSystem
 from fsspec.core import has_magic
 
 from b2nd_dask.storage.failures import NO_BUCKET, only_here
-from b2nd_dask.storage.read.connection import Connection, connect
+from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.write.staging import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
-
-    from b2nd_dask.storage.read.location import Location
 
 #: Requests under way at the same time. Copies and removals cost the store, not the client.
 CONCURRENCY = 16
@@ -40,47 +38,18 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectStore:
+class ObjectStore(Connection):
     """The file system of a target, for this process. Its errors hold no secrets."""
-
-    connection: Connection
-    label: str
-    """Of the target."""
-
-    @classmethod
-    def of(cls, location: Location, *, private: bool = False) -> ObjectStore:
-        """Connect to the store of a URL.
-
-        Parameters
-        ----------
-        private : bool
-            As for `connect`.
-        """
-        return cls(connect(location, private=private), location.label)
-
-    @property
-    def fs(self) -> Any:
-        """The fsspec file system."""
-        return self.connection.fs
 
     @property
     def target(self) -> str:
         """Path of the target."""
-        return self.connection.path.rstrip("/")
-
-    def has_protocol(self, protocol: str) -> bool:
-        """Whether the file system is the one of a protocol."""
-        return self.connection.has_protocol(protocol)
+        return self.path.rstrip("/")
 
     @property
     def has_folders(self) -> bool:
         """Whether folders may be more than parts of names. fsspec's object stores are async."""
         return not isinstance(self.fs, AsyncFileSystem)
-
-    def call(self, function: Callable[[], _Result]) -> _Result:
-        """Call the file system; its errors name the target."""
-        return self.connection.call(function, self.label)
 
     def kind(self, path: str) -> str | None:
         """Return "file", "directory" or, where there is nothing, None."""
@@ -135,29 +104,20 @@ class ObjectStore:
             with suppress(FileNotFoundError):
                 self.call(lambda: self.fs.rmdir(path))
 
-    def put(self, path: str, data: bytes, *, new: bool = False) -> bool:
-        """Store an object, all at once.
+    def put(self, path: str, data: bytes) -> None:
+        """Store an object, all at once."""
+        self.call(lambda: self.fs.pipe_file(path, data))
 
-        Parameters
-        ----------
-        new : bool
-            Whether one that is there stays as it is, if the store can tell.
-
-        Returns
-        -------
-        bool
-            Whether it was stored.
-        """
+    def put_new(self, path: str, data: bytes) -> bool:
+        """As `put`; false, and nothing is changed, where one is there and the store can tell."""
         try:
-            self.call(lambda: self.fs.pipe_file(path, data, **({"mode": "create"} if new else {})))
+            self.call(lambda: self.fs.pipe_file(path, data, mode="create"))
         except (OSError, NotImplementedError, ValueError) as error:
-            if not new:
-                raise
             # servers have several errors for an object that is there, and for one that another
             # client makes at the same time
             if isinstance(error, FileExistsError) or self.kind(path) is not None:
                 return False
-            return self.put(path, data)
+            self.put(path, data)
         return True
 
     def get(self, path: str) -> bytes:
@@ -281,27 +241,21 @@ class StagingArea:
         """Whether this process has opened the area, and has not cleared it."""
         return _owned.get(self.folder) == os.getpid()
 
-    def put(self, name: str, data: bytes, *, new: bool = False) -> bool:
+    def put(self, name: str, data: bytes) -> None:
         """Stage an object.
-
-        Parameters
-        ----------
-        new : bool
-            Whether one of the name stays as it is.
-
-        Returns
-        -------
-        bool
-            Whether it was staged.
 
         Raises
         ------
         FileNotFoundError
             The area was cleared; the object is not left there.
         """
-        path = self.path(name)
-        is_staged = self.store.put(path, data, new=new)
-        self.confirm(path if is_staged else None)
+        self.store.put(self.path(name), data)
+        self.confirm(self.path(name))
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """As `put`; false, and nothing is changed, where there is one of that name."""
+        is_staged = self.store.put_new(self.path(name), data)
+        self.confirm(self.path(name) if is_staged else None)
         return is_staged
 
     def confirm(self, path: str | None) -> None:

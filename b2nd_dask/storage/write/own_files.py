@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from b2nd_dask.storage.write.local_files import pwrite
 from b2nd_dask.storage.write.staging import Run
+from b2nd_dask.system import at_fork, pwrite
 
 #: Locked while a range is reserved.
 _lock = threading.Lock()
@@ -33,7 +33,7 @@ def _start_anew() -> None:
     _unfinished.clear()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+at_fork(after_in_child=_start_anew)
 
 
 def append_to_part(directory: Path, payloads: Sequence[bytes], header_len: int) -> list[Run]:

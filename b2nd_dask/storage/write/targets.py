@@ -11,6 +11,7 @@ from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStagi
 from b2nd_dask.storage.write.local_update import ContiguousUpdate, LocalUpdate, SparseUpdate
 from b2nd_dask.storage.write.object_staging import ObjectStaging, SparseObjectStaging
 from b2nd_dask.storage.write.staging import Staging
+from b2nd_dask.system import require_writable
 
 
 def staging_for(
@@ -46,6 +47,8 @@ def staging_for(
 
     Raises
     ------
+    OSError
+        For a local path on Windows.
     ValueError
         Nothing can be written there: bytes, an offset inside a file, or the URL of a directory for
         a contiguous frame.
@@ -64,6 +67,7 @@ def staging_for(
             )
         form = SparseObjectStaging if sparse else ObjectStaging
         return form(key, resumable, replace, location)
+    require_writable(location.label)
     target = os.path.realpath(location.urlpath)
     local = SparseStaging if sparse else ContiguousStaging
     return local(key, resumable, replace, target, header_len, replaces=replaces, fsync=fsync)
@@ -97,6 +101,8 @@ def update_staging_for(
 
     Raises
     ------
+    OSError
+        On Windows.
     ValueError
         The frame is in an object store, in bytes or in a container, where none can be changed.
     """
@@ -105,6 +111,7 @@ def update_staging_for(
             f"{location.label}: only frames in local files can be changed; write a new frame, in "
             "parts if many jobs write it (create)"
         )
+    require_writable(location.label)
     key, resumable = _key(resume_key)
     target = os.path.realpath(location.urlpath)
     form = SparseUpdate if sparse else ContiguousUpdate

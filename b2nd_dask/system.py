@@ -1,0 +1,266 @@
+"""Calls of the operating system that are not the same on Linux, macOS and Windows.
+
+Files are read on all of them. Windows has no names in an open directory, none that reach the disk
+when they are told to, and no way to replace a file that somebody reads; what is written to a local
+path stands on these (docs/durability.md), so that nothing is written there on Windows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import io
+import itertools
+import mmap
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+fcntl: ModuleType | None
+resource: ModuleType | None
+try:
+    import fcntl
+    import resource
+except ImportError:
+    fcntl = resource = None
+
+NO_FD = -1
+"""Of a directory on Windows, which has no descriptors of them."""
+
+#: Errors of link on file systems without hard links.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+#: Errors of copy_file_range between file systems, or on one that lacks it.
+_NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+#: Errors of file systems that cannot tell the drive to empty its cache.
+_NO_FLUSH = (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL)
+_COPY_NBYTES = 1 << 24
+#: Buffers that one call of the system takes, on each of them at least.
+_IOV_MAX = 1024
+#: From linux/fs.h and linux/fcntl.h; Python has no renameat2.
+RENAME_NOREPLACE, RENAME_EXCHANGE, _AT_FDCWD = 1, 2, -100
+#: Errors of a kernel or file system without renameat2, or without the flag.
+_NOT_THERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+#: Held where a file has one position, for all threads.
+_seeking = threading.Lock()
+
+
+def at_fork(**calls: Callable[[], None]) -> None:
+    """As `os.register_at_fork`, where processes fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(**calls)
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_limit() -> int:
+    """Bytes that `ulimit` leaves this process; `sys.maxsize` where it is not limited."""
+    if resource is None:
+        return sys.maxsize
+    kinds = resource.RLIMIT_AS, resource.RLIMIT_DATA
+    limits = [int(resource.getrlimit(kind)[0]) for kind in kinds]
+    return min([sys.maxsize, *(limit for limit in limits if limit != resource.RLIM_INFINITY)])
+
+
+def own_pages(nbytes: int) -> mmap.mmap:
+    """Memory that goes back to the system as soon as nobody uses it."""
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, nbytes)
+    # shared pages, the default, are never huge, and each takes longer until it is there
+    return mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def open_to_read(path: str, *, follow: bool = True, dir_fd: int | None = None) -> int:
+    """Open a file or directory; a fifo without waiting for somebody who writes to it.
+
+    Parameters
+    ----------
+    follow : bool
+        Whether it may be a link; if not, that is an OSError with `errno.ELOOP`.
+
+    Returns
+    -------
+    int
+        `NO_FD` for a directory on Windows.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    if not follow and hasattr(os, "O_NOFOLLOW"):
+        flags |= os.O_NOFOLLOW
+    elif not follow and os.path.islink(path):  # noqa: PTH114
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    try:
+        return os.open(path, flags, dir_fd=dir_fd)
+    except PermissionError:
+        if fcntl is None and os.path.isdir(path):  # noqa: PTH112
+            return NO_FD
+        raise
+
+
+def pread(fd: int, nbytes: int, start: int) -> bytes:
+    """Read from a position, at most so many bytes."""
+    if hasattr(os, "pread"):
+        return os.pread(fd, nbytes, start)
+    with _seeking, io.FileIO(fd, closefd=False) as file:
+        file.seek(start)
+        return file.read(nbytes)
+
+
+def pread_into(fd: int, target: memoryview, start: int) -> int:
+    """Read from a position into a buffer; returns how many bytes."""
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [target], start)
+    with _seeking, io.FileIO(fd, closefd=False) as file:
+        file.seek(start)
+        return file.readinto(target) or 0
+
+
+def require_writable(path: str) -> None:
+    """Check that this system has what is needed to write to a local path.
+
+    Raises
+    ------
+    OSError
+        On Windows.
+    """
+    if fcntl is None:
+        raise OSError(
+            errno.ENOTSUP,
+            "on Windows frames are read from local paths and not written there; write to the URL "
+            "of an object store, or work in the Windows Subsystem for Linux",
+            path,
+        )
+
+
+def pwrite(fd: int, payloads: Sequence[bytes], at: int) -> None:
+    """Write one behind the other at a position.
+
+    What the system cuts short is gone on with: it writes no more than 2 GiB at once, and less where
+    the disk gets full.
+    """
+    left = deque(memoryview(payload) for payload in payloads)
+    while left:
+        written = os.pwritev(fd, list(itertools.islice(left, _IOV_MAX)), at)
+        at += written
+        while left and written >= len(left[0]):
+            written -= len(left.popleft())
+        if left:
+            left[0] = left[0][written:]
+
+
+def _kernel_copy(source: int, target: int, nbytes: int, start: int, at: int) -> int:
+    if not hasattr(os, "copy_file_range"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return os.copy_file_range(source, target, nbytes, start, at)
+
+
+def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> None:
+    """Copy bytes between files, inside the kernel where it can."""
+    while nbytes:
+        try:
+            copied = _kernel_copy(source, target, nbytes, start, at)
+        except OSError as error:
+            if error.errno not in _NO_KERNEL_COPY:
+                raise
+            payload = os.pread(source, min(nbytes, _COPY_NBYTES), start)
+            pwrite(target, [payload], at)
+            copied = len(payload)
+        if copied == 0:
+            raise OSError(
+                errno.EIO, "a staged part is shorter than when it was written; write again"
+            )
+        start, at, nbytes = start + copied, at + copied, nbytes - copied
+
+
+def link_or_copy(source: Path, target: str | Path, folder: int | None = None) -> None:
+    """Give a file another name, or a copy of it where the file system has no hard links.
+
+    The name is relative to the descriptor of a folder, if there is one. Nothing is left where
+    this fails, and what had the name before stays.
+    """
+    try:
+        os.link(source, target, dst_dir_fd=folder)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with source.open("rb") as file:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            fd = os.open(target, flags, 0o666, dir_fd=folder)
+            try:
+                copy_range(file.fileno(), 0, os.fstat(file.fileno()).st_size, fd, 0)
+            except BaseException:
+                os.unlink(target, dir_fd=folder)
+                raise
+            finally:
+                os.close(fd)
+
+
+def write_file(path: Path, payload: bytes, *, fsync: bool = True) -> None:
+    """Write a whole file anew, and wait until it is on the disk, unless `fsync` says otherwise."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        pwrite(fd, [payload], 0)
+        if fsync:
+            flush(fd)
+    finally:
+        os.close(fd)
+
+
+def flush(fd: int) -> None:
+    """Wait until a file, or the names in a directory, are on the disk.
+
+    `fsync` of macOS hands them to the drive, which may lose what it has not written when the power
+    fails; `F_FULLFSYNC` waits for the drive (fsync(2) of macOS).
+    """
+    whole = getattr(fcntl, "F_FULLFSYNC", None)
+    if fcntl is not None and whole is not None:
+        try:
+            fcntl.fcntl(fd, whole)
+        except OSError as error:
+            if error.errno not in _NO_FLUSH:
+                raise
+        else:
+            return
+    os.fsync(fd)
+
+
+def sync(path: str | Path, folder: int | None = None) -> None:
+    """Wait until a file, or the names in a directory, are on the disk; `folder` as `dir_fd`."""
+    fd = os.open(path, os.O_RDONLY, dir_fd=folder)
+    try:
+        flush(fd)
+    finally:
+        os.close(fd)
+
+
+def lock(fd: int, *, shared: bool = False, wait: bool = False) -> None:
+    """Lock a file until it is closed, which the kernel does for a process that dies.
+
+    Raises
+    ------
+    OSError
+        Others hold a lock of it and `wait` is false, or the file system has none.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    fcntl.flock(fd, how if wait else how | fcntl.LOCK_NB)
+
+
+def renameat2(old: Path, new: Path, flags: int) -> bool:
+    """Rename with flags; False where this system has no such call."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    if call(_AT_FDCWD, os.fsencode(old), _AT_FDCWD, os.fsencode(new), flags) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NOT_THERE:
+        return False
+    raise OSError(code, os.strerror(code), str(new))
