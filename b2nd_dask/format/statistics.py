@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -143,69 +143,65 @@ def _spread(column: NDArray[Any], at: NDArray[np.bool_]) -> NDArray[Any]:
     return spread
 
 
-@dataclass(frozen=True, eq=False)
-class StatisticsEntry:
-    """The entry of a frame, which is unpacked when it is first asked for."""
+def parse_statistics(
+    entry: bytes, record_digest: bytes, dtype: np.dtype[Any], grid: Grid, index: OffsetIndex
+) -> ChunkStatistics | str | None:
+    """Read the entry.
 
-    entry: bytes
-    """As stored."""
-    record_digest: bytes
-    """XXH3-64 of the frame's record of checksums."""
-    dtype: np.dtype[Any]
-    grid: Grid
-    index: OffsetIndex
+    Parameters
+    ----------
+    entry : bytes
+        As stored.
+    record_digest : bytes
+        XXH3-64 of the frame's record of checksums.
 
-    @property
-    def columns(self) -> ChunkStatistics | None:
-        """The statistics of all chunks; None where the entry is not of this state, or damaged."""
-        return self._judged[0]
+    Returns
+    -------
+    ChunkStatistics, str or None
+        Statistics of all chunks, what is damaged, or None for an entry of another state of the
+        frame, or of an unknown version.
+    """
+    try:
+        value = unpack_value(unpack_entry(entry, _ROOM + MAX_ROW_NBYTES * index.nstored))
+        if not is_own_value(STATISTICS_NAME, value):
+            return "it is no map of the known keys"
+        if value["version"] != _VERSION:
+            return None
+        if not all(map(isinstance, (value[key] for key in _KEYS), _TYPES)):
+            return "its values are of other types"
+        if value["digest"] != _digest(*(value[key] for key in _KEYS[1:4])):
+            return "it does not match its checksum"
+        if value["record"] != record_digest or value["dtype"] != dtype.str:
+            return None
+        return _parse_columns(value["columns"], dtype, grid, index)
+    except (B2ndError, TypeError, ValueError) as error:
+        return f"it cannot be read ({error})"
 
-    @property
-    def problem(self) -> str:
-        """What is damaged, or nothing."""
-        return self._judged[1]
 
-    @cached_property
-    def _judged(self) -> tuple[ChunkStatistics | None, str]:
-        try:
-            most = _ROOM + MAX_ROW_NBYTES * self.index.nstored
-            value = unpack_value(unpack_entry(self.entry, most))
-            if not is_own_value(STATISTICS_NAME, value):
-                return None, "it is no map of the known keys"
-            if value["version"] != _VERSION:
-                return None, ""
-            if not all(map(isinstance, (value[key] for key in _KEYS), _TYPES)):
-                return None, "its values are of other types"
-            if value["digest"] != _digest(*(value[key] for key in _KEYS[1:4])):
-                return None, "it does not match its checksum"
-            if value["record"] != self.record_digest or value["dtype"] != self.dtype.str:
-                return None, ""
-            return self._parsed(value["columns"])
-        except (B2ndError, TypeError, ValueError) as error:
-            return None, f"it cannot be read ({error})"
-
-    def _parsed(self, raw: bytes) -> tuple[ChunkStatistics | None, str]:
-        nstored, row = self.index.nstored, statistics_row(self.dtype)
-        names = _stored_columns(self.dtype)
-        if len(raw) != nstored * sum(row[name].itemsize for name in names):
-            return None, f"its columns are not those of {nstored} stored chunks"
-        columns, start = {}, 0
-        for name in names:
-            columns[name] = np.frombuffer(raw, row[name], nstored, start)
-            start += nstored * row[name].itemsize
-        blank = np.broadcast_to(np.zeros((), self.dtype), (nstored,))
-        stored = ChunkStatistics(
-            columns["known"] != 0,
-            columns.get("least", blank),
-            columns.get("greatest", blank),
-            columns["total"],
-            columns["nans"].astype(np.int64),
-            columns["nonzeros"].astype(np.int64),
-        )
-        most = math.prod(self.grid.chunks)
-        if nstored and max(stored.nans.max(), stored.nonzeros.max()) > most:
-            return None, f"it counts more than the {most} elements of a chunk"
-        return spread_to_all(stored, self.index, self.grid), ""
+def _parse_columns(
+    raw: bytes, dtype: np.dtype[Any], grid: Grid, index: OffsetIndex
+) -> ChunkStatistics | str:
+    nstored, row = index.nstored, statistics_row(dtype)
+    names = _stored_columns(dtype)
+    if len(raw) != nstored * sum(row[name].itemsize for name in names):
+        return f"its columns are not those of {nstored} stored chunks"
+    columns, start = {}, 0
+    for name in names:
+        columns[name] = np.frombuffer(raw, row[name], nstored, start)
+        start += nstored * row[name].itemsize
+    blank = np.broadcast_to(np.zeros((), dtype), (nstored,))
+    stored = ChunkStatistics(
+        columns["known"] != 0,
+        columns.get("least", blank),
+        columns.get("greatest", blank),
+        columns["total"],
+        columns["nans"].astype(np.int64),
+        columns["nonzeros"].astype(np.int64),
+    )
+    most = math.prod(grid.chunks)
+    if nstored and max(stored.nans.max(), stored.nonzeros.max()) > most:
+        return f"it counts more than the {most} elements of a chunk"
+    return spread_to_all(stored, index, grid)
 
 
 def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:

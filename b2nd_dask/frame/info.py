@@ -129,8 +129,8 @@ def layout_rows(
     yield "codec", f"{choice_name(how.codec)}, level {how.clevel}"
     filters = [name for name in map(choice_name, how.filters) if name != "nofilter"]
     yield "filters", ", ".join(filters) or "none"
-    integrity = reference.parsed.integrity
-    yield "checksums", _CHECKSUMS[integrity.checksum_state].format(integrity.reason)
+    checksums = reference.parsed.columns.checksums
+    yield "checksums", _CHECKSUMS[checksums.state].format(checksums.reason)
     if reference.statistics is not None:
         known = reference.statistics.known
         count = int(np.count_nonzero(known))

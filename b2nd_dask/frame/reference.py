@@ -256,7 +256,7 @@ class FrameReference:
     def has_statistics(self) -> bool:
         """Whether there may be statistics: False only where this process knows of none."""
         parsed = self._parsed_here
-        return parsed is None or parsed.statistics_entry is not None
+        return parsed is None or parsed.columns.entry is not None
 
     def pruned_share(self, predicate: Predicate) -> float:
         """Which part of the chunks a predicate prunes; 0 where that is not known here.

@@ -25,7 +25,7 @@ from b2nd_dask.format.chunk.chunk_header import whole_chunk
 from b2nd_dask.format.chunk_statistics import chunk_statistics
 from b2nd_dask.format.header import odd_byte, with_new_tail
 from b2nd_dask.format.index import stored_chunks
-from b2nd_dask.format.integrity import ChecksumState, has_room, require_digest
+from b2nd_dask.format.integrity import ChecksumState, Verdict, has_room, require_digest
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.statistics import statistics_row
 from b2nd_dask.frame.members.writable import frame_to_change
@@ -43,7 +43,6 @@ from b2nd_dask.frame.write.transaction import (
     Envelope,
     clean_up,
     keys_of,
-    present_table,
     publish,
 )
 from b2nd_dask.frame.write.update import update_staging
@@ -118,11 +117,11 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     """
     location = _local(urlpath, "get checksums and statistics here")
     opened = process_cache().open(location)
-    integrity = opened.parsed.integrity
-    if integrity.checksum_state is ChecksumState.VALID:
+    checksums = opened.parsed.columns.checksums
+    if checksums.is_valid:
         return False
-    if integrity.checksum_state is ChecksumState.DAMAGED:
-        raise ChecksumError(f"{integrity.reason}: not sealed", path=opened.reader.label)
+    if checksums.is_damaged:
+        raise ChecksumError(f"{checksums.reason}: not sealed", path=opened.reader.label)
     _add(opened, location, None, threads)
     return True
 
@@ -181,9 +180,9 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     frame = FrameReference.of(opened, location, fill, "auto")
     if _has_all(frame):
         return False
-    integrity = opened.parsed.integrity
-    if integrity.remedy:
-        raise ChecksumError(f"{integrity.reason}. {integrity.remedy}", path=opened.reader.label)
+    checksums = opened.parsed.columns.checksums
+    if checksums.remedy:
+        raise ChecksumError(f"{checksums.reason}. {checksums.remedy}", path=opened.reader.label)
     _add(opened, location, frame, threads)
     return True
 
@@ -241,11 +240,12 @@ def _add(
     _require_usual_header(opened)
     staging = update_staging(location, parsed)
     rows = None if frame is None else _rows_of(frame, threads or usable_cores())
-    if parsed.integrity.checksum_state is not ChecksumState.VALID:
+    columns = parsed.columns
+    if not columns.checksums.is_valid:
         digests = digests_on_disk(opened, stored_extents(opened)[0], threads)
-        valid = replace(parsed.integrity, checksum_state=ChecksumState.VALID, stored=digests)
-        parsed = replace(parsed, integrity=valid)
-    _publish(opened, present_table(parsed, rows), staging)
+        valid = Verdict(ChecksumState.VALID)
+        columns = replace(columns, checksums=valid, stored=digests)
+    _publish(opened, columns.table(rows), staging)
 
 
 def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:
@@ -272,7 +272,7 @@ def _publish(opened: OpenedFrame, table: NDArray[Any], staging: LocalUpdate) -> 
     try:
         with staging.exclusive():
             past = None
-            if parsed.integrity.checksum_state is ChecksumState.VALID:
+            if parsed.columns.checksums.is_valid:
                 # an update of no chunks: those that were planned before are not disturbed by it
                 corner = (0,) * parsed.grid.ndim
                 past = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
@@ -328,8 +328,8 @@ def compact(urlpath: Any) -> int:
     try:
         opened = OpenedFrame(reader, parse_frame(reader))
         parsed = opened.parsed
-        if parsed.integrity.checksum_state is ChecksumState.DAMAGED:
-            raise ChecksumError(f"{parsed.integrity.reason}: not compacted")
+        if parsed.columns.checksums.is_damaged:
+            raise ChecksumError(f"{parsed.columns.checksums.reason}: not compacted")
         before = _size(path)
         member = path / MAIN_MEMBER if reader.is_directory else path
         with frame_locked(member, str(path), identity=parsed.identity):
@@ -380,7 +380,7 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
         with staging.exclusive():
             keys = keys_of(opened.reader)
             envelope = Envelope.of(opened.reader, parsed, keys[0] if keys else None)
-            publish(stored, present_table(parsed), envelope, staging)
+            publish(stored, parsed.columns.table(), envelope, staging)
     except BaseException:
         clean_up(staging)
         raise

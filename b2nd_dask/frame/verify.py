@@ -119,8 +119,8 @@ def verify_noting(
 ) -> Verification:
     """Verify, and call a function after each chunk with how many are done, and of how many."""
     opened = process_cache().open(locate(urlpath, offset, storage_options))
-    integrity = opened.parsed.integrity
-    digests = integrity.by_chunk
+    columns = opened.parsed.columns
+    digests, statistics = columns.digests, columns.statistics_verdict
     bad: dict[int, B2ndError] = {}
     nchunks = 0
     if digests is not None:
@@ -133,11 +133,11 @@ def verify_noting(
     require_current(opened)
     return Verification(
         path=opened.reader.label,
-        checksum_state=integrity.checksum_state,
-        reason=integrity.reason,
+        checksum_state=columns.checksums.state,
+        reason=columns.checksums.reason,
         nchunks=nchunks,
         bad=tuple(bad[chunk] for chunk in sorted(bad)),
-        bad_statistics=entry.problem if (entry := opened.parsed.statistics_entry) else "",
+        bad_statistics=statistics.reason,
     )
 
 

@@ -30,12 +30,11 @@ _MOST_HEADERS = 200_000
 
 def records_of(frame: Frame) -> dict[str, int]:
     """How many chunks have records, of how many, and bytes that these take in the frame."""
-    entry = reference_of(frame).parsed.statistics_entry
-    columns = None if entry is None else entry.columns
-    if entry is None or columns is None:
+    columns = reference_of(frame).parsed.columns
+    if columns.entry is None or columns.statistics is None:
         return {"chunks": 0, "of": frame.nchunks, "nbytes": 0}
-    known = int(np.count_nonzero(columns.known))
-    return {"chunks": known, "of": frame.nchunks, "nbytes": len(entry.entry)}
+    known = int(np.count_nonzero(columns.statistics.known))
+    return {"chunks": known, "of": frame.nchunks, "nbytes": len(columns.entry)}
 
 
 def facts_of(frame: Frame) -> dict[str, Any]:
@@ -65,8 +64,8 @@ def facts_of(frame: Frame) -> dict[str, Any]:
         "filters": [name for name in map(choice_name, how.filters) if name != "nofilter"],
         "checksums": {
             # only `verify` reads what they are of
-            "state": _STATES.get(state := parsed.integrity.checksum_state, state.value),
-            "reason": parsed.integrity.reason or None,
+            "state": _STATES.get(state := parsed.columns.checksums.state, state.value),
+            "reason": parsed.columns.checksums.reason or None,
         },
         "statistics": records_of(frame),
         "metalayers": _values(frame.meta),

@@ -27,9 +27,9 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
 from b2nd_dask.format.history import MARKS_NBYTES, History, metadata_digest, parse_marks
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
-from b2nd_dask.format.integrity import ChecksumState, Integrity, parse_integrity
-from b2nd_dask.format.metalayers import STATISTICS_NAME, users_vlmeta
-from b2nd_dask.format.statistics import ChunkStatistics, StatisticsEntry, supports_statistics
+from b2nd_dask.format.integrity import ChunkColumns, parse_columns
+from b2nd_dask.format.metalayers import users_vlmeta
+from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.frame.open.tail import Tail
 from b2nd_dask.processes import unseen
@@ -72,16 +72,14 @@ class ParsedFrame:
     index: OffsetIndex
     vlmeta: Mapping[str, bytes]
     """The user's entries, without the frame's own."""
-    integrity: Integrity
-    """The frame's checksums, where it has any."""
+    columns: ChunkColumns
+    """Checksums and statistics of the chunks, where there are any."""
     identity: Identity
     """Of the object that this was parsed from."""
     digest: str
     """XXH3 of header, index and trailer, in hexadecimal."""
     history: History
     """The updates since which no other software has changed the frame."""
-    statistics_entry: StatisticsEntry | None
-    """None where there is none, or the checksums are not valid; not unpacked yet."""
     changes_show: bool
     """Whether a change after it was parsed shows in the identity; that of a store's object may not
     show it."""
@@ -89,7 +87,7 @@ class ParsedFrame:
     @property
     def statistics(self) -> ChunkStatistics | None:
         """Statistics of the chunks as they are; None where there are none, or of other chunks."""
-        return self.statistics_entry.columns if self.statistics_entry else None
+        return self.columns.statistics
 
     @property
     def version(self) -> str:
@@ -99,8 +97,7 @@ class ParsedFrame:
         is set back shows only by the ctime, which a new name or new permissions change, too.
         """
         version = f"{self.identity.size}-{self.identity.token}-{self.digest}"
-        has_checksums = self.integrity.checksum_state is ChecksumState.VALID
-        if has_checksums or not self.identity.changed:
+        if self.columns.checksums.is_valid or not self.identity.changed:
             return version
         return f"{version}-{self.identity.changed}"
 
@@ -119,7 +116,7 @@ class OpenedFrame:
     @property
     def digests(self) -> NDArray[np.uint64] | None:
         """What chunks that are read whole have to match; None where nothing is to be checked."""
-        return self.parsed.integrity.by_chunk if self.verify else None
+        return self.parsed.columns.digests if self.verify else None
 
     @property
     def version(self) -> str:
@@ -341,8 +338,8 @@ def _parse_tail(
     except B2ndError as error:
         raise error.located(shift=tail.start + tail.index_len) from error.__cause__
     whole_head = head[: header.header_len]
-    integrity = parse_integrity(index_bytes, trailer_bytes, vlmeta, whole_head, header, index)
-    statistics = _statistics_entry(vlmeta, integrity, dtype, grid)
+    parts = index_bytes, trailer_bytes, vlmeta, whole_head
+    columns = parse_columns(*parts, header, index, grid, dtype)
     vlmeta = users_vlmeta(vlmeta)
     digest = xxhash.xxh3_64(whole_head)
     digest.update(index_bytes)
@@ -356,25 +353,12 @@ def _parse_tail(
         dtype,
         index,
         vlmeta,
-        integrity,
+        columns,
         identity,
         digest.hexdigest(),
         history,
-        statistics,
         reader.identity_is_cheap and changes_show(identity, moment_ns),
     )
-
-
-def _statistics_entry(
-    vlmeta: Mapping[str, bytes], integrity: Integrity, dtype: np.dtype[Any] | None, grid: Grid
-) -> StatisticsEntry | None:
-    """Find the statistics, which count only while the checksums do that they are bound to."""
-    entry = vlmeta.get(STATISTICS_NAME)
-    if entry is None or integrity.record_digest is None or dtype is None:
-        return None
-    if not supports_statistics(dtype):
-        return None
-    return StatisticsEntry(entry, integrity.record_digest, dtype, grid, integrity.index)
 
 
 @contextmanager

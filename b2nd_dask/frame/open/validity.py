@@ -19,7 +19,7 @@ def state_token(parsed: ParsedFrame) -> bytes:
     """
     if parsed.history.updates:
         return bytes.fromhex(parsed.history.updates[-1].key)
-    if parsed.integrity.checksum_state is ChecksumState.VALID and len(parsed.index):
+    if parsed.columns.checksums.is_valid and len(parsed.index):
         # of metadata with the checksums of all chunks, whose stamp other software wipes
         return bytes.fromhex(parsed.digest)
     return hashlib.blake2b(parsed.version.encode(), digest_size=TOKEN_NBYTES).digest()
@@ -54,15 +54,15 @@ def require_checksums(opened: OpenedFrame) -> None:
     ChecksumError
         The frame's metadata are damaged, or it has no checksums where they are required.
     """
-    integrity = opened.parsed.integrity
-    if integrity.checksum_state is ChecksumState.DAMAGED and opened.verify:
+    checksums = opened.parsed.columns.checksums
+    if checksums.is_damaged and opened.verify:
         raise ChecksumError(
-            f"the frame is damaged: {integrity.reason}; verify=False reads it nevertheless",
+            f"the frame is damaged: {checksums.reason}; verify=False reads it nevertheless",
             path=opened.reader.label,
         )
-    if integrity.checksum_state is ChecksumState.ABSENT and opened.verify is True:
+    if checksums.state is ChecksumState.ABSENT and opened.verify is True:
         raise ChecksumError(
-            f"the frame has no valid checksums: {integrity.reason}; b2nd_dask.seal adds them, "
+            f"the frame has no valid checksums: {checksums.reason}; b2nd_dask.seal adds them, "
             'verify="auto" reads without',
             path=opened.reader.label,
         )
@@ -70,11 +70,11 @@ def require_checksums(opened: OpenedFrame) -> None:
 
 def warn_of_remedy(opened: OpenedFrame) -> None:
     """Warn where a change by other software and damage look the same, unless `verify` is False."""
-    integrity = opened.parsed.integrity
-    if not integrity.remedy or not opened.verify:
+    checksums = opened.parsed.columns.checksums
+    if not checksums.remedy or not opened.verify:
         return
     warnings.warn(
-        f"{opened.reader.label}: {integrity.reason}. {integrity.remedy}; verify=True refuses "
+        f"{opened.reader.label}: {checksums.reason}. {checksums.remedy}; verify=True refuses "
         "such a frame, verify=False reads it without this warning",
         UserWarning,
         stacklevel=level_of_caller(),

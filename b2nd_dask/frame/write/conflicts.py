@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.history import UNKNOWN, History, PastUpdate
-from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.open.validity import state_token, updates_since
 from b2nd_dask.frame.write.new_frame import FramePlan
@@ -173,8 +172,7 @@ def _is_same_array(base: UpdateBase, plan: FramePlan, present: ParsedFrame) -> b
     planned = (plan.grid.chunks, plan.grid.blocks, plan.dtype, plan.compression, plan.sparse)
     # each update of a sparse frame makes a new file of its index
     same_file = header.sparse or is_same_file(base.identity, present.identity)
-    damaged = present.integrity.checksum_state is ChecksumState.DAMAGED
-    return same == planned and same_file and not damaged
+    return same == planned and same_file and not present.columns.checksums.is_damaged
 
 
 def _is_proven(base: UpdateBase) -> bool:
@@ -193,10 +191,10 @@ def _entries_digest(frame: ParsedFrame, box: ChunkBox) -> str:
     whole = ChunkBox((0,) * frame.grid.ndim, frame.grid.counts)
     chunks = box.common(whole).chunks(frame.grid)
     digest = xxhash.xxh3_128(frame.index.offsets[chunks].astype("<i8").tobytes())
-    checksums = frame.integrity.valid_by_chunk
-    if checksums is None:
+    digests = frame.columns.digests
+    if digests is None or not frame.columns.checksums.is_valid:
         return digest.hexdigest()
-    digest.update(checksums[chunks].astype("<u8").tobytes())
+    digest.update(digests[chunks].astype("<u8").tobytes())
     return digest.hexdigest() + "+"
 
 

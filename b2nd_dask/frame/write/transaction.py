@@ -52,30 +52,6 @@ _NOT_SHARED = (
 _given_up: set[str] = set()
 
 
-def present_table(frame: ParsedFrame, statistics: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Make the table of all chunks of an existing frame: an entry for each, as in `row_dtype`.
-
-    Without a column of what the frame does not have; checksums that are not valid are left out.
-    Where one value in the file stands for the offsets of all chunks the table takes no memory for
-    each, either.
-
-    Parameters
-    ----------
-    statistics : ndarray of `statistics_row`, optional
-        Of all chunks, instead of those that the frame has.
-    """
-    if statistics is None and frame.statistics is not None:
-        statistics = frame.statistics.rows()
-    offsets, digests = frame.index.offsets, frame.integrity.valid_by_chunk
-    given = {"offset": offsets, "digest": digests, "statistics": statistics}
-    columns = {name: column for name, column in given.items() if column is not None}
-    length = min(1, len(offsets)) if offsets.strides == (0,) else len(offsets)
-    table = np.empty(length, [(name, column.dtype) for name, column in columns.items()])
-    for name, column in columns.items():
-        table[name] = column[:length]
-    return table if length == len(offsets) else np.broadcast_to(table, offsets.shape)
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Envelope:
     """The envelope of a frame: header, metalayers and vlmeta, without index and checksums."""
