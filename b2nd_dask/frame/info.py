@@ -25,7 +25,6 @@ from b2nd_dask.frame.chunk_table import (
     superseded_in,
 )
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.lazy import lazy
 
 #: Kinds of chunks, as texts and pictures name them.
@@ -50,6 +49,7 @@ _COLUMNS = 80
 
 #: An entry of vlmeta that unpacks to more is not decoded to be shown.
 _MOST_SHOWN = 1 << 20
+_UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
 class FrameInfo(Mapping[str, str]):
@@ -238,3 +238,21 @@ def value_text(layer: MetaView, name: str, most: int = 200) -> str:
         return text if len(text) <= 4 * most else f"{text[: 4 * most]}..."
     except B2ndError as error:
         return f"(cannot be shown: {error.problem})"
+
+
+def decimal(nbytes: int) -> str:
+    """Show a number of bytes in units of 1000, with one decimal.
+
+    Examples
+    --------
+    >>> decimal(1), decimal(999), decimal(12_345), decimal(933_120_000)
+    ('1 byte', '999 bytes', '12.3 kB', '933.1 MB')
+    """
+    if nbytes < 1000:
+        return "1 byte" if nbytes == 1 else f"{nbytes} bytes"
+    value, units = nbytes / 1000, list(_UNITS)
+    # what would be rounded to 1,000.0 is one of the next unit
+    while round(value, 1) >= 1000 and len(units) > 1:
+        value /= 1000
+        del units[0]
+    return f"{value:,.1f} {units[0]}"

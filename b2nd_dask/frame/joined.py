@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.frame.read.buffers import in_pages, result_pool, writable
 from b2nd_dask.frame.read.decode import carrier
-from b2nd_dask.frame.read.partial_results import PartialResult
-from b2nd_dask.frame.read.reduction import Reduction
+from b2nd_dask.frame.read.reduction import PartialResult, Reduction
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Item, Location

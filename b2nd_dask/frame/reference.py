@@ -33,11 +33,10 @@ from b2nd_dask.frame.read.answers import (
     unanswered_nbytes,
 )
 from b2nd_dask.frame.read.decode import Fill
-from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.points import read_points
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
 from b2nd_dask.frame.read.reduce import reduce_region
-from b2nd_dask.frame.read.reduction import Reduction
+from b2nd_dask.frame.read.reduction import PartialResult, Reduction
 from b2nd_dask.frame.read.region import expected_reads, read_region
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Item, Location, reading_ahead

@@ -23,7 +23,7 @@ from b2nd_dask.edges.extras import require
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.sizes import decimal
+from b2nd_dask.frame.info import decimal
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 

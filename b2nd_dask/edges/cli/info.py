@@ -18,9 +18,8 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
-from b2nd_dask.frame.info import choice_name, dims_of
+from b2nd_dask.frame.info import choice_name, decimal, dims_of
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.storage import printable
 
 _STATES = {ChecksumState.VALID: "present"}

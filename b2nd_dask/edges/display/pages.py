@@ -28,12 +28,12 @@ from b2nd_dask.frame.chunk_table import ChunkTable
 from b2nd_dask.frame.info import (
     FrameInfo,
     axis_names,
+    decimal,
     known_chunks,
     layout_rows,
     lengths_text,
     value_text,
 )
-from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.frame.verify import Verification
 from b2nd_dask.graph.plan.plan import Plan, sections
 

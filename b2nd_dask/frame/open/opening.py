@@ -25,12 +25,17 @@ from b2nd_dask.format.chunk.compression import MAX_TYPESIZE
 from b2nd_dask.format.dtypes import MAX_ITEMSIZE
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
-from b2nd_dask.format.history import MARKS_NBYTES, History, metadata_digest, parse_marks
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
 from b2nd_dask.format.integrity import ChunkColumns, parse_columns
 from b2nd_dask.format.metalayers import users_vlmeta
 from b2nd_dask.format.statistics import ChunkStatistics
-from b2nd_dask.format.trailer import parse_trailer
+from b2nd_dask.format.trailer import (
+    MARKS_NBYTES,
+    History,
+    metadata_digest,
+    parse_marks,
+    parse_trailer,
+)
 from b2nd_dask.frame.open.tail import Tail
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, changes_show, chunk_member

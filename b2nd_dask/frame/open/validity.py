@@ -6,8 +6,8 @@ import hashlib
 import warnings
 
 from b2nd_dask.errors import ChecksumError, StaleFrameError, level_of_caller
-from b2nd_dask.format.history import TOKEN_NBYTES, PastUpdate
 from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.format.trailer import TOKEN_NBYTES, PastUpdate
 from b2nd_dask.frame.open.opening import OUTDATED, OpenedFrame, ParsedFrame
 
 

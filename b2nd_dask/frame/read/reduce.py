@@ -21,9 +21,8 @@ from b2nd_dask.frame.read.buffers import BOX_NBYTES, scratch
 from b2nd_dask.frame.read.chunk_requests import batches
 from b2nd_dask.frame.read.decode import Fill, decode_part
 from b2nd_dask.frame.read.fetch import fetch
-from b2nd_dask.frame.read.partial_results import PartialResult, count_in_box
 from b2nd_dask.frame.read.plan import MOST_BATCH, RegionPlan
-from b2nd_dask.frame.read.reduction import Reduction, Total, of_one
+from b2nd_dask.frame.read.reduction import PartialResult, Reduction, Total, count_in_box, of_one
 from b2nd_dask.frame.read.region import chunk_requests, parts_of, read_region, special_element
 
 #: A group of small chunks has room for at least so many, and takes so many at most: each needs some

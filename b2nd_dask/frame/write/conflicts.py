@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.history import UNKNOWN, History, PastUpdate
+from b2nd_dask.format.trailer import UNKNOWN, History, PastUpdate
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.open.validity import state_token, updates_since
 from b2nd_dask.frame.write.new_frame import FramePlan

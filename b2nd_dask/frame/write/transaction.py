@@ -20,16 +20,18 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.header import with_new_tail
-from b2nd_dask.format.history import (
-    MARKS_NBYTES,
-    History,
-    build_history,
-    metadata_digest,
-    parse_marks,
-)
 from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_tail
-from b2nd_dask.format.trailer import TAIL_LEN, build_write_id, trailer_len_of
+from b2nd_dask.format.trailer import (
+    MARKS_NBYTES,
+    TAIL_LEN,
+    History,
+    build_history,
+    build_write_id,
+    metadata_digest,
+    parse_marks,
+    trailer_len_of,
+)
 from b2nd_dask.frame.open.opening import ParsedFrame, read_header, steadily
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, put_manifest, require_all

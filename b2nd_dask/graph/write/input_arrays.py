@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import steps
+from b2nd_dask.frame.access import is_opened_array
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.opened_array import is_opened_array
 from b2nd_dask.frame.write.casts import cast_value, checked_cast, fits
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.graph import _dask_compat
