@@ -313,8 +313,7 @@ def _record_in(
     """Unpack the record; None where there is none, or it has more bytes than a record can need."""
     if (entry := vlmeta.get(RECORD_NAME)) is None:
         return None
-    array_meta = header.metalayers[name_of_array(header.metalayers)]
-    most = len(array_meta) + _ROOM + 2 * _DIGEST.itemsize * index.nstored
+    most = len(header.array_meta) + _ROOM + 2 * _DIGEST.itemsize * index.nstored
     try:
         # at every open
         return unpack_entry(entry, min(most, most_unpacked(entry)))

@@ -25,7 +25,6 @@ from b2nd_dask.frame.members.store import StoredArray, locate_member
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.embedded import open_reader
 from b2nd_dask.frame.open.opening import OpenedFrame, Verify, parse_frame, read_header
-from b2nd_dask.frame.open.validity import warn_of_remedy
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.scan import scan_chunks
 from b2nd_dask.frame.reference import FrameReference
@@ -129,7 +128,7 @@ def frame_at(
     fill = Fill.of(_choose_dtype(opened, dtype), uninit)
     frame = FrameReference.of(opened, location, fill, verify)
     # here, where a user named the frame, and not in each process that uses it
-    warn_of_remedy(replace(opened, verify=verify))
+    replace(opened, verify=verify).warn_of_remedy()
     return frame
 
 

@@ -74,15 +74,6 @@ class FrameCache:
                 return known
         return self.open(location)
 
-    def present(self, location: Location) -> OpenedFrame:
-        """Open a local frame as it is now, or take the one that is open if it still is that."""
-        known = self._newest(location)
-        # one that has become a directory, or a file, has no identity as what it was
-        with suppress(StaleFrameError, FileNotFoundError, NotADirectoryError):
-            if known and known.is_current():
-                return known
-        return self.open(location)
-
     def known(self, location: Location, version: str) -> OpenedFrame | None:
         """A version of a frame that is open already; None where it is not."""
         return self._get((location.key, version))

@@ -18,9 +18,14 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import UninitializedChunkError
 from b2nd_dask.format.array_meta import build_array_meta
 from b2nd_dask.format.chunk.chunk_header import Buffer, ChunkHeader, Special
-from b2nd_dask.format.chunk.codec import decode_chunk, decode_in_frame
+from b2nd_dask.format.chunk.codec import (
+    constant_of,
+    decode_chunk,
+    decode_in_frame,
+    nan_element,
+    read_only,
+)
 from b2nd_dask.format.chunk.compression import Compression
-from b2nd_dask.format.chunk.constant import constant_of, nan_element, read_only
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import ChunkKind, build_index

@@ -20,7 +20,6 @@ from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.trailer import UNKNOWN, History, PastUpdate
 from b2nd_dask.frame.open.opening import ParsedFrame
-from b2nd_dask.frame.open.validity import state_token, updates_since
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.storage import CHANGED, Identity, is_same_file
 
@@ -80,7 +79,7 @@ class UpdateBase(NamedTuple):
     """The state of a frame that an update was planned on, and what the update changes of it."""
 
     token: bytes
-    """Of the state; see `state_token`."""
+    """Of the state; see `ParsedFrame.token`."""
     shape: tuple[int, ...]
     """Before the update."""
     identity: Identity
@@ -95,7 +94,7 @@ class UpdateBase(NamedTuple):
     def of(cls, frame: ParsedFrame, box: ChunkBox, *, carries: bool) -> Self:
         """Remember a frame as it is now."""
         entries = _entries_digest(frame, box)
-        return cls(state_token(frame), frame.grid.shape, frame.identity, box, carries, entries)
+        return cls(frame.token, frame.grid.shape, frame.identity, box, carries, entries)
 
 
 def require_disjoint(
@@ -114,7 +113,7 @@ def require_disjoint(
         Other software changed the frame, it was replaced, others wrote the same chunks, or it was
         appended to and this is an append too.
     """
-    since = updates_since(present, base.token)
+    since = present.updates_since(base.token)
     # the oldest updates are left out of a long history
     lost = since is None and bool(present.history.updates) and present.history.base == UNKNOWN
     if not _is_same_array(base, plan, present) or (since is None and not lost):
@@ -149,7 +148,7 @@ def require_disjoint(
 def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> History:
     """Add an update to the history of a frame, of which `grid` is the one after the update."""
     past = present.history
-    base = past.base if past.updates else state_token(present)
+    base = past.base if past.updates else present.token
     earlier = (
         PastUpdate(update.key, update.published, *_ends(_box_of(update, present.grid), grid))
         for update in past.updates

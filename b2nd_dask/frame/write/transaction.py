@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_tail
@@ -76,16 +75,15 @@ class Envelope:
         """Take the envelope of an existing frame, with the write id and history that are given."""
         header = parsed.header
         (head,) = reader.read([Span(0, header.header_len)])
-        array_meta = header.metalayers[name_of_array(header.metalayers)]
-        return cls(head, header.sparse, array_meta, parsed.vlmeta, key, past)
+        return cls(head, header.sparse, header.array_meta, parsed.vlmeta, key, past)
 
     @classmethod
-    def planned(cls, plan: FramePlan, key: str, past: History | None = None) -> Self:
+    def planned(cls, plan: FramePlan, key: str | None, past: History | None = None) -> Self:
         """Make the envelope of a planned frame, which the write of a key makes."""
         return cls(plan.header(), plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, key, past)
 
-    def tail(self, table: NDArray[Any]) -> tuple[bytes, bool]:
-        """Build index and trailer of the table of all chunks; see `build_tail`."""
+    def around(self, table: NDArray[Any], cbytes: int) -> tuple[bytes, bytes]:
+        """Build header and tail, by the table of all chunks and the bytes of those stored."""
         index = b""
         if len(table):
             # behind the index, if there is one
@@ -95,7 +93,10 @@ class Envelope:
             if self.key is not None:
                 index += build_write_id(self.key)
         stored = table[stored_chunks(table["offset"])]
-        return build_tail(index, self.vlmeta, self.array_meta, stored)
+        tail, has_vlmeta = build_tail(index, self.vlmeta, self.array_meta, stored)
+        frame_len = len(self.head) + (0 if self.sparse else cbytes) + len(tail)
+        sizes = {"cbytes": cbytes, "frame_len": frame_len}
+        return with_new_tail(self.head, **sizes, has_vlmeta=has_vlmeta), tail
 
 
 def publish_records(
@@ -124,13 +125,7 @@ def publish(
     placement = staging.join(stored)
     if len(stored.rows):
         table["offset"][stored.rows["chunk"]] = placement.positions
-    tail, has_vlmeta = envelope.tail(table)
-    data_len = 0 if envelope.sparse else placement.data_nbytes
-    frame_len = len(envelope.head) + data_len + len(tail)
-    head = with_new_tail(
-        envelope.head, cbytes=placement.data_nbytes, frame_len=frame_len, has_vlmeta=has_vlmeta
-    )
-    staging.publish(placement, head, tail)
+    staging.publish(placement, *envelope.around(table, placement.data_nbytes))
 
 
 @dataclass(frozen=True, eq=False)

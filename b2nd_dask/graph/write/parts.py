@@ -12,8 +12,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from b2nd_dask.format.grid import MAX_NBYTES
 from b2nd_dask.frame.members.writable import target_of
-from b2nd_dask.frame.open.opening import MAX_NBYTES
 from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.frame.write.parts import Part, PendingFrame, pending_at
