@@ -21,16 +21,16 @@ from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, Verify
-from b2nd_dask.frame.read.answers import (
-    Predicate,
-    pruned_share,
-    read_pruned,
-    unanswered_nbytes,
-)
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.points import read_points
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
-from b2nd_dask.frame.read.reduce import reduce_region
+from b2nd_dask.frame.read.reduce import (
+    Predicate,
+    pruned_share,
+    read_pruned,
+    reduce_region,
+    unanswered_nbytes,
+)
 from b2nd_dask.frame.read.reduction import PartialResult, Reduction
 from b2nd_dask.frame.read.region import expected_reads, read_region
 from b2nd_dask.processes import reduced

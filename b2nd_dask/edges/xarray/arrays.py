@@ -14,8 +14,7 @@ from b2nd_dask.edges.xarray.encoding import STORAGE
 from b2nd_dask.edges.xarray.variables import NAMELESS
 from b2nd_dask.edges.xarray.write import tree_of
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.format.labels.labels import COORDS, Labels, too_many_coords
-from b2nd_dask.format.labels.pack import pack_labels
+from b2nd_dask.format.labels.labels import COORDS, Labels, pack_labels, too_many_coords
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.write.write_array import write_array
 
