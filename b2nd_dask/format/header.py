@@ -207,7 +207,7 @@ def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
 
 
 def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
-    """Bytes of an element, of which the header and the dtype must say the same."""
+    """Bytes of an element, on which the header and the dtype must agree."""
     if meta.dtype is None:
         return header.typesize
     itemsize = meta.dtype.itemsize
@@ -295,7 +295,7 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
 def odd_byte(head: bytes, header: FrameHeader, *, has_vlmeta: bool) -> int | None:
     """Find the first byte of a header that no writer of today writes like that.
 
-    C-Blosc2 looks at few of the markers, passes over others, and writes the whole header anew at
+    C-Blosc2 looks at few of the markers, passes over others, and rewrites the whole header at
     every change: what stands there otherwise is not its work.
 
     Parameters
@@ -328,7 +328,7 @@ def with_new_tail(head: bytes, *, cbytes: int, frame_len: int, has_vlmeta: bool 
     Parameters
     ----------
     head : bytes
-        The whole header, every other byte of which stays.
+        The whole header; every other byte stays.
     cbytes : int
         Bytes of the data region.
     has_vlmeta : bool

@@ -5,7 +5,7 @@ python-blosc2 lists it with the user's entries: whoever copies these into anothe
 too, and there the stamp does not match it, just as after damage.
 
 The stamp binds the record to the frame: six bytes of the index chunk. python-blosc2 changes chunks
-in place and may leave all metadata as it was, but for the index chunk, which it compresses anew at
+in place and may leave all metadata as it was, but for the index chunk, which it recompresses at
 every such change. The stamp lies in bytes of the index chunk's header that no decoder uses and that
 are zero in a new one: while it is there, no other software has changed a chunk.
 """

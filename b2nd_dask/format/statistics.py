@@ -347,7 +347,7 @@ def _find_complex(piece: NDArray[Any]) -> _Found:
 
 
 def _find_ticks(ticks: NDArray[np.int64]) -> _Found:
-    """Times are integers, of which the least stands for NaT."""
+    """Times are integers; the least stands for NaT."""
     size = ticks.size
     if np.minimum.reduce(ticks) == _NAT:
         ticks = ticks[ticks != _NAT]
@@ -368,7 +368,7 @@ def _find_integers(piece: NDArray[Any]) -> _Found:
 
 
 def _repeated(one: _Found, size: int) -> _Found:
-    """Statistics of as many elements, of which each is that of `one`."""
+    """Statistics of so many copies of one element, by those of a single one."""
     total = one.total * size
     if isinstance(total, complex):
         # as complex numbers, an infinite part times 0 would be NaN

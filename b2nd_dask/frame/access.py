@@ -55,7 +55,7 @@ def open_b2nd(
     ----------
     urlpath : str, os.PathLike, bytes or blosc2.NDArray
         A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
-        of a contiguous frame, or an opened array, also one of a store (its file is opened anew,
+        of a contiguous frame, or an opened array, also one of a store (its file is opened again,
         at the offset inside a ``.b2z``; an array in memory is copied).
     dtype : dtype-like, optional
         For frames that store none (Caterva, the first b2nd files): the dtype of their elements, of
@@ -210,7 +210,7 @@ def is_opened_array(given: Any) -> bool:
 
 
 def source_of_array(array: Any, offset: int = 0) -> bytes | Path | StoredArray:
-    """Find what to open anew for an opened array; one in memory is copied.
+    """Find what to open instead of an opened array; one in memory is copied.
 
     Parameters
     ----------

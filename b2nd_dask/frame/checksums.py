@@ -268,7 +268,7 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     FileNotFoundError
         No such file.
     TypeError
-        A dtype of which there are no statistics.
+        A dtype that has no statistics.
     ChecksumError
         A chunk or the metadata is damaged, or `seal` has to accept the frame first.
     CorruptChunkError

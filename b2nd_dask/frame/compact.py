@@ -117,7 +117,7 @@ def _is_compact(path: Path, parsed: ParsedFrame, used: NDArray[np.int64]) -> boo
 
 
 def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Staging:
-    """Publish the frame anew; gives the staging, still to be cleaned up."""
+    """Publish a copy of the frame; return the staging, still to be cleaned up."""
     parsed = opened.parsed
     header = parsed.header
     staging = staging_for(

@@ -125,7 +125,7 @@ class JoinedReference:
     def grid(self) -> Grid:
         """A grid to plan reads with: each length of a chunk or block is the largest of all frames.
 
-        Frames have chunks of their own, which begin anew where a frame does.
+        Frames have chunks of their own, which restart at each frame.
         """
         chunks = self._largest([frame.chunks for frame in self.frames])
         blocks = self._largest([frame.blocks for frame in self.frames])

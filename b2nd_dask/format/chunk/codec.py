@@ -30,7 +30,7 @@ from b2nd_dask.format.chunk.compression import MAX_TYPESIZE, SHAPED_CODECS, Comp
 blosc2.set_releasegil(True)
 
 
-#: Those of which the code is in python-blosc2. For others C-Blosc2 starts a Python that looks for
+#: Those whose code is in python-blosc2. For others C-Blosc2 starts a Python that looks for
 #: them, which no file may cause.
 _CODECS = frozenset(
     {codec.value for codec in blosc2.Codec if codec.value <= blosc2.Codec.ZSTD.value}
@@ -75,7 +75,7 @@ def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:
     Parameters
     ----------
     frame : bytes
-        A contiguous frame of one chunk, of which the header was checked.
+        A contiguous frame of one chunk, whose header was checked.
     out : ndarray
         Contiguous; exactly as many bytes as the chunk holds.
 

@@ -345,7 +345,7 @@ def storable(name: Any, value: Any) -> Any:
 
 
 def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split attributes: as JSON has them, and those of which that loses the type."""
+    """Split attributes: as JSON has them, and those that lose their type there."""
     plain, typed = {}, {}
     for name, value in attrs.items():
         if _loses_type(value):

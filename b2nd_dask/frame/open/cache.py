@@ -13,7 +13,7 @@ from b2nd_dask.frame.open.opening import NOT_SHARED, OUTDATED, OpenedFrame, Pars
 from b2nd_dask.processes import here, unseen
 from b2nd_dask.storage import Location
 
-#: Each local frame holds one file descriptor, of which a process may often have 1,024.
+#: Each local frame holds one file descriptor; a process may often have 1,024.
 MAX_OPEN_FRAMES = 64
 #: To open a frame that is replaced meanwhile.
 TRIES = 5
@@ -134,7 +134,7 @@ def _open(location: Location) -> OpenedFrame:
 
 
 def _reopened(location: Location, parsed: ParsedFrame) -> OpenedFrame | None:
-    """Open a frame of which the metadata are known; None where it may be another by now."""
+    """Open a frame whose metadata are known; None where it may be another by now."""
     reader = open_reader(location)
     # stores may have an identity that says less than the metadata
     if reader.identity_is_cheap:
@@ -153,10 +153,10 @@ def process_cache() -> FrameCache:
     return _cache
 
 
-def _start_anew() -> None:
+def _reset() -> None:
     """In a forked child: the parent's lock may be held, its remote connections are not ours."""
     global _cache
     _cache = FrameCache()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_reset)

@@ -27,7 +27,7 @@ _OFFSET_NBYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Index chunk and trailer of a frame, of which some bytes may not have been read."""
+    """Index chunk and trailer of a frame; some of their bytes may not have been read."""
 
     reader: ByteReader
     start: int

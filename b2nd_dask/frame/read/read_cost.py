@@ -412,7 +412,7 @@ def _touched(sizes: tuple[int, ...], start: int, chunk: int, block: int) -> int:
 
 
 def block_number(position: Any, chunk: int, block: int) -> Any:
-    """Numbers of the blocks that hold positions; blocks begin anew in each chunk."""
+    """Numbers of the blocks that hold positions; they restart in each chunk."""
     cell, inner = position // chunk, position % chunk
     return cell * -(-chunk // block) + inner // block
 

@@ -54,9 +54,9 @@ class Answered:
     """Of the selected elements of each chunk."""
     totals: PerChunk
     by_totals: NDArray[np.bool_]
-    """Chunks of which `totals` are the partial results."""
+    """Chunks whose partial results are `totals`."""
     chunks: NDArray[np.bool_]
-    """Chunks of which nothing needs to be read."""
+    """Chunks that need not be read."""
 
     def add_to(self, total: Total) -> None:
         """Add what statistics answer to a reduction."""

@@ -78,7 +78,7 @@ class Accumulation:
 
 
 def extremes(ufunc: np.ufunc) -> Accumulation:
-    """Accumulate values of which `ufunc` chooses one, as `numpy.minimum` and `numpy.logical_or`."""
+    """Accumulate by a `ufunc` that chooses one of two values, as `numpy.minimum` does."""
     return Accumulation(partial(_merge_by, ufunc), _same)
 
 
@@ -154,7 +154,7 @@ class Answers:
     """Of whole chunks; 0 where the number is not known. What stands for all elements of a chunk
     stands for those of each part of it, too."""
     totals: tuple[PerChunk, NDArray[np.bool_]] | None = None
-    """Partial results of whole chunks, and of which chunks they are known."""
+    """Partial results of whole chunks, and for which chunks they are known."""
 
 
 class Ask(Protocol):

@@ -207,7 +207,7 @@ class IntermediateFrame(Transaction):
         outer : Staging
             Of the target.
         grid : Grid
-            Its blocks are chosen anew.
+            Its blocks are replaced by default ones.
         key : str
             Of 16 hexadecimal digits: the same for all runs of a write that can be resumed.
         """

@@ -146,7 +146,7 @@ def require_disjoint(
 
 
 def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> History:
-    """Add an update to the history of a frame, of which `grid` is the one after the update."""
+    """Append an update to the history. `grid`: the chunk grid after the update."""
     past = present.history
     base = past.base if past.updates else present.token
     earlier = (

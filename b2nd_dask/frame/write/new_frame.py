@@ -223,7 +223,7 @@ def check_storable(dtype: np.dtype[Any]) -> None:
 
 
 def check_statistics(dtype: np.dtype[Any]) -> None:
-    """Raise TypeError for a dtype of which there are no statistics."""
+    """Raise TypeError for a dtype that has no statistics."""
     if not supports_statistics(dtype):
         raise TypeError(
             f"there are statistics of numbers of up to 64 bits (complex ones of 128), bool and "

@@ -83,7 +83,7 @@ class PendingFrame(Transaction):
         FileExistsError
             The target is there and may not be replaced, or another frame was begun there.
         """
-        # a commit goes on with what is there, who begins anew does not
+        # a commit goes on with what is there, a new beginning does not
         staging, plan = replace(self.staging, resumable=False), self.to_bytes()
         if PLAN_NAME not in staging.names():
             # not prepared: any process may remove the area

@@ -136,8 +136,8 @@ class Transaction:
     staging: Staging
     was_published: bool = field(default=False, kw_only=True)
     """Whether this very write had published its frame before it began. Then dask has lost a worker
-    and its tasks are to run again, of which perhaps none will; or a Delayed is computed twice. The
-    staging area is made by the first task that needs it: nobody would remove it after the last."""
+    and some of its tasks may run again, or a Delayed is computed twice. The staging area is made by
+    the first task that needs it: nobody would remove it after the last."""
 
     @property
     def write_key(self) -> str:

@@ -38,7 +38,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     """Plan the frame after an update: as it is, but for its shape and some of its chunks.
 
     `shape` is the one after the update, not smaller along any axis. UnsupportedFrameError says that
-    a frame of an older format would have to be written anew.
+    a frame of an older format would have to be rewritten.
     """
     header = old.header
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
