@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
@@ -52,39 +52,25 @@ _MOST_SHOWN = 1 << 20
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
-class FrameInfo(Mapping[str, str]):
+class FrameInfo(dict[str, str]):
     """Names and texts that describe a frame; prints as a table."""
 
     _repr_html_ = lazy("b2nd_dask.edges.display.pages", "info_html")
 
-    def __init__(self, rows: Mapping[str, str]) -> None:
-        self._rows = dict(rows)
-
-    def __getitem__(self, name: str) -> str:
-        return self._rows[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def __repr__(self) -> str:
-        width = max(map(len, self._rows))
+        width = max(map(len, self))
         lines = textwrap.TextWrapper(
             _COLUMNS,
             subsequent_indent=" " * (width + 2),
             break_long_words=False,
             break_on_hyphens=False,
         )
-        return "\n".join(
-            lines.fill(f"{name:<{width}}  {text}") for name, text in self._rows.items()
-        )
+        return "\n".join(lines.fill(f"{name:<{width}}  {text}") for name, text in self.items())
 
 
 def info_of(reference: FrameReference) -> FrameInfo:
     """Describe a frame by its metadata."""
-    return FrameInfo(dict(_rows(reference)))
+    return FrameInfo(_rows(reference))
 
 
 def _rows(reference: FrameReference) -> Iterator[tuple[str, str]]:

@@ -298,7 +298,7 @@ def test_a_table_that_is_damaged(target):
         table.write_bytes(damaged)
         with pytest.raises(B2ndError, match=re.escape("[0:60, 0:40] is damaged: stage it again")):
             commit(target)
-    table.with_name("part-0-1").write_bytes(damaged)
+    table.with_stem("part-0-1").write_bytes(damaged)
     with pytest.raises(B2ndError, match="parts overlap"):
         commit(target)
     assert not target.exists()
