@@ -33,8 +33,8 @@ if _TYPE_CHECKING:
     from b2nd_dask.format.index import ChunkKind
     from b2nd_dask.frame.access import open_b2nd
     from b2nd_dask.frame.array import Frame
-    from b2nd_dask.frame.upkeep import add_stats, compact, seal
-    from b2nd_dask.frame.verify import Verification, verify
+    from b2nd_dask.frame.checksums import Verification, add_stats, seal, verify
+    from b2nd_dask.frame.compact import compact
     from b2nd_dask.frame.write.parts import commit
     from b2nd_dask.graph.persist import persist_compressed
     from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target, plan
@@ -87,10 +87,10 @@ _MODULES = {
     "Plan": "graph.plan.plan",
     "StagingInfo": "storage",
     "Target": "graph.plan.plan",
-    "Verification": "frame.verify",
-    "add_stats": "frame.upkeep",
+    "Verification": "frame.checksums",
+    "add_stats": "frame.checksums",
     "commit": "frame.write.parts",
-    "compact": "frame.upkeep",
+    "compact": "frame.compact",
     "convert": "edges.convert.convert",
     "create": "graph.write.regions",
     "from_b2nd": "graph.read.from_b2nd",
@@ -101,9 +101,9 @@ _MODULES = {
     "plot": "plot",
     "rechunk": "graph.write.rechunk",
     "remove_staging": "storage",
-    "seal": "frame.upkeep",
+    "seal": "frame.checksums",
     "to_b2nd": "graph.write.to_b2nd",
-    "verify": "frame.verify",
+    "verify": "frame.checksums",
 }
 _OF_DASK = ("from_b2nd", "to_b2nd")
 

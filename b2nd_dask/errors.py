@@ -8,6 +8,8 @@ with `B2ndError.located`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 #: How to read one array of a store of python-blosc2 (``.b2z``, ``.b2d``, ``.b2e``).
@@ -82,6 +84,18 @@ class B2ndError(Exception):
         if self.offset is not None:
             self.offset += shift
         return self
+
+
+@contextmanager
+def locating(
+    *, path: str | None = None, chunk: int | None = None, shift: int = 0
+) -> Iterator[None]:
+    """Let errors of a `with` block say where they are; arguments as of `B2ndError.located`."""
+    try:
+        yield
+    except B2ndError as error:
+        error.located(path=path, chunk=chunk, shift=shift)
+        raise
 
 
 def level_of_caller() -> int:

@@ -22,9 +22,13 @@ from b2nd_dask.format.grid import Grid
 MAX_NDIM = 16
 #: python-caterva's own limit.
 MAX_CATERVA_NDIM = 8
+#: int32 bytes of int64 offsets.
+MAX_CHUNKS = 2**28 - 1
 #: Bytes of a chunk: int32 less the header (docs/format.md, Limits).
 MAX_CHUNK_NBYTES = 2**31 - 33
 
+#: Metalayers that make a frame an array; the others are the user's.
+_OWN_METALAYERS = ("b2nd", "caterva")
 _INT32, _INT64, _STR32 = 0xD2, 0xD3, 0xDB
 
 #: Fixed metalayers of frames that hold an array only as a shell; their vlmeta names other files,
@@ -76,7 +80,7 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
                 f"this frame is {meaning}, not a plain array (metalayer {shell!r}); "
                 "open it with python-blosc2, and save its values as an array"
             )
-    for name in ("b2nd", "caterva"):
+    for name in _OWN_METALAYERS:
         if name in metalayers:
             try:
                 return parse_array_meta(name, metalayers[name])
@@ -97,6 +101,11 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
 def name_of_array(metalayers: Mapping[str, bytes]) -> str:
     """Choose the metalayer that gives the array's shape."""
     return "b2nd" if "b2nd" in metalayers else "caterva"
+
+
+def users_meta(metalayers: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Leave the array's own metalayers out."""
+    return {name: raw for name, raw in metalayers.items() if name not in _OWN_METALAYERS}
 
 
 def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:

@@ -12,7 +12,7 @@ from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 
 #: Longest dtype string that is looked at; real ones are below 1 kB (a struct of 100 fields: 2 kB).
 MAX_DTYPE_STRING = 1 << 16
-#: Widest element. The format allows 512 MiB, of which a single element would fill the memory.
+#: Widest element. The format allows 512 MiB: a single element would fill the memory.
 MAX_ITEMSIZE = 1 << 26
 #: Structured dtypes inside each other.
 MAX_NESTING = 16

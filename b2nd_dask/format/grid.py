@@ -19,6 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+#: NumPy counts bytes in 63 bits.
+MAX_NBYTES = 2**63 - 1
+
 
 @dataclass(frozen=True)
 class Grid:

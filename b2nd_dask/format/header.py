@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from b2nd_dask.errors import OPEN_STORE, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.chunk.compression import Compression
+from b2nd_dask.format.array_meta import (
+    MAX_CHUNK_NBYTES,
+    MAX_CHUNKS,
+    MAX_NDIM,
+    ArrayMeta,
+    array_meta_of,
+    name_of_array,
+)
+from b2nd_dask.format.chunk.compression import MAX_TYPESIZE, Compression
+from b2nd_dask.format.dtypes import MAX_ITEMSIZE
+from b2nd_dask.format.grid import MAX_NBYTES, Grid
 from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
 
 MAGIC = b"b2frame\0"
@@ -57,6 +71,11 @@ class FrameHeader:
     def index_start(self) -> int:
         """Position of the index chunk in the frame."""
         return self.header_len if self.sparse else self.header_len + self.cbytes
+
+    @property
+    def array_meta(self) -> bytes:
+        """Content of the metalayer that gives the array's shape."""
+        return self.metalayers[name_of_array(self.metalayers)]
 
 
 #: How frames begin: an array of msgpack, whose first item is the magic.
@@ -155,6 +174,82 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
     )
 
 
+def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
+    """Find the shapes of the array, and check the sizes in the header against them."""
+    meta: ArrayMeta = array_meta_of(header.metalayers)
+    dtype, itemsize = meta.dtype, _itemsize(header, meta)
+    axes: tuple[int, ...] = ()
+    if dtype is not None and dtype.subdtype is not None:
+        # the axes of elements that are arrays come last, and are never cut: python-blosc2 reads a
+        # shape of (5,) with ('<f8', (10,)) as (5, 10)
+        dtype, axes = dtype.subdtype
+        itemsize = dtype.itemsize
+    grid = Grid(meta.shape + axes, meta.chunks + axes, meta.blocks + axes, itemsize)
+    if grid.ndim > MAX_NDIM:
+        raise UnsupportedFrameError(f"an array of {grid.ndim} axes, where {MAX_NDIM} are read")
+    if meta.name == "caterva" or axes:
+        _refuse_shaped(header)
+    if grid.itemsize > MAX_ITEMSIZE:
+        raise FrameFormatError(
+            f"elements of {grid.itemsize} bytes, where {MAX_ITEMSIZE} is the most that is read",
+            offset=48,
+        )
+    # NumPy multiplies the lengths of the other axes even where one is 0
+    extent = math.prod(max(n, 1) for n in grid.shape) * grid.itemsize
+    if (
+        max(grid.nchunks - MAX_CHUNKS, grid.chunk_nbytes - MAX_CHUNK_NBYTES, extent - MAX_NBYTES)
+        > 0
+    ):
+        raise FrameFormatError(
+            f"shape {grid.shape} in chunks of {grid.chunks} elements of {grid.itemsize} bytes "
+            "is beyond the format"
+        )
+    _check_sizes(header, grid)
+    return grid, dtype
+
+
+def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
+    """Bytes of an element, on which the header and the dtype must agree."""
+    if meta.dtype is None:
+        return header.typesize
+    itemsize = meta.dtype.itemsize
+    # python-blosc2 puts what a chunk says of wider elements into the header of frames in memory,
+    # and does not read these again; whether the dtype is right, the sizes of chunks and blocks show
+    wide = header.typesize == 1 and itemsize > MAX_TYPESIZE
+    if itemsize != header.typesize and not wide:
+        raise FrameFormatError(
+            f"elements of dtype {meta.dtype} have {itemsize} bytes, "
+            f"the header says {header.typesize}",
+            offset=48,
+        )
+    return itemsize
+
+
+def _check_sizes(header: FrameHeader, grid: Grid) -> None:
+    """Check the sizes in the header against those that the shapes make."""
+    sizes = {"nbytes": (header.nbytes, grid.nchunks * grid.chunk_nbytes)}
+    if grid.nchunks:
+        # else nothing is stored, and chunks may have any size, 0 too: docs/format.md, Geometry
+        sizes["blocksize"] = header.blocksize, grid.block_nbytes
+        sizes["chunksize"] = header.chunksize, grid.chunk_nbytes
+    for name, (in_header, computed) in sizes.items():
+        if in_header != computed:
+            raise FrameFormatError(
+                f"the header's {name} is {in_header}, but shape {grid.shape}, chunks {grid.chunks} "
+                f"and blocks {grid.blocks} of {grid.itemsize} bytes make {computed}"
+            )
+
+
+def _refuse_shaped(header: FrameHeader) -> None:
+    """C-Blosc2 takes the shapes for these from a b2nd metalayer, of single values."""
+    how = header.compression
+    if how.needs_shape:
+        raise UnsupportedFrameError(
+            f"codec {how.codec} with filters {how.filters} needs the array's shape, which frames "
+            "of Caterva, and of elements that are arrays, do not offer it"
+        )
+
+
 def _compression(buf: bytes) -> Compression:
     nibble = buf[27] & 0x0F
     return Compression(
@@ -202,7 +297,7 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
 def odd_byte(head: bytes, header: FrameHeader, *, has_vlmeta: bool) -> int | None:
     """Find the first byte of a header that no writer of today writes like that.
 
-    C-Blosc2 looks at few of the markers, passes over others, and writes the whole header anew at
+    C-Blosc2 looks at few of the markers, passes over others, and rewrites the whole header at
     every change: what stands there otherwise is not its work.
 
     Parameters
@@ -235,7 +330,7 @@ def with_new_tail(head: bytes, *, cbytes: int, frame_len: int, has_vlmeta: bool 
     Parameters
     ----------
     head : bytes
-        The whole header, every other byte of which stays.
+        The whole header; every other byte stays.
     cbytes : int
         Bytes of the data region.
     has_vlmeta : bool

@@ -20,13 +20,10 @@ from b2nd_dask.format.chunk.chunk_header import (
     Special,
     parse_chunk_header,
 )
-from b2nd_dask.format.chunk.codec import decode_chunk, encode_chunk
+from b2nd_dask.format.chunk.codec import constant_of, decode_chunk, encode_chunk, encode_repeated
 from b2nd_dask.format.chunk.compression import Compression
-from b2nd_dask.format.chunk.constant import constant_of, encode_repeated
 from b2nd_dask.format.header import FrameHeader
 
-#: int32 bytes of int64 offsets.
-MAX_CHUNKS = 2**28 - 1
 #: A chunk file's number has eight hexadecimal digits.
 MAX_CHUNK_FILE = 2**32 - 1
 #: Shortest chunk: a header.

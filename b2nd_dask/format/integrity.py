@@ -1,11 +1,11 @@
-"""Checksums of a frame, as docs/integrity.md describes them, and what they are worth.
+"""What a frame says of each chunk: checksums (docs/integrity.md), statistics, and their worth.
 
 The record holds the digests of all stored chunks and of the metadata, in one entry of vlmeta.
 python-blosc2 lists it with the user's entries: whoever copies these into another frame copies it,
 too, and there the stamp does not match it, just as after damage.
 
 The stamp binds the record to the frame: six bytes of the index chunk. python-blosc2 changes chunks
-in place and may leave all metadata as it was, but for the index chunk, which it compresses anew at
+in place and may leave all metadata as it was, but for the index chunk, which it recompresses at
 every such change. The stamp lies in bytes of the index chunk's header that no decoder uses and that
 are zero in a new one: while it is there, no other software has changed a chunk.
 """
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -28,10 +28,17 @@ from b2nd_dask.format.array_meta import ArrayMeta, array_meta_of, name_of_array,
 from b2nd_dask.format.chunk.chunk_header import Buffer, chunk_length, whole_chunk
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, odd_byte
 from b2nd_dask.format.index import OffsetIndex, stored_chunks
 from b2nd_dask.format.metalayers import MAX_METALAYERS, OWN_VLMETA, RECORD_NAME, STATISTICS_NAME
-from b2nd_dask.format.statistics import MAX_ROW_NBYTES, build_statistics
+from b2nd_dask.format.statistics import (
+    MAX_ROW_NBYTES,
+    ChunkStatistics,
+    build_statistics,
+    parse_statistics,
+    supports_statistics,
+)
 from b2nd_dask.format.trailer import (
     build_trailer,
     fingerprint_matches,
@@ -63,7 +70,7 @@ _REMEDY = "The elements are read without checksums; b2nd_dask.seal writes new on
 
 
 class ChecksumState(Enum):
-    """What a frame's checksums are worth."""
+    """What the checksums or the statistics of a frame are worth."""
 
     VALID = "valid"
     ABSENT = "absent"
@@ -71,25 +78,53 @@ class ChecksumState(Enum):
     DAMAGED = "damaged"
 
 
-@dataclass(frozen=True, eq=False)
-class Integrity:
-    """Checksums of a frame."""
+class Verdict(NamedTuple):
+    """What the checksums or the statistics of a frame are worth, and why."""
 
-    checksum_state: ChecksumState
-    reason: str
+    state: ChecksumState
+    reason: str = ""
     """Why they are absent, or what is damaged."""
-    index: OffsetIndex
-    stored: NDArray[np.uint64] | None = None
-    """Digests of the stored chunks, in the order of the chunks; None where their bytes may have
-    changed since."""
-    record_digest: bytes | None = None
-    """XXH3-64 of the record of checksums; None unless they are valid."""
     remedy: str = ""
     """What to do where they are absent and a change by other software looks like damage: the user
     is warned of such a frame."""
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether they are those of the present state of the frame."""
+        return self.state is ChecksumState.VALID
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the metadata is not as it was written."""
+        return self.state is ChecksumState.DAMAGED
+
+
+_VALID = Verdict(ChecksumState.VALID)
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkColumns:
+    """What a frame says of its chunks: offsets, checksums and statistics, with one verdict.
+
+    Statistics count where the checksums do that they are bound to.
+    """
+
+    checksums: Verdict
+    index: OffsetIndex
+    grid: Grid
+    dtype: np.dtype[Any] | None
+    """Of the elements; None where the frame stores none."""
+    stored: NDArray[np.uint64] | None = None
+    """Digests of the stored chunks, in the order of the chunks; None where their bytes may have
+    changed since."""
+    record_digest: bytes = b""
+    """XXH3-64 of the record of checksums, to which statistics are bound."""
+    entry: bytes | None = None
+    """Statistics as they are stored, unpacked when they are first asked for; None where there are
+    none, or the checksums are not valid."""
+
     @cached_property
-    def by_chunk(self) -> NDArray[np.uint64] | None:
+    def digests(self) -> NDArray[np.uint64] | None:
         """Digest of each chunk, 0 for special ones; None where the chunks may have changed."""
         if self.stored is None:
             return None
@@ -102,10 +137,48 @@ class Integrity:
         column[stored_chunks(self.index.offsets)] = self.stored
         return column
 
+    @cached_property
+    def _statistics(self) -> tuple[Verdict, ChunkStatistics | None]:
+        if self.entry is None or self.dtype is None or not supports_statistics(self.dtype):
+            return Verdict(ChecksumState.ABSENT), None
+        found = parse_statistics(self.entry, self.record_digest, self.dtype, self.grid, self.index)
+        if isinstance(found, str):
+            return Verdict(ChecksumState.DAMAGED, found), None
+        state = ChecksumState.ABSENT if found is None else ChecksumState.VALID
+        return Verdict(state), found
+
     @property
-    def valid_by_chunk(self) -> NDArray[np.uint64] | None:
-        """As `by_chunk`, for a changed frame whose checksums are to be valid; None unless valid."""
-        return self.by_chunk if self.checksum_state is ChecksumState.VALID else None
+    def statistics(self) -> ChunkStatistics | None:
+        """Statistics of all chunks; None where there are none, of another state, or damaged."""
+        return self._statistics[1]
+
+    @property
+    def statistics_verdict(self) -> Verdict:
+        """Of the statistics; absent where checksums are not valid."""
+        return self._statistics[0]
+
+    def table(self, statistics: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Make the table of all chunks, with an entry for each, for the next state of the frame.
+
+        Without a column of what the frame does not have; checksums that are not valid are left out.
+        Where one value in the file stands for the offsets of all chunks the table takes no memory
+        for each, either.
+
+        Parameters
+        ----------
+        statistics : ndarray of `statistics_row`, optional
+            Of all chunks, instead of those that the frame has.
+        """
+        if statistics is None and self.statistics is not None:
+            statistics = self.statistics.rows()
+        offsets, digests = self.index.offsets, self.digests if self.checksums.is_valid else None
+        given = {"offset": offsets, "digest": digests, "statistics": statistics}
+        columns = {name: column for name, column in given.items() if column is not None}
+        length = min(1, len(offsets)) if offsets.strides == (0,) else len(offsets)
+        table = np.empty(length, [(name, column.dtype) for name, column in columns.items()])
+        for name, column in columns.items():
+            table[name] = column[:length]
+        return table if length == len(offsets) else np.broadcast_to(table, offsets.shape)
 
 
 def chunk_digest(chunk: Buffer) -> int:
@@ -159,15 +232,17 @@ def require_digest_of(pieces: Iterable[Buffer], available: int, expected: int) -
         )
 
 
-def parse_integrity(
+def parse_columns(
     index_chunk: bytes,
     trailer: bytes,
     vlmeta: Mapping[str, bytes],
     head: bytes,
     header: FrameHeader,
     index: OffsetIndex,
-) -> Integrity:
-    """Find a frame's checksums and judge whether they are those of its present state.
+    grid: Grid,
+    dtype: np.dtype[Any] | None,
+) -> ChunkColumns:
+    """Find a frame's checksums and statistics, and judge whether they are of its present state.
 
     Parameters
     ----------
@@ -181,38 +256,55 @@ def parse_integrity(
         The whole header.
     header : FrameHeader
         What was read from it.
-    index : OffsetIndex
-        What `index_chunk` holds.
+    index, grid, dtype : OffsetIndex, Grid, numpy.dtype
+        As for `ChunkColumns`; the index is what `index_chunk` holds.
     """
-    if not len(index):
-        # no chunk, nothing to check
-        nothing = np.empty(0, np.uint64)
-        return Integrity(ChecksumState.VALID, "", index, nothing, _record_digest(b""))
+    record, verdict = b"", _VALID
+    stored: NDArray[np.uint64] | None = np.empty(0, np.uint64)
+    # without chunks there is nothing to check
+    if len(index):
+        found = _record_in(vlmeta, header, index)
+        record, stored = found or b"", None
+        verdict = _judge_stamp(index_chunk, trailer, vlmeta, head, header, found)
+        if verdict.is_valid:
+            verdict, stored = _judge_record(record, index_chunk, header.metalayers, index)
+    entry = vlmeta.get(STATISTICS_NAME) if verdict.is_valid else None
+    return ChunkColumns(verdict, index, grid, dtype, stored, _record_digest(record), entry)
+
+
+def _judge_stamp(
+    index_chunk: bytes,
+    trailer: bytes,
+    vlmeta: Mapping[str, bytes],
+    head: bytes,
+    header: FrameHeader,
+    record: bytes | None,
+) -> Verdict:
+    """Judge by the stamp whether a record is that of the frame as it is."""
     stamp = index_chunk[_STAMP]
     stamped = stamp.startswith(_FIRST_BYTE)
     if RECORD_NAME not in vlmeta and not stamped:
-        return _absent(index, "it was written without checksums")
+        return _absent("it was written without checksums")
     if not (has_no_fingerprint(trailer) or fingerprint_matches(trailer)):
-        return _damaged(index, "its trailer does not match the fingerprint")
+        return _damaged("its trailer does not match the fingerprint")
     if stamped and has_no_fingerprint(trailer) and not is_as_built(trailer, vlmeta):
-        return _damaged(index, "its trailer is not what any software writes")
-    record = _record_in(vlmeta, header, index)
+        return _damaged("its trailer is not what any software writes")
     expected = b"" if record is None else _stamp_of(record)
     if record is not None and stamp == expected:
         odd = odd_byte(head, header, has_vlmeta=True)
         if odd is not None:
-            return _damaged(index, f"byte {odd} of its header is not what any software writes")
-        return _judge_record(record, index_chunk, header.metalayers, index)
+            return _damaged(f"byte {odd} of its header is not what any software writes")
+        return _VALID
     # a change by other software leaves neither the first byte nor the rest of the stamp
     if stamped and has_no_fingerprint(trailer):
         # python-blosc2 has set or deleted entries of vlmeta since: the record may be one of them
-        return Integrity(ChecksumState.ABSENT, _STALE, index, remedy=_REMEDY)
+        return Verdict(ChecksumState.ABSENT, _STALE, _REMEDY)
     if stamped or (RECORD_NAME in vlmeta and stamp[1:] == expected[1:]):
-        return _damaged(index, "the stamp of its offset index does not match its checksums")
+        return _damaged("the stamp of its offset index does not match its checksums")
     reason = "other software changed it after its checksums were written"
     if RECORD_NAME in vlmeta:
         reason += ", or copied their record from another frame"
-    return _absent(index, reason)
+    return _absent(reason)
 
 
 def _record_in(
@@ -221,8 +313,7 @@ def _record_in(
     """Unpack the record; None where there is none, or it has more bytes than a record can need."""
     if (entry := vlmeta.get(RECORD_NAME)) is None:
         return None
-    array_meta = header.metalayers[name_of_array(header.metalayers)]
-    most = len(array_meta) + _ROOM + 2 * _DIGEST.itemsize * index.nstored
+    most = len(header.array_meta) + _ROOM + 2 * _DIGEST.itemsize * index.nstored
     try:
         # at every open
         return unpack_entry(entry, min(most, most_unpacked(entry)))
@@ -232,45 +323,46 @@ def _record_in(
 
 def _judge_record(
     record: bytes, index_chunk: bytes, metalayers: Mapping[str, bytes], index: OffsetIndex
-) -> Integrity:
-    """Check the frame against a record that its stamp matches."""
+) -> tuple[Verdict, NDArray[np.uint64] | None]:
+    """Check the frame against a record that its stamp matches; gives the digests in it."""
     name = name_of_array(metalayers)
     try:
         value: Any = unpack_value(record)
         version = operator.index(value["version"])
         if version != _VERSION:
-            return _absent(index, f"its checksums are of version {version}, known is {_VERSION}")
+            return _absent(f"its checksums are of version {version}, known is {_VERSION}"), None
         array_meta, digest, chunks = (memoryview(value[key]).tobytes() for key in _KEYS[1:])
         stored = np.frombuffer(chunks, _DIGEST).astype(np.uint64)
         before, now = array_meta_of({name: array_meta}), array_meta_of(metalayers)
     # an array is no mapping: IndexError
     except (B2ndError, ValueError, TypeError, LookupError) as error:
-        return _damaged(index, f"its record of checksums cannot be read ({error})")
+        return _damaged(f"its record of checksums cannot be read ({error})"), None
     if digest != _index_digest(index_chunk):
-        return _damaged(index, "its offset index does not match its checksum")
+        return _damaged("its offset index does not match its checksum"), None
     if len(stored) != index.nstored:
-        return _damaged(index, f"it has {len(stored)} checksums for {index.nstored} stored chunks")
+        problem = f"it has {len(stored)} checksums for {index.nstored} stored chunks"
+        return _damaged(problem), None
     if array_meta == metalayers[name]:
-        return Integrity(ChecksumState.VALID, "", index, stored, _record_digest(record))
+        return _VALID, stored
     resized = metalayers[name] == with_shape(array_meta, now.shape)
     if not resized or _counts(before) != _counts(now):
         problem = "its array metalayer is not the one that its checksums were written for"
-        return _damaged(index, problem)
+        return _damaged(problem), None
     # python-blosc2 leaves index and trailer as they are when no chunk comes or goes
     reason = (
         f"its shape is {now.shape}, and its checksums were written for shape {before.shape}: "
         "other software resized it, or its header is damaged"
     )
     remedy = "If the shape is right, b2nd_dask.seal makes the checksums valid again"
-    return Integrity(ChecksumState.ABSENT, reason, index, stored, remedy=remedy)
+    return Verdict(ChecksumState.ABSENT, reason, remedy), stored
 
 
-def _absent(index: OffsetIndex, reason: str) -> Integrity:
-    return Integrity(ChecksumState.ABSENT, reason, index)
+def _absent(reason: str) -> Verdict:
+    return Verdict(ChecksumState.ABSENT, reason)
 
 
-def _damaged(index: OffsetIndex, reason: str) -> Integrity:
-    return Integrity(ChecksumState.DAMAGED, reason, index)
+def _damaged(reason: str) -> Verdict:
+    return Verdict(ChecksumState.DAMAGED, reason)
 
 
 def _counts(meta: ArrayMeta) -> list[int]:

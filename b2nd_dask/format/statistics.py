@@ -1,4 +1,4 @@
-"""Statistics of all chunks of a frame, and the entry of vlmeta that holds them.
+"""Statistics of a chunk, and the entry of vlmeta that holds those of all chunks of a frame.
 
 docs/statistics.md, Entry: it names the record of checksums that it was written with by a digest.
 Where that record is valid, no other software has changed a chunk since; any other entry, an older
@@ -8,9 +8,10 @@ one or one copied from another frame, is not used. A digest of its own tells of 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -36,6 +37,10 @@ _COMPRESSION = Compression(codec=5, clevel=1, filters=(0, 0, 0, 0, 0, 1))
 #: Kinds of dtype, and the dtype of their sums.
 _TOTALS = {"b": "<i8", "i": "<i8", "u": "<u8", "f": "<f8", "c": "<c16", "m": "<i8", "M": "<i8"}
 _WIDTHS = {"f": (2, 4, 8), "c": (8, 16)}
+#: A piece is read from memory once, and stays in the L2 cache for what is computed of it. Smaller
+#: ones cost more calls: docs/decisions.md, Statistics.
+_PIECE_NBYTES = 1 << 19
+_NAT = np.int64(np.iinfo(np.int64).min)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -143,69 +148,65 @@ def _spread(column: NDArray[Any], at: NDArray[np.bool_]) -> NDArray[Any]:
     return spread
 
 
-@dataclass(frozen=True, eq=False)
-class StatisticsEntry:
-    """The entry of a frame, which is unpacked when it is first asked for."""
+def parse_statistics(
+    entry: bytes, record_digest: bytes, dtype: np.dtype[Any], grid: Grid, index: OffsetIndex
+) -> ChunkStatistics | str | None:
+    """Read the entry.
 
-    entry: bytes
-    """As stored."""
-    record_digest: bytes
-    """XXH3-64 of the frame's record of checksums."""
-    dtype: np.dtype[Any]
-    grid: Grid
-    index: OffsetIndex
+    Parameters
+    ----------
+    entry : bytes
+        As stored.
+    record_digest : bytes
+        XXH3-64 of the frame's record of checksums.
 
-    @property
-    def columns(self) -> ChunkStatistics | None:
-        """The statistics of all chunks; None where the entry is not of this state, or damaged."""
-        return self._judged[0]
+    Returns
+    -------
+    ChunkStatistics, str or None
+        Statistics of all chunks, what is damaged, or None for an entry of another state of the
+        frame, or of an unknown version.
+    """
+    try:
+        value = unpack_value(unpack_entry(entry, _ROOM + MAX_ROW_NBYTES * index.nstored))
+        if not is_own_value(STATISTICS_NAME, value):
+            return "it is no map of the known keys"
+        if value["version"] != _VERSION:
+            return None
+        if not all(map(isinstance, (value[key] for key in _KEYS), _TYPES)):
+            return "its values are of other types"
+        if value["digest"] != _digest(*(value[key] for key in _KEYS[1:4])):
+            return "it does not match its checksum"
+        if value["record"] != record_digest or value["dtype"] != dtype.str:
+            return None
+        return _parse_columns(value["columns"], dtype, grid, index)
+    except (B2ndError, TypeError, ValueError) as error:
+        return f"it cannot be read ({error})"
 
-    @property
-    def problem(self) -> str:
-        """What is damaged, or nothing."""
-        return self._judged[1]
 
-    @cached_property
-    def _judged(self) -> tuple[ChunkStatistics | None, str]:
-        try:
-            most = _ROOM + MAX_ROW_NBYTES * self.index.nstored
-            value = unpack_value(unpack_entry(self.entry, most))
-            if not is_own_value(STATISTICS_NAME, value):
-                return None, "it is no map of the known keys"
-            if value["version"] != _VERSION:
-                return None, ""
-            if not all(map(isinstance, (value[key] for key in _KEYS), _TYPES)):
-                return None, "its values are of other types"
-            if value["digest"] != _digest(*(value[key] for key in _KEYS[1:4])):
-                return None, "it does not match its checksum"
-            if value["record"] != self.record_digest or value["dtype"] != self.dtype.str:
-                return None, ""
-            return self._parsed(value["columns"])
-        except (B2ndError, TypeError, ValueError) as error:
-            return None, f"it cannot be read ({error})"
-
-    def _parsed(self, raw: bytes) -> tuple[ChunkStatistics | None, str]:
-        nstored, row = self.index.nstored, statistics_row(self.dtype)
-        names = _stored_columns(self.dtype)
-        if len(raw) != nstored * sum(row[name].itemsize for name in names):
-            return None, f"its columns are not those of {nstored} stored chunks"
-        columns, start = {}, 0
-        for name in names:
-            columns[name] = np.frombuffer(raw, row[name], nstored, start)
-            start += nstored * row[name].itemsize
-        blank = np.broadcast_to(np.zeros((), self.dtype), (nstored,))
-        stored = ChunkStatistics(
-            columns["known"] != 0,
-            columns.get("least", blank),
-            columns.get("greatest", blank),
-            columns["total"],
-            columns["nans"].astype(np.int64),
-            columns["nonzeros"].astype(np.int64),
-        )
-        most = math.prod(self.grid.chunks)
-        if nstored and max(stored.nans.max(), stored.nonzeros.max()) > most:
-            return None, f"it counts more than the {most} elements of a chunk"
-        return spread_to_all(stored, self.index, self.grid), ""
+def _parse_columns(
+    raw: bytes, dtype: np.dtype[Any], grid: Grid, index: OffsetIndex
+) -> ChunkStatistics | str:
+    nstored, row = index.nstored, statistics_row(dtype)
+    names = _stored_columns(dtype)
+    if len(raw) != nstored * sum(row[name].itemsize for name in names):
+        return f"its columns are not those of {nstored} stored chunks"
+    columns, start = {}, 0
+    for name in names:
+        columns[name] = np.frombuffer(raw, row[name], nstored, start)
+        start += nstored * row[name].itemsize
+    blank = np.broadcast_to(np.zeros((), dtype), (nstored,))
+    stored = ChunkStatistics(
+        columns["known"] != 0,
+        columns.get("least", blank),
+        columns.get("greatest", blank),
+        columns["total"],
+        columns["nans"].astype(np.int64),
+        columns["nonzeros"].astype(np.int64),
+    )
+    most = math.prod(grid.chunks)
+    if nstored and max(stored.nans.max(), stored.nonzeros.max()) > most:
+        return f"it counts more than the {most} elements of a chunk"
+    return spread_to_all(stored, index, grid)
 
 
 def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:
@@ -237,3 +238,167 @@ def _digest(record_digest: bytes, dtype: str, columns: bytes) -> bytes:
     digest.update(dtype.encode())
     digest.update(columns)
     return digest.digest()
+
+
+class _Found(NamedTuple):
+    """Statistics of some elements."""
+
+    least: Any
+    """None where all are NaN."""
+    greatest: Any
+    total: Any
+    """Integers as those of Python."""
+    nans: int
+    nonzeros: int
+
+
+def chunk_statistics(elements: NDArray[Any]) -> Any:
+    """Compute the statistics of a chunk.
+
+    Parameters
+    ----------
+    elements : ndarray
+        The chunk's valid elements, at least one, of a dtype that `supports_statistics`.
+
+    Returns
+    -------
+    void
+        One `statistics_row`.
+
+    Examples
+    --------
+    >>> row = chunk_statistics(np.array([1.0, np.nan, -2.0]))
+    >>> float(row["least"]), float(row["total"]), int(row["nans"]), int(row["nonzeros"])
+    (-2.0, -1.0, 1, 3)
+    """
+    with np.errstate(all="ignore"):
+        steps = zip(elements.strides, elements.shape, strict=True)
+        if all(stride == 0 or n == 1 for stride, n in steps):
+            corner: tuple[Any, ...] = (*(slice(0, 1),) * elements.ndim, ...)
+            found = _repeated(_find(elements[corner].reshape(-1)), elements.size)
+        else:
+            found = _merged([_find(piece) for piece in _pieces(elements)])
+        return _row(found, elements.dtype)
+
+
+def _pieces(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Cut elements into contiguous pieces, in any order."""
+    if elements.flags.f_contiguous:
+        elements = elements.T
+    if elements.flags.c_contiguous:
+        flat = elements.reshape(-1)
+        step = _PIECE_NBYTES // elements.itemsize
+        for start in range(0, len(flat), step):
+            yield flat[start : start + step]
+        return
+    step = len(elements) * _PIECE_NBYTES // elements.nbytes
+    if step >= len(elements):
+        yield elements.reshape(-1)
+    elif step:
+        for start in range(0, len(elements), step):
+            yield elements[start : start + step].reshape(-1)
+    else:
+        for row in elements:
+            yield from _pieces(row)
+
+
+def _find(piece: NDArray[Any]) -> _Found:
+    """Compute the statistics of a contiguous piece."""
+    if not piece.dtype.isnative:
+        piece = piece.astype(piece.dtype.newbyteorder("="))
+    match piece.dtype.kind:
+        case "b":
+            nonzeros = int(np.count_nonzero(piece.view(np.uint8)))
+            return _Found(nonzeros == piece.size, nonzeros > 0, nonzeros, 0, nonzeros)
+        case "c":
+            return _find_complex(piece)
+        case "f":
+            # NumPy compares and adds half floats one by one
+            return _find_floats(piece.astype(np.float32) if piece.itemsize == 2 else piece)
+        case "m" | "M":
+            return _find_ticks(piece.view(np.int64))
+    return _find_integers(piece)
+
+
+def _find_floats(piece: NDArray[Any]) -> _Found:
+    least, size = np.minimum.reduce(piece), piece.size
+    nans = 0
+    # the least of elements with a NaN is NaN
+    if least != least:
+        piece = piece[~np.isnan(piece)]
+        nans = size - piece.size
+        if not piece.size:
+            return _Found(None, None, 0.0, nans, nans)
+        least = np.minimum.reduce(piece)
+    greatest = np.maximum.reduce(piece)
+    nonzeros = size
+    if least <= 0 <= greatest:
+        nonzeros = nans + int(np.count_nonzero(piece != 0))
+    return _Found(least, greatest, np.add.reduce(piece, dtype=np.float64), nans, nonzeros)
+
+
+def _find_complex(piece: NDArray[Any]) -> _Found:
+    total, size = np.add.reduce(piece, dtype=np.complex128), piece.size
+    if np.isnan(total):
+        piece = piece[~np.isnan(piece)]
+        total = np.add.reduce(piece, dtype=np.complex128)
+    nans = size - piece.size
+    return _Found(None, None, total, nans, nans + int(np.count_nonzero(piece != 0)))
+
+
+def _find_ticks(ticks: NDArray[np.int64]) -> _Found:
+    """Times are integers; the least stands for NaT."""
+    size = ticks.size
+    if np.minimum.reduce(ticks) == _NAT:
+        ticks = ticks[ticks != _NAT]
+        if not ticks.size:
+            return _Found(None, None, 0, size, size)
+    found = _find_integers(ticks)
+    nans = size - ticks.size
+    return found._replace(nans=nans, nonzeros=found.nonzeros + nans)
+
+
+def _find_integers(piece: NDArray[Any]) -> _Found:
+    least, greatest = np.minimum.reduce(piece), np.maximum.reduce(piece)
+    nonzeros = piece.size
+    if least <= 0 <= greatest:
+        nonzeros = int(np.count_nonzero(piece))
+    total = np.add.reduce(piece, dtype=statistics_row(piece.dtype)["total"])
+    return _Found(least, greatest, int(total), 0, nonzeros)
+
+
+def _repeated(one: _Found, size: int) -> _Found:
+    """Statistics of so many copies of one element, by those of a single one."""
+    total = one.total * size
+    if isinstance(total, complex):
+        # as complex numbers, an infinite part times 0 would be NaN
+        total = complex(one.total.real * size, one.total.imag * size)
+    return _Found(one.least, one.greatest, total, one.nans * size, one.nonzeros * size)
+
+
+def _merged(pieces: Sequence[_Found]) -> _Found:
+    # NumPy's scalars: Python's integers would not keep the dtype of elements
+    least = [piece.least for piece in pieces if piece.least is not None]
+    greatest = [piece.greatest for piece in pieces if piece.greatest is not None]
+    return _Found(
+        min(least, default=None),
+        max(greatest, default=None),
+        sum((piece.total for piece in pieces[1:]), start=pieces[0].total),
+        sum(piece.nans for piece in pieces),
+        sum(piece.nonzeros for piece in pieces),
+    )
+
+
+def _row(found: _Found, dtype: np.dtype[Any]) -> Any:
+    row = np.zeros((), statistics_row(dtype))
+    row["known"], row["nans"], row["nonzeros"] = True, found.nans, found.nonzeros
+    total: Any = found.total
+    if row.dtype["total"].kind in "iu":
+        # as NumPy's sums wrap around
+        total = np.array(int(total) & (1 << 64) - 1, np.uint64).astype(row.dtype["total"])
+    row["total"] = total
+    if dtype.kind != "c":
+        missing = _NAT if dtype.kind in "mM" else np.nan
+        row["least"] = missing if found.least is None else found.least
+        row["greatest"] = missing if found.greatest is None else found.greatest
+    return row[()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from pickle import PickleBuffer
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
-from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
 from b2nd_dask.frame.read.decode import Fill
@@ -150,8 +148,8 @@ def _frame_of(elements: NDArray[Any], plan: FramePlan) -> bytes:
     table = np.zeros(grid.nchunks, plan.row["entry"])
     payloads: list[bytes] = []
     cbytes = 0
-    for chunk, cell in enumerate(itertools.product(*map(range, grid.counts))):
-        inside = [slice(i * c, (i + 1) * c) for i, c in zip(cell, grid.chunks, strict=True)]
+    for chunk in range(grid.nchunks):
+        inside = (slice(along.start, along.stop) for along in grid.extent(chunk))
         # the ellipsis keeps a 0-d array an array
         where: tuple[Any, ...] = (*inside, ...)
         encoded = encode_elements(elements[where], grid, plan.compression)
@@ -161,9 +159,5 @@ def _frame_of(elements: NDArray[Any], plan: FramePlan) -> bytes:
         table[chunk] = cbytes, chunk_digest(encoded)
         payloads.append(encoded)
         cbytes += len(encoded)
-    head = plan.header()
-    envelope = Envelope(head, plan.sparse, plan.own_meta["b2nd"], plan.vlmeta)
-    tail, has_vlmeta = envelope.tail(table)
-    frame_len = len(head) + cbytes + len(tail)
-    head = with_new_tail(head, cbytes=cbytes, frame_len=frame_len, has_vlmeta=has_vlmeta)
+    head, tail = Envelope.planned(plan, None).around(table, cbytes)
     return b"".join([head, *payloads, tail])

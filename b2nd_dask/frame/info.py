@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
@@ -25,7 +25,6 @@ from b2nd_dask.frame.chunk_table import (
     superseded_in,
 )
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.lazy import lazy
 
 #: Kinds of chunks, as texts and pictures name them.
@@ -50,41 +49,28 @@ _COLUMNS = 80
 
 #: An entry of vlmeta that unpacks to more is not decoded to be shown.
 _MOST_SHOWN = 1 << 20
+_UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
-class FrameInfo(Mapping[str, str]):
+class FrameInfo(dict[str, str]):
     """Names and texts that describe a frame; prints as a table."""
 
     _repr_html_ = lazy("b2nd_dask.edges.display.pages", "info_html")
 
-    def __init__(self, rows: Mapping[str, str]) -> None:
-        self._rows = dict(rows)
-
-    def __getitem__(self, name: str) -> str:
-        return self._rows[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def __repr__(self) -> str:
-        width = max(map(len, self._rows))
+        width = max(map(len, self))
         lines = textwrap.TextWrapper(
             _COLUMNS,
             subsequent_indent=" " * (width + 2),
             break_long_words=False,
             break_on_hyphens=False,
         )
-        return "\n".join(
-            lines.fill(f"{name:<{width}}  {text}") for name, text in self._rows.items()
-        )
+        return "\n".join(lines.fill(f"{name:<{width}}  {text}") for name, text in self.items())
 
 
 def info_of(reference: FrameReference) -> FrameInfo:
     """Describe a frame by its metadata."""
-    return FrameInfo(dict(_rows(reference)))
+    return FrameInfo(_rows(reference))
 
 
 def _rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
@@ -129,8 +115,8 @@ def layout_rows(
     yield "codec", f"{choice_name(how.codec)}, level {how.clevel}"
     filters = [name for name in map(choice_name, how.filters) if name != "nofilter"]
     yield "filters", ", ".join(filters) or "none"
-    integrity = reference.parsed.integrity
-    yield "checksums", _CHECKSUMS[integrity.checksum_state].format(integrity.reason)
+    checksums = reference.parsed.columns.checksums
+    yield "checksums", _CHECKSUMS[checksums.state].format(checksums.reason)
     if reference.statistics is not None:
         known = reference.statistics.known
         count = int(np.count_nonzero(known))
@@ -243,3 +229,21 @@ def one_line(value: Any, most: int = 200) -> str:
     shown.maxlist = shown.maxtuple = shown.maxset = shown.maxdict = 20
     text = " ".join(shown.repr(value).split())
     return text if len(text) <= 4 * most else f"{text[: 4 * most]}..."
+
+
+def decimal(nbytes: int) -> str:
+    """Show a number of bytes in units of 1000, with one decimal.
+
+    Examples
+    --------
+    >>> decimal(1), decimal(999), decimal(12_345), decimal(933_120_000)
+    ('1 byte', '999 bytes', '12.3 kB', '933.1 MB')
+    """
+    if nbytes < 1000:
+        return "1 byte" if nbytes == 1 else f"{nbytes} bytes"
+    value, units = nbytes / 1000, list(_UNITS)
+    # what would be rounded to 1,000.0 is one of the next unit
+    while round(value, 1) >= 1000 and len(units) > 1:
+        value /= 1000
+        del units[0]
+    return f"{value:,.1f} {units[0]}"

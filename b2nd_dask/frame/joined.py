@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.frame.read.buffers import in_pages, result_pool, writable
 from b2nd_dask.frame.read.decode import carrier
-from b2nd_dask.frame.read.partial_results import PartialResult
-from b2nd_dask.frame.read.reduction import Reduction
+from b2nd_dask.frame.read.reduction import PartialResult, Reduction
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Item, Location
@@ -126,7 +125,7 @@ class JoinedReference:
     def grid(self) -> Grid:
         """A grid to plan reads with: each length of a chunk or block is the largest of all frames.
 
-        Frames have chunks of their own, which begin anew where a frame does.
+        Frames have chunks of their own, which restart at each frame.
         """
         chunks = self._largest([frame.chunks for frame in self.frames])
         blocks = self._largest([frame.blocks for frame in self.frames])

@@ -15,29 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.array_meta import users_meta
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
-from b2nd_dask.frame.open.validity import (
-    require_checksums,
-    require_current,
-    require_descendant,
-    state_token,
-)
-from b2nd_dask.frame.read.answers import (
+from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, Verify
+from b2nd_dask.frame.read.decode import Fill
+from b2nd_dask.frame.read.points import read_points
+from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
+from b2nd_dask.frame.read.reduce import (
     Predicate,
     pruned_share,
     read_pruned,
+    reduce_region,
     unanswered_nbytes,
 )
-from b2nd_dask.frame.read.decode import Fill
-from b2nd_dask.frame.read.partial_results import PartialResult
-from b2nd_dask.frame.read.points import read_points
-from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
-from b2nd_dask.frame.read.reduce import reduce_region
-from b2nd_dask.frame.read.reduction import Reduction
+from b2nd_dask.frame.read.reduction import PartialResult, Reduction
 from b2nd_dask.frame.read.region import expected_reads, read_region
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Item, Location, reading_ahead
@@ -75,7 +69,7 @@ class FrameReference:
         cls, opened: OpenedFrame, location: Location, fill: Fill, verify: Verify
     ) -> FrameReference:
         """Refer to a frame that the cache of this process has opened."""
-        require_checksums(replace(opened, verify=verify))
+        replace(opened, verify=verify).require_checksums()
         reference = cls(location, opened.version, opened.parsed.grid, fill, verify)
         reference._state = _State(weakref.ref(opened), opened.parsed)
         return reference
@@ -165,8 +159,7 @@ class FrameReference:
     @cached_property
     def meta(self) -> MetaView:
         """The user's fixed metalayers as Python objects."""
-        layers = self.parsed.header.metalayers
-        of_user = {name: raw for name, raw in layers.items() if name not in OWN_METALAYERS}
+        of_user = users_meta(self.parsed.header.metalayers)
         return MetaView(of_user, self.location.label, compressed=False)
 
     @cached_property
@@ -200,16 +193,16 @@ class FrameReference:
         An element is then that of this state or of a later one that updates of this package have
         made of it: whoever reads has to find out which chunks they wrote.
         """
-        followed = FrameReference(*self.fields, since=state_token(self.parsed))
+        followed = FrameReference(*self.fields, since=self.parsed.token)
         followed._state, followed._pid = self._state, self._pid
         return followed
 
     def _require_current(self, opened: OpenedFrame) -> None:
         if self._since is None:
-            require_current(opened)
+            opened.require_current()
         elif not opened.is_current():
             # what was read of it is there still: updates only add
-            require_descendant(process_cache().present(self.location), state_token(opened.parsed))
+            process_cache().current(self.location).require_descendant(opened.parsed.token)
 
     def read(self, index: Any, threads: int = 1) -> Any:
         """Read a basic index, as NumPy has it.
@@ -256,7 +249,7 @@ class FrameReference:
     def has_statistics(self) -> bool:
         """Whether there may be statistics: False only where this process knows of none."""
         parsed = self._parsed_here
-        return parsed is None or parsed.statistics_entry is not None
+        return parsed is None or parsed.columns.entry is not None
 
     def pruned_share(self, predicate: Predicate) -> float:
         """Which part of the chunks a predicate prunes; 0 where that is not known here.
@@ -310,8 +303,8 @@ class FrameReference:
     def _open(self, parsed: ParsedFrame | None = None) -> OpenedFrame:
         if self._since is None:
             return process_cache().open(self.location, self.version, parsed)
-        present = process_cache().present(self.location)
-        require_descendant(present, self._since)
+        present = process_cache().current(self.location)
+        present.require_descendant(self._since)
         return present
 
     @property
@@ -332,7 +325,7 @@ class FrameReference:
         if known := self._own_state:
             return known
         opened = self._open()
-        require_checksums(replace(opened, verify=self._verify))
+        replace(opened, verify=self._verify).require_checksums()
         self._state = known = _State(weakref.ref(opened), opened.parsed)
         self._pid = os.getpid()
         return known

@@ -18,8 +18,8 @@ from dask.callbacks import Callback
 
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import Readable
-from b2nd_dask.frame.rechunk.intermediate_frame import begin_intermediate, open_view
 from b2nd_dask.frame.rechunk.source import RegionSource, flat_source
+from b2nd_dask.frame.rechunk.work import begin_intermediate, open_view
 from b2nd_dask.frame.write.transaction import begin
 from b2nd_dask.graph._dask_compat import (
     Alias,

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.read.answers import Predicate
 from b2nd_dask.frame.read.buffers import result_pool, writable
+from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.frame.read.region import LEAST_OF_A_THREAD, in_threads, own_threads
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.expression.chunk_steps import Fold

@@ -11,8 +11,7 @@ import pytest
 from b2nd_dask.errors import FrameFormatError
 from b2nd_dask.format.dtypes import parse_dtype
 from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
-from b2nd_dask.format.msgpack_bounds import MAX_EQUAL_HASHES
-from b2nd_dask.format.values import pack_value, unpack_value
+from b2nd_dask.format.values import MAX_EQUAL_HASHES, pack_value, unpack_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,15 +12,17 @@ import pytest
 import xxhash
 
 from b2nd_dask import ChecksumError, CorruptChunkError
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import parse_header, with_new_tail
 from b2nd_dask.format.index import parse_index, special_code
 from b2nd_dask.format.integrity import (
     ChecksumState,
-    Integrity,
+    ChunkColumns,
+    Verdict,
     build_tail,
     chunk_digest,
     has_room,
-    parse_integrity,
+    parse_columns,
     require_digest,
 )
 from b2nd_dask.format.metalayers import RECORD_NAME, is_own_value, users_vlmeta
@@ -38,6 +40,7 @@ DIGESTS = np.array([xxhash.xxh3_64(c).intdigest() for c in (
 )], np.uint64)  # fmt: skip
 HEAD = with_new_tail(PARTS.head, cbytes=len(PARTS.data), frame_len=len(RAW))
 META = HEADER.metalayers["b2nd"]
+GRID = Grid(VALUES.shape, (10, 10), (5, 5), 8)
 
 
 def by_hand(index_chunk: bytes = PARTS.index, **fields: object) -> tuple[bytes, bytes]:
@@ -56,10 +59,10 @@ def by_hand(index_chunk: bytes = PARTS.index, **fields: object) -> tuple[bytes, 
     return stamped, covered + xxhash.xxh3_128(covered).digest()
 
 
-def judged(index: bytes, trailer: bytes, head: bytes = HEAD, header=None) -> Integrity:
+def judged(index: bytes, trailer: bytes, head: bytes = HEAD, header=None) -> ChunkColumns:
     vlmeta = parse_trailer(trailer)
     now = header or parse_header(head + RAW[len(head) :], len(RAW))
-    return parse_integrity(index, trailer, vlmeta, head, now, INDEX)
+    return parse_columns(index, trailer, vlmeta, head, now, INDEX, GRID, VALUES.dtype)
 
 
 def test_what_is_written_is_what_the_documentation_says() -> None:
@@ -67,50 +70,50 @@ def test_what_is_written_is_what_the_documentation_says() -> None:
     table = np.array(DIGESTS, [("digest", "<u8")])
     assert build_tail(PARTS.index, {}, META, table) == (stamped + trailer, True)
     found = judged(stamped, trailer)
-    assert (found.checksum_state, found.reason, found.remedy) == (ChecksumState.VALID, "", "")
+    assert found.checksums == Verdict(ChecksumState.VALID, "", "")
     assert found.stored.tolist() == DIGESTS.tolist()
-    assert found.by_chunk.tolist() == [0, *DIGESTS.tolist()]
-    assert found.valid_by_chunk is found.by_chunk
+    assert found.digests.tolist() == [0, *DIGESTS.tolist()]
+    assert found.table()["digest"].tolist() == found.digests.tolist()
 
 
 def test_bytes_behind_the_index_chunk_are_not_covered() -> None:
     stamped, trailer = by_hand()
-    assert judged(stamped + b"anything", trailer).checksum_state is ChecksumState.VALID
+    assert judged(stamped + b"anything", trailer).checksums.state is ChecksumState.VALID
 
 
 def test_a_frame_of_python_blosc2_has_none() -> None:
     found = judged(PARTS.index, PARTS.trailer)
-    assert found.checksum_state is ChecksumState.ABSENT
-    assert found.reason == "it was written without checksums"
-    assert found.by_chunk is None
-    assert found.valid_by_chunk is None
+    assert found.checksums.state is ChecksumState.ABSENT
+    assert found.checksums.reason == "it was written without checksums"
+    assert found.digests is None
+    assert found.table().dtype.names == ("offset",)
 
 
 def test_an_index_chunk_that_is_too_short_for_a_stamp() -> None:
     _, trailer = by_hand()
     for length in (20, 24):
-        assert judged(PARTS.index[:length], trailer).checksum_state is ChecksumState.ABSENT
+        assert judged(PARTS.index[:length], trailer).checksums.state is ChecksumState.ABSENT
 
 
 def test_an_index_written_anew_leaves_them_absent() -> None:
     _, trailer = by_hand()
     found = judged(PARTS.index, trailer)
     # the record's digest of the index still matches: the stamp alone tells
-    assert found.checksum_state is ChecksumState.ABSENT
-    assert "other software changed it" in found.reason
+    assert found.checksums.state is ChecksumState.ABSENT
+    assert "other software changed it" in found.checksums.reason
 
 
 def test_each_byte_of_the_stamp_and_the_trailer_counts() -> None:
     stamped, trailer = by_hand()
     for at in range(23, 29):
-        assert judged(changed(stamped, at, stamped[at] ^ 1), trailer).checksum_state is (
+        assert judged(changed(stamped, at, stamped[at] ^ 1), trailer).checksums.state is (
             ChecksumState.DAMAGED
         )
     # the length of the trailer, the fingerprint, and what it covers
     for at in (len(trailer) - 20, len(trailer) - 1, len(trailer) - 17, 60, 100):
         found = judged(stamped, changed(trailer, at, trailer[at] ^ 1))
-        assert found.checksum_state is ChecksumState.DAMAGED
-        assert found.reason == "its trailer does not match the fingerprint"
+        assert found.checksums.state is ChecksumState.DAMAGED
+        assert found.checksums.reason == "its trailer does not match the fingerprint"
 
 
 @pytest.mark.parametrize(
@@ -130,34 +133,34 @@ def test_records_that_do_not_fit(
     fields: dict[str, object], state: ChecksumState, reason: str
 ) -> None:
     found = judged(*by_hand(**fields))
-    assert found.checksum_state is state
-    assert reason in found.reason
+    assert found.checksums.state is state
+    assert reason in found.checksums.reason
 
 
 def test_a_damaged_index_chunk() -> None:
     stamped, trailer = by_hand()
     found = judged(changed(stamped, len(stamped) - 1, stamped[-1] ^ 1), trailer)
-    assert found.checksum_state is ChecksumState.DAMAGED
-    assert found.reason == "its offset index does not match its checksum"
+    assert found.checksums.state is ChecksumState.DAMAGED
+    assert found.checksums.reason == "its offset index does not match its checksum"
 
 
 def test_a_resize_inside_of_the_last_chunks() -> None:
     shorter = META.replace(struct.pack(">q", 30), struct.pack(">q", 28))
     found = judged(*by_hand(array=shorter))
-    assert found.checksum_state is ChecksumState.ABSENT
-    assert "(30, 20)" in found.reason
-    assert "(28, 20)" in found.reason
-    assert "b2nd_dask.seal" in found.remedy
+    assert found.checksums.state is ChecksumState.ABSENT
+    assert "(30, 20)" in found.checksums.reason
+    assert "(28, 20)" in found.checksums.reason
+    assert "b2nd_dask.seal" in found.checksums.remedy
     # no chunk came or went: the digests hold, but new checksums need more than that
-    assert found.by_chunk is not None
-    assert found.valid_by_chunk is None
+    assert found.digests is not None
+    assert found.table().dtype.names == ("offset",)
 
 
 def test_a_header_that_nobody_writes() -> None:
     head = changed(HEAD, 86, 1)
     found = judged(*by_hand(), head=head)
-    assert found.checksum_state is ChecksumState.DAMAGED
-    assert found.reason == "byte 86 of its header is not what any software writes"
+    assert found.checksums.state is ChecksumState.DAMAGED
+    assert found.checksums.reason == "byte 86 of its header is not what any software writes"
 
 
 def without_fingerprint(trailer: bytes) -> bytes:
@@ -169,12 +172,12 @@ def test_a_record_copied_from_another_frame() -> None:
     stamped, own = by_hand()
     _, other = by_hand(PARTS.index[:-1] + b"\x77", chunks=bytes(16))
     found = judged(stamped, without_fingerprint(other))
-    assert found.checksum_state is ChecksumState.ABSENT
-    assert "copied from another frame" in found.reason
-    assert found.remedy
+    assert found.checksums.state is ChecksumState.ABSENT
+    assert "copied from another frame" in found.checksums.reason
+    assert found.checksums.remedy
     # with a fingerprint this package wrote the trailer: it is damage
-    assert judged(stamped, other).checksum_state is ChecksumState.DAMAGED
-    assert judged(stamped, without_fingerprint(own)).checksum_state is ChecksumState.VALID
+    assert judged(stamped, other).checksums.state is ChecksumState.DAMAGED
+    assert judged(stamped, without_fingerprint(own)).checksums.state is ChecksumState.VALID
 
 
 def test_a_record_of_another_name() -> None:
@@ -182,9 +185,9 @@ def test_a_record_of_another_name() -> None:
     entry = parse_trailer(trailer)[RECORD_NAME]
     renamed = build_trailer({"b2nd.xxh4": entry})
     found = judged(stamped, renamed)
-    assert found.checksum_state is ChecksumState.ABSENT
-    assert found.remedy
-    assert judged(stamped, changed(trailer, trailer.index(b"xxh3"), 1)).checksum_state is (
+    assert found.checksums.state is ChecksumState.ABSENT
+    assert found.checksums.remedy
+    assert judged(stamped, changed(trailer, trailer.index(b"xxh3"), 1)).checksums.state is (
         ChecksumState.DAMAGED
     )
 
@@ -194,15 +197,15 @@ def test_a_record_that_unpacks_to_more_than_it_can_need() -> None:
     bomb = {RECORD_NAME: bytes(blosc2.compress2(raw, typesize=1))}
     stamped = changed(PARTS.index, 23, b"\xb2" + xxhash.xxh3_64(raw).digest()[:5])
     found = judged(stamped, build_trailer(bomb))
-    assert found.checksum_state is ChecksumState.ABSENT
-    assert found.remedy
+    assert found.checksums.state is ChecksumState.ABSENT
+    assert found.checksums.remedy
 
 
 def test_a_frame_without_chunks_is_valid() -> None:
     none = replace(INDEX, offsets=np.empty(0, np.int64))
-    found = parse_integrity(b"", b"", {}, b"", HEADER, none)
-    assert found.checksum_state is ChecksumState.VALID
-    assert found.by_chunk.shape == (0,)
+    found = parse_columns(b"", b"", {}, b"", HEADER, none, GRID, VALUES.dtype)
+    assert found.checksums.state is ChecksumState.VALID
+    assert found.digests.shape == (0,)
 
 
 def test_digests_of_chunks() -> None:
@@ -221,12 +224,16 @@ def test_digests_of_chunks() -> None:
 def test_columns_of_digests() -> None:
     zeros = special_code(1)
     offsets = np.array([zeros, 0, 500, zeros, 40])
-    some = Integrity(
-        ChecksumState.VALID, "", replace(INDEX, offsets=offsets), np.array([7, 8, 9], np.uint64)
+    some = ChunkColumns(
+        Verdict(ChecksumState.VALID),
+        replace(INDEX, offsets=offsets),
+        GRID,
+        VALUES.dtype,
+        np.array([7, 8, 9], np.uint64),
     )
-    assert some.by_chunk.tolist() == [0, 7, 8, 0, 9]
+    assert some.digests.tolist() == [0, 7, 8, 0, 9]
     none = replace(INDEX, offsets=np.broadcast_to(zeros, 10**12))
-    assert replace(some, index=none, stored=np.empty(0, np.uint64)).by_chunk.strides == (0,)
+    assert replace(some, index=none, stored=np.empty(0, np.uint64)).digests.strides == (0,)
 
 
 def test_the_users_entries() -> None:

@@ -17,7 +17,7 @@ from b2nd_dask.format.chunk.chunk_header import (
     parse_chunk_header,
     whole_chunk,
 )
-from b2nd_dask.format.chunk.constant import encode_repeated
+from b2nd_dask.format.chunk.codec import encode_repeated
 from tests.format.by_hand import changed
 
 DATA = np.arange(4000, dtype="<i8")

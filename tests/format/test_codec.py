@@ -17,7 +17,7 @@ from b2nd_dask.format.chunk.codec import decode_chunk, encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import parse_header
-from b2nd_dask.format.shaped_chunk import decode_shaped_chunk
+from b2nd_dask.frame.read.decode import decode_shaped_chunk
 from tests.format.by_hand import changed, parts_of
 from tests.strategies import examples
 

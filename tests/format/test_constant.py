@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask import CorruptChunkError
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
-from b2nd_dask.format.chunk.constant import constant_of, encode_repeated, nan_element, read_only
+from b2nd_dask.format.chunk.codec import constant_of, encode_repeated, nan_element, read_only
 from tests.strategies import examples
 
 

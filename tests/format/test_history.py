@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask.format.history import (
+from b2nd_dask.format.trailer import (
     MARKS_NBYTES,
     MAX_UPDATES,
     UNKNOWN,
     History,
     PastUpdate,
     build_history,
+    build_write_id,
     metadata_digest,
     parse_history,
     parse_marks,
 )
-from b2nd_dask.format.trailer import build_write_id
 from b2nd_dask.frame.open import tail
 from tests.strategies import examples
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask.format.chunk.blocks import AlikeSubsets, alike_subsets, head_nbytes, subset_of
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
-from b2nd_dask.format.chunk.constant import encode_repeated
+from b2nd_dask.format.chunk.codec import encode_repeated
 from tests.format.by_hand import changed
 from tests.strategies import examples
 

@@ -18,9 +18,9 @@ from b2nd_dask import (
     open_b2nd,
     to_b2nd,
 )
-from b2nd_dask.format.msgpack_bounds import MAX_ITEMS
 from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.format.values import (
+    MAX_ITEMS,
     MetaView,
     most_unpacked,
     pack_metadata,

@@ -10,7 +10,7 @@ import blosc2
 import numpy as np
 
 from b2nd_dask import to_b2nd
-from b2nd_dask.format.integrity import Integrity
+from b2nd_dask.format.integrity import ChunkColumns
 from b2nd_dask.frame.open.cache import FrameCache
 from b2nd_dask.storage import Location
 
@@ -34,9 +34,9 @@ def write(path: Path, *, contiguous: bool, level: int = 5, values: Any = VALUES)
     )
 
 
-def integrity(path: Path) -> Integrity:
+def columns(path: Path) -> ChunkColumns:
     """What the frame says now."""
-    return FrameCache().open(Location.of(path)).parsed.integrity
+    return FrameCache().open(Location.of(path)).parsed.columns
 
 
 def main_file(path: Path) -> Path:

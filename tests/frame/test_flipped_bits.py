@@ -67,11 +67,7 @@ def outcome(path: Path, values: np.ndarray) -> str:
     same = items.dtype == values.dtype and items.shape == values.shape
     if not same or not (items == values).all():
         return "WRONG"
-    return (
-        "same"
-        if reference_of(frame).parsed.integrity.checksum_state is ChecksumState.VALID
-        else "UNVERIFIED"
-    )
+    return "same" if reference_of(frame).parsed.columns.checksums.is_valid else "UNVERIFIED"
 
 
 def flip_each(path: Path, values: np.ndarray, spans: list[range]) -> dict[tuple[int, int], str]:

@@ -32,8 +32,8 @@ from b2nd_dask.frame.read import scan
 from tests.frame.sealed import (
     CHUNKS,
     VALUES,
+    columns,
     flip,
-    integrity,
     listed_vlmeta,
     main_file,
     places,
@@ -83,10 +83,10 @@ def test_there_is_room_for_15_entries_of_the_users(path: Path) -> None:
 
 def test_updates_keep_the_checksums_of_other_chunks(path: Path, contiguous: bool) -> None:
     write(path, contiguous=contiguous)
-    before = integrity(path).by_chunk
+    before = columns(path).digests
     assert before is not None
     to_b2nd(np.ones((10, 10)), path, mode="r+", region=(slice(50, 60), slice(20, 30)))
-    after = integrity(path).by_chunk
+    after = columns(path).digests
     assert after is not None
     assert np.flatnonzero(before != after).tolist() == [9]
     assert verify(path).ok

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from b2nd_dask import CorruptChunkError, FrameFormatError, compact, open_b2nd, seal
-from b2nd_dask.format.chunk.constant import encode_repeated
+from b2nd_dask.format.chunk.codec import encode_repeated
 from b2nd_dask.format.index import build_index
 from b2nd_dask.format.trailer import build_trailer
 from b2nd_dask.frame.open.opening import parse_frame

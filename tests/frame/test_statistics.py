@@ -291,12 +291,12 @@ def test_bits_that_flip(path: Path) -> None:
     before = columns_of(path)
     rng = np.random.default_rng(3)
     start = raw.index(STATISTICS_NAME.encode()) - 100
-    entry = reference_of(open_b2nd(path)).parsed.statistics_entry
+    entry = reference_of(open_b2nd(path)).parsed.columns.entry
     assert entry is not None
-    inside = raw.index(entry.entry)
+    inside = raw.index(entry)
     bits = [
         *rng.integers(start * 8, len(raw) * 8, 150).tolist(),
-        *rng.integers(inside * 8, (inside + len(entry.entry)) * 8, 150).tolist(),
+        *rng.integers(inside * 8, (inside + len(entry)) * 8, 150).tolist(),
     ]
     kept = 0
     for at in bits:

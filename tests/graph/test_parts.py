@@ -27,7 +27,7 @@ from b2nd_dask import (
     to_b2nd,
     verify,
 )
-from b2nd_dask.frame.write import parts, staged_parts, transaction
+from b2nd_dask.frame.write import parts, transaction
 from b2nd_dask.frame.write.parts import pending_at
 from b2nd_dask.storage import Location
 from b2nd_dask.storage.write.local_staging import LocalStaging
@@ -298,6 +298,9 @@ def test_a_table_that_is_damaged(target):
         table.write_bytes(damaged)
         with pytest.raises(B2ndError, match=re.escape("[0:60, 0:40] is damaged: stage it again")):
             commit(target)
+    table.with_stem("part-0-1").write_bytes(damaged)
+    with pytest.raises(B2ndError, match="parts overlap"):
+        commit(target)
     assert not target.exists()
     plan = next(target.parent.glob(".*/kept/plan*"))
     plan.write_bytes(plan.read_bytes()[:-1])
@@ -453,8 +456,7 @@ def test_commits_at_once(target, contiguous, monkeypatch, step):
     """Another one is faster, whatever this one is about to do; and takes everything away."""
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
     stage(target, VALUES, 0, 60)
-    where = {"are_as_staged": staged_parts, "manifests_of": parts, "publish_records": transaction}
-    module = where[step]
+    module = transaction if step == "publish_records" else parts
     original = getattr(module, step)
 
     def after_another(*arguments):

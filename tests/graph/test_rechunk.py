@@ -510,7 +510,7 @@ def test_between_objects_of_a_store(s3_server: S3Server, maps: Path) -> None:
             "s3://rechunk/one.b2nd", "s3://rechunk/two.b2nd", **(where | {"chunks": (9, 9, 200)})
         )
         # a failure clears the store, too
-        patch.setattr("b2nd_dask.frame.rechunk.intermediate_frame.frame_at", None)
+        patch.setattr("b2nd_dask.frame.rechunk.work.frame_at", None)
         with pytest.raises(TypeError):
             rechunk("s3://rechunk/one.b2nd", "s3://rechunk/not.b2nd", **where | {"chunks": 20})
     found = open_b2nd("s3://rechunk/two.b2nd", storage_options=options)

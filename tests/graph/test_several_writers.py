@@ -31,7 +31,7 @@ from b2nd_dask import (
     seal,
     to_b2nd,
 )
-from b2nd_dask.format import history
+from b2nd_dask.format import trailer
 from b2nd_dask.frame.open import opening
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.write import transaction
@@ -368,7 +368,7 @@ def test_a_region_is_resumed_when_others_have_published(target, contiguous, capl
 
 @pytest.mark.parametrize("cut", [True, False])
 def test_more_updates_than_the_history_has(target, contiguous, cut, monkeypatch):
-    monkeypatch.setattr(history, "MAX_UPDATES", 3)
+    monkeypatch.setattr(trailer, "MAX_UPDATES", 3)
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     update = planned(target, VALUES[: 15 if cut else 10] + 1, **rows(0, 15 if cut else 10))
     late = planned(target, VALUES[20:30], **rows(20, 30))

@@ -24,9 +24,8 @@ from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.info import lengths_text
-from b2nd_dask.frame.sizes import decimal
-from b2nd_dask.frame.verify import verify_noting
+from b2nd_dask.frame.checksums import verify_noting
+from b2nd_dask.frame.info import decimal, lengths_text
 from b2nd_dask.graph.write.rechunk import rechunk
 from b2nd_dask.storage import Location
 

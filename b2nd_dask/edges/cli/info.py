@@ -18,9 +18,8 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
-from b2nd_dask.frame.info import choice_name, dims_of, one_line
+from b2nd_dask.frame.info import choice_name, decimal, dims_of, one_line
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.storage import printable
 
 _STATES = {ChecksumState.VALID: "present"}
@@ -30,12 +29,11 @@ _MOST_HEADERS = 200_000
 
 def records_of(frame: Frame) -> dict[str, int]:
     """How many chunks have records, of how many, and bytes that these take in the frame."""
-    entry = reference_of(frame).parsed.statistics_entry
-    columns = None if entry is None else entry.columns
-    if entry is None or columns is None:
+    columns = reference_of(frame).parsed.columns
+    if columns.entry is None or columns.statistics is None:
         return {"chunks": 0, "of": frame.nchunks, "nbytes": 0}
-    known = int(np.count_nonzero(columns.known))
-    return {"chunks": known, "of": frame.nchunks, "nbytes": len(entry.entry)}
+    known = int(np.count_nonzero(columns.statistics.known))
+    return {"chunks": known, "of": frame.nchunks, "nbytes": len(columns.entry)}
 
 
 def facts_of(frame: Frame) -> dict[str, Any]:
@@ -65,8 +63,8 @@ def facts_of(frame: Frame) -> dict[str, Any]:
         "filters": [name for name in map(choice_name, how.filters) if name != "nofilter"],
         "checksums": {
             # only `verify` reads what they are of
-            "state": _STATES.get(state := parsed.integrity.checksum_state, state.value),
-            "reason": parsed.integrity.reason or None,
+            "state": _STATES.get(state := parsed.columns.checksums.state, state.value),
+            "reason": parsed.columns.checksums.reason or None,
         },
         "statistics": records_of(frame),
         "metalayers": _values(frame.meta),

@@ -25,9 +25,8 @@ from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.labels.labels import MISSING
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.info import lengths_text, packing_of
-from b2nd_dask.frame.sizes import decimal
-from b2nd_dask.frame.upkeep import add_stats
+from b2nd_dask.frame.checksums import add_stats
+from b2nd_dask.frame.info import decimal, lengths_text, packing_of
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
 #: Bytes of elements that a task reads at once: of narrow ones it makes floats of eight bytes.

@@ -26,11 +26,11 @@ from b2nd_dask.edges.cli.terminal import print_json, progress
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import reference_of
+from b2nd_dask.frame.checksums import seal, verify_noting
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
+from b2nd_dask.frame.compact import compact
+from b2nd_dask.frame.info import decimal
 from b2nd_dask.frame.members.writable import frame_to_change
-from b2nd_dask.frame.sizes import decimal
-from b2nd_dask.frame.upkeep import compact, seal
-from b2nd_dask.frame.verify import verify_noting
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
 

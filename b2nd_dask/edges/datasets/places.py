@@ -15,7 +15,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from b2nd_dask.errors import B2ndError, StaleFrameError, UnsupportedFrameError
+from b2nd_dask.errors import B2ndError, StaleFrameError, UnsupportedFrameError, locating
 from b2nd_dask.format.labels.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
 from b2nd_dask.frame.access import frame_at, locate
 from b2nd_dask.frame.array import Frame
@@ -77,10 +77,8 @@ def manifest_of(place: Place) -> Manifest:
     raw = place.read(MANIFEST)
     if raw is None:
         return Manifest()
-    try:
+    with locating(path=f"{place.label.rstrip('/')}/{MANIFEST}"):
         return parse_manifest(raw)
-    except B2ndError as error:
-        raise error.located(path=f"{place.label.rstrip('/')}/{MANIFEST}") from error.__cause__
 
 
 @dataclass(frozen=True)

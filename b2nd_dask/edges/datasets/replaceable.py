@@ -17,7 +17,9 @@ from b2nd_dask.storage import MAIN_MEMBER, printable
 
 #: One of these lies at the top of every dataset, store and sparse frame.
 _OF_FRAMES = frozenset((MANIFEST, EMBED, MAIN_MEMBER))
-_OF_ARRAYS = _OF_FRAMES | {"zarr.json", ".zgroup", ".zarray"}
+#: By whether arrays of other formats count, too.
+_MARKERS = {False: _OF_FRAMES, True: _OF_FRAMES | {"zarr.json", ".zgroup", ".zarray"}}
+_WHAT = {False: "frames", True: "arrays"}
 #: Names of the other files in them.
 _PARTS = re.compile(r".+\.(b2nd|b2e|b2f|b2d|b2z|chunk|lock)|\.z(attrs|metadata)", re.DOTALL)
 #: Names of folders and files of chunks, in the folder of an array of zarr.
@@ -49,45 +51,40 @@ def require_replaceable(target: Path, *, any_format: bool) -> None:
     if not os.path.lexists(target):
         return
     mode = target.stat().st_mode
-    markers = _OF_ARRAYS if any_format else _OF_FRAMES
     if stat.S_ISDIR(mode):
-        _require_dataset(target, markers)
+        _require_dataset(target, any_format)
     elif not stat.S_ISREG(mode):
         raise _refused(target, "it is neither a file nor a directory")
-    elif not _may_replace(target, markers):
-        raise _refused(target, f"it is a file that holds no {_what(markers)}")
+    elif not _may_replace(target, any_format):
+        raise _refused(target, f"it is a file that holds no {_WHAT[any_format]}")
 
 
-def _what(markers: frozenset[str]) -> str:
-    return "arrays" if markers == _OF_ARRAYS else "frames"
-
-
-def _may_replace(path: Path, markers: frozenset[str]) -> bool:
+def _may_replace(path: Path, any_format: bool) -> bool:
     """Whether a file is empty, or begins as those of frames, or of arrays, do."""
     with path.open("rb") as file:
         head = file.read(_USER_BLOCK_NBYTES + 8)
         if head[:2] == b"PK":
-            return _is_archive(path, markers)
+            return _is_archive(path, any_format)
     if not head or head[2:10] == MAGIC:
         return True
     is_other = head.startswith(_HEADS) or head[_USER_BLOCK_NBYTES:] == _HEADS[1]
-    return is_other and markers == _OF_ARRAYS
+    return is_other and any_format
 
 
-def _is_archive(path: Path, markers: frozenset[str]) -> bool:
+def _is_archive(path: Path, any_format: bool) -> bool:
     """Whether a zip is empty or has arrays in it: documents of offices are zips, too."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError):
         return False
-    suffixes = (".npy", ".b2nd") if markers == _OF_ARRAYS else (".b2nd",)
+    suffixes = (".npy", ".b2nd") if any_format else (".b2nd",)
     return not names or any(
-        name.endswith(suffixes) or name.rpartition("/")[2] in markers for name in names
+        name.endswith(suffixes) or name.rpartition("/")[2] in _MARKERS[any_format] for name in names
     )
 
 
-def _require_dataset(target: Path, markers: frozenset[str]) -> None:
+def _require_dataset(target: Path, any_format: bool) -> None:
     """Refuse a directory that is no dataset, or has anything but frames, or arrays, in it."""
 
     def refuse(error: OSError) -> None:
@@ -98,29 +95,29 @@ def _require_dataset(target: Path, markers: frozenset[str]) -> None:
     for at, folders, names in os.walk(target, onerror=refuse):
         folder = Path(at)
         inside = folder.parent in of_zarr and _ZARR_CHUNK.fullmatch(folder.name)
-        if markers == _OF_ARRAYS and (inside or _is_zarr_array(folder, names)):
+        if any_format and (inside or _is_zarr_array(folder, names)):
             of_zarr.add(folder)
         folders[:] = [name for name in folders if _LEFT_FOLDER.fullmatch(name) is None]
         for name in names:
-            if not _is_part(name, markers, in_zarr=folder in of_zarr):
+            if not _is_part(name, any_format, in_zarr=folder in of_zarr):
                 raise _refused(
                     target,
                     "it is a directory that has a file that belongs to no dataset "
                     f"({printable(os.path.relpath(folder / name, target))})",
                 )
     present = {entry.name for entry in target.iterdir()}
-    if present and not present & markers:
+    if present and not present & _MARKERS[any_format]:
         needed = f"{MANIFEST}, {MAIN_MEMBER}"
-        needed += " or zarr.json" if markers == _OF_ARRAYS else f" or {EMBED}"
+        needed += " or zarr.json" if any_format else f" or {EMBED}"
         raise _refused(
             target,
-            f"it is a directory that is no dataset, though it may have {_what(markers)} in it: "
+            f"it is a directory that is no dataset, though it may have {_WHAT[any_format]} in it: "
             f"it has no {needed} at its top",
         )
 
 
-def _is_part(name: str, markers: frozenset[str], *, in_zarr: bool) -> bool:
-    if name in markers or name == _LEFT_FILE or _PARTS.fullmatch(name):
+def _is_part(name: str, any_format: bool, *, in_zarr: bool) -> bool:
+    if name in _MARKERS[any_format] or name == _LEFT_FILE or _PARTS.fullmatch(name):
         return True
     return in_zarr and _ZARR_CHUNK.fullmatch(name) is not None
 

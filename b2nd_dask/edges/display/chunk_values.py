@@ -14,8 +14,7 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable, chunk_table
-from b2nd_dask.frame.info import KIND_NAMES
-from b2nd_dask.frame.sizes import decimal
+from b2nd_dask.frame.info import KIND_NAMES, decimal
 
 #: Codes from here on are codecs, those below kinds of chunks.
 CODECS = 16

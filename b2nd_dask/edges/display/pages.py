@@ -24,17 +24,17 @@ from b2nd_dask.edges.display.style import (
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.checksums import Verification
 from b2nd_dask.frame.chunk_table import ChunkTable
 from b2nd_dask.frame.info import (
     FrameInfo,
     axis_names,
+    decimal,
     known_chunks,
     layout_rows,
     lengths_text,
     value_text,
 )
-from b2nd_dask.frame.sizes import decimal
-from b2nd_dask.frame.verify import Verification
 from b2nd_dask.graph.plan.plan import Plan, sections
 
 #: Entries that are shown, and characters of one value.

@@ -22,8 +22,7 @@ from b2nd_dask.edges.xarray.encoding import STORAGE
 from b2nd_dask.edges.xarray.variables import NAMELESS
 from b2nd_dask.edges.xarray.write import NEW_OPTIONS, local_path, tree_of, write_new
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.format.labels.labels import COORDS, Labels, too_many_coords
-from b2nd_dask.format.labels.pack import pack_labels
+from b2nd_dask.format.labels.labels import COORDS, Labels, pack_labels, too_many_coords
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array

@@ -13,7 +13,7 @@ from xarray.core import indexing
 
 from b2nd_dask.edges.datasets.places import OpenOptions, Place, manifest_of
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
-from b2nd_dask.errors import B2ndError, FrameFormatError
+from b2nd_dask.errors import B2ndError, FrameFormatError, locating
 from b2nd_dask.format.labels.labels import COORDS, SCALING, UnpackedLabels, unpack_labels
 from b2nd_dask.format.labels.manifest import COORD, Manifest
 from b2nd_dask.frame.array import Frame, reference_of
@@ -170,10 +170,8 @@ def _open(place: Place, stems: Sequence[str], options: OpenOptions) -> list[Fram
 
 
 def _unpacked(frame: Frame) -> UnpackedLabels:
-    try:
+    with locating(path=frame.path):
         return unpack_labels(frame.vlmeta, frame.shape)
-    except B2ndError as error:
-        raise error.located(path=frame.path) from error.__cause__
 
 
 def _with_own_dims(read: list[_Read], *, always: bool) -> list[_Read]:

@@ -1,4 +1,4 @@
-"""Coding of chunks. The only caller of python-blosc2's codecs.
+"""Coding of chunks, also of repeated elements. The only caller of python-blosc2's codecs.
 
 `blosc2.decompress2` does not check the length of its destination (docs/format.md, What must be
 checked), so decoding takes a `ChunkHeader`, which exists only where it agrees with what the frame
@@ -7,6 +7,7 @@ promises.
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import blosc2
@@ -14,15 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
-from b2nd_dask.format.chunk.chunk_header import HAS_DICT, Buffer, ChunkHeader, parse_chunk_header
-from b2nd_dask.format.chunk.compression import SHAPED_CODECS, Compression
+from b2nd_dask.format.chunk.chunk_header import (
+    EXTENDED,
+    HAS_DICT,
+    Buffer,
+    ChunkHeader,
+    Special,
+    parse_chunk_header,
+)
+from b2nd_dask.format.chunk.compression import MAX_TYPESIZE, SHAPED_CODECS, Compression
 
 # decoding in several threads at once is the point of this package; python-blosc2 holds the GIL by
 # default
 blosc2.set_releasegil(True)
 
 
-#: Those of which the code is in python-blosc2. For others C-Blosc2 starts a Python that looks for
+#: Those whose code is in python-blosc2. For others C-Blosc2 starts a Python that looks for
 #: them, which no file may cause.
 _CODECS = frozenset(
     {codec.value for codec in blosc2.Codec if codec.value <= blosc2.Codec.ZSTD.value}
@@ -67,7 +75,7 @@ def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:
     Parameters
     ----------
     frame : bytes
-        A contiguous frame of one chunk, of which the header was checked.
+        A contiguous frame of one chunk, whose header was checked.
     out : ndarray
         Contiguous; exactly as many bytes as the chunk holds.
 
@@ -143,3 +151,102 @@ def _without_absent_dict(chunk: bytes) -> bytes:
     if not (header.memcpyed and header.has_dict):
         return chunk
     return chunk[:31] + bytes([header.special_flags & ~HAS_DICT]) + chunk[32:]
+
+
+def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
+    """Make the chunk that repeats one element (docs/format.md, Special values).
+
+    Parameters
+    ----------
+    value : bytes
+        The element.
+    nbytes, blocksize : int
+        Uncompressed bytes of the chunk and of a block.
+
+    Returns
+    -------
+    bytes
+        Header and element.
+    """
+    typesize = len(value) if len(value) <= MAX_TYPESIZE else 1
+    head = struct.pack("<BBBBiii", 5, 1, EXTENDED, typesize, nbytes, blocksize, 32 + len(value))
+    return head + bytes(15) + bytes([Special.REPEATED << 4]) + value
+
+
+def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """The one element that a chunk repeats.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk.
+    header : ChunkHeader
+        Its header.
+    dtype : numpy.dtype
+        Of the array.
+
+    Returns
+    -------
+    ndarray or None
+        0-d, read-only; None for a chunk that has to be decoded, and for one that was never written.
+    """
+    if header.special == Special.ZEROS:
+        return read_only(np.zeros((), dtype))
+    if header.special == Special.NAN:
+        return nan_element(dtype)
+    width = header.cbytes - header.header_len
+    if header.special == Special.REPEATED and dtype.itemsize % width == 0:
+        value = bytes(data[header.header_len : header.cbytes]) * (dtype.itemsize // width)
+        return np.frombuffer(value, dtype)[0:1].reshape(())
+    return None
+
+
+def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
+    """What a NaN chunk holds, element by element.
+
+    The format fills such chunks with little-endian quiet NaNs as wide as the element, whatever its
+    type (docs/format.md, Offset index): that is kept for complex and raw elements. For big-endian
+    floats it would be a denormal number, which no writer means, so they get a NaN.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Of the array; 4 or 8 bytes.
+
+    Returns
+    -------
+    ndarray
+        0-d, read-only.
+
+    Raises
+    ------
+    CorruptChunkError
+        A type that has no NaN.
+
+    Examples
+    --------
+    >>> nan_element(np.dtype(">f8"))
+    array(nan, dtype='>f8')
+    """
+    if dtype.itemsize not in (4, 8) or dtype.kind not in "fcV" or dtype.fields is not None:
+        raise CorruptChunkError(f"it is marked as NaN, which {dtype} does not have")
+    if dtype.kind == "f":
+        return read_only(np.array(np.nan, dtype))
+    return read_only(np.array(np.nan, f"<f{dtype.itemsize}")).view(dtype)
+
+
+def read_only(elements: NDArray[Any]) -> NDArray[Any]:
+    """Make a shared array read-only.
+
+    Parameters
+    ----------
+    elements : ndarray
+        Views that were made of it before stay writable.
+
+    Returns
+    -------
+    ndarray
+        The same.
+    """
+    elements.flags.writeable = False
+    return elements

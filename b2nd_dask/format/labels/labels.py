@@ -1,4 +1,4 @@
-"""`Labels`: what an array is called, and what its axes and elements are; read from vlmeta."""
+"""`Labels`: what an array is called, and what its axes and elements are; in vlmeta."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.errors import B2ndError, FrameFormatError, level_of_caller
+from b2nd_dask.format.values import pack_value
 
 #: Bytes of all coordinates together that a frame of one array may hold in itself.
 MAX_COORDS_NBYTES = 16 << 20
@@ -287,3 +288,121 @@ def _wrong(entry: str, problem: str) -> FrameFormatError:
 
 def _kind(value: Any) -> str:
     return "nothing" if value is None else f"a value of type {type(value).__name__}"
+
+
+class NotKeptError(Exception):
+    """A value of an attribute for which there is no form."""
+
+
+def pack_labels(labels: Labels) -> dict[str, Any]:
+    """Make entries of vlmeta, as Python values.
+
+    Examples
+    --------
+    >>> pack_labels(Labels(("x",), "t", attrs={"units": "K", "n": 1}))
+    {'dims': ['x'], 'var': 't', 'units': 'K', 'attrs': '{"n": 1}'}
+    """
+    entries: dict[str, Any] = {DIMS: list(labels.dims)}
+    if labels.is_coord:
+        entries |= {IS_COORD: True, COORD_NAME: labels.name}
+    else:
+        entries[NAME] = labels.name
+    attrs = dict(labels.attrs)
+    entries |= {own: attrs.pop(own) for own in OWN_ATTRS if type(attrs.get(own)) is str}
+    plain, typed = split_attrs(attrs)
+    if plain:
+        entries[ATTRS] = json.dumps(plain)
+    if typed:
+        entries[TYPED_ATTRS] = typed
+    if labels.coords:
+        entries[COORDS] = dict(labels.coords)
+    return entries
+
+
+def storable(name: Any, value: Any) -> Any:
+    """Check that an attribute can be kept, and return its value.
+
+    Raises
+    ------
+    NotKeptError
+        It cannot.
+
+    Examples
+    --------
+    >>> storable("range", [1, 2.5, "m"])
+    [1, 2.5, 'm']
+    """
+    if not isinstance(name, str):
+        raise NotKeptError("its name is no text")
+    try:
+        if _loses_type(value):
+            pack_value(_as_arrays(value))
+        else:
+            json.dumps(as_json(value)).encode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise NotKeptError(str(error) or type(error).__name__) from error
+    return value
+
+
+def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split attributes: as JSON has them, and those that lose their type there."""
+    plain, typed = {}, {}
+    for name, value in attrs.items():
+        if _loses_type(value):
+            typed[name] = _as_arrays(value)
+        try:
+            plain[name] = as_json(value)
+        except NotKeptError:
+            continue
+    return plain, typed
+
+
+def as_json(value: Any) -> Any:
+    """Make of a value what JSON can hold: numbers without their dtype, arrays as lists.
+
+    Raises
+    ------
+    NotKeptError
+        Bytes, complex numbers, times, other objects.
+
+    Examples
+    --------
+    >>> as_json({"scale": np.float32(0.5), "range": np.array([0, 3], "i2")})
+    {'scale': 0.5, 'range': [0, 3]}
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        # Python has no number of more bytes than a double
+        if value.dtype.kind not in "biufU" or value.dtype.char == "g":
+            raise NotKeptError(f"a value of {value.dtype}")
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise NotKeptError("a map whose keys are no text")
+        return {key: as_json(each) for key, each in value.items()}
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise NotKeptError(f"a value of type {type(value).__name__}")
+
+
+def _loses_type(value: Any) -> bool:
+    """Whether JSON loses a dtype of NumPy, a tuple, bytes, or has no form of a value at all."""
+    if type(value) is list:
+        return any(map(_loses_type, value))
+    if type(value) is dict:
+        return any(map(_loses_type, value.values()))
+    return not (value is None or type(value) in (str, bool, int, float))
+
+
+def _as_arrays(value: Any) -> Any:
+    """Make arrays without axes of NumPy's numbers: msgpack keeps no dtype of a number."""
+    if isinstance(value, np.str_):
+        return str(value)
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if isinstance(value, list | tuple):
+        return type(value)(_as_arrays(each) for each in value)
+    if isinstance(value, Mapping):
+        return {key: _as_arrays(each) for key, each in value.items()}
+    return value

@@ -10,14 +10,23 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH, typed_attrs
-from b2nd_dask.format.values import unpack_value
+import blosc2
 
+from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.labels.labels import (
+    MAX_NAME_LENGTH,
+    Labels,
+    split_attrs,
+    typed_attrs,
+)
+from b2nd_dask.format.values import pack_value, unpack_value
+
+#: Of a list of members that has none.
+_EMBED_CHUNK_NBYTES = 1 << 16
 #: Name of the file.
 MANIFEST = "dataset.json"
 #: How the name of the file of a coordinate begins, beside it.
@@ -194,3 +203,48 @@ def _geogrid(name: str, packing: Any) -> Geogrid:
 
 def _wrong(entry: str, problem: str) -> FrameFormatError:
     return FrameFormatError(f"in the entry {entry!r}: {problem}")
+
+
+def build_manifest(
+    variables: Mapping[str, Labels],
+    sizes: Mapping[str, int],
+    attrs: Mapping[str, Any],
+    groups: Sequence[str] = (),
+) -> bytes:
+    """Make the bytes of `dataset.json`.
+
+    Parameters
+    ----------
+    variables : mapping
+        Labels of each variable by its name.
+    sizes : mapping
+        Length of each dim: where frames are longer, what lies behind is not committed.
+    attrs : mapping
+        Of the dataset.
+    groups : sequence of str
+        Datasets inside of this one, which may have no variable that would show them.
+    """
+    plain, typed = split_attrs(attrs)
+    own: dict[str, Any] = {"version": VERSION}
+    if typed:
+        own["attrs"] = base64.b64encode(pack_value(typed)).decode()
+    if groups:
+        own["groups"] = list(groups)
+    stored = {
+        "data_vars": [name for name, labels in variables.items() if not labels.is_coord],
+        "coords": [name for name, labels in variables.items() if labels.is_coord],
+        "dims": {dim: int(size) for dim, size in sizes.items()},
+        "attrs": plain,
+        "variable_attrs": {
+            name: split_attrs(labels.attrs)[0] for name, labels in variables.items() if labels.attrs
+        },
+        "b2nd": own,
+    }
+    return json.dumps(stored, indent=1).encode()
+
+
+def build_embed() -> bytes:
+    """Make the file `embed.b2e` of a store of frames in files; python-blosc2 opens none without."""
+    # with this metalayer, which its `TreeStore` writes, it looks for members beside the file
+    marked = blosc2.SChunk(chunksize=_EMBED_CHUNK_NBYTES, meta={"b2tree": {"version": 1}})
+    return bytes(marked.to_cframe())

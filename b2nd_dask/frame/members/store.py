@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError, locating
 from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.frame.members.files import (
     ARRAY,
@@ -113,11 +113,8 @@ def open_store(location: Location) -> Iterator[Store]:
     FrameFormatError
         A damaged archive.
     """
-    try:
-        with ExitStack() as stack:
-            yield Store(location, stack)
-    except B2ndError as error:
-        raise error.located(path=location.label) from error.__cause__
+    with locating(path=location.label), ExitStack() as stack:
+        yield Store(location, stack)
 
 
 @dataclass(frozen=True)

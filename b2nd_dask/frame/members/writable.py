@@ -86,6 +86,14 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
     return location
 
 
+def local_frame(urlpath: Any, doing: str) -> Location:
+    """As `frame_to_change`; ValueError, which says what only local frames do, for other ones."""
+    location = frame_to_change(urlpath)
+    if isinstance(location.urlpath, bytes) or location.is_url:
+        raise ValueError(f"{location.label}: only frames in local files {doing}")
+    return location
+
+
 def _without_dots(location: Location) -> Location:
     """Resolve a path up to its last ``..``, which leads to the parent of what a link points to."""
     parts = () if location.is_url else Path(location.url).parts

@@ -13,7 +13,7 @@ from b2nd_dask.processes import here, unseen
 from b2nd_dask.storage import Location
 from b2nd_dask.system import at_fork
 
-#: Each local frame holds one file descriptor, of which a process may often have 1,024.
+#: Each local frame holds one file descriptor; a process may often have 1,024.
 MAX_OPEN_FRAMES = 64
 #: To open a frame that is replaced meanwhile.
 TRIES = 5
@@ -71,15 +71,6 @@ class FrameCache:
             now = reader.opened_identity()
             # a copy with its times may have the size and the times of what it overwrites
             if now.is_untouched(known.parsed.identity) and known.is_held():
-                return known
-        return self.open(location)
-
-    def present(self, location: Location) -> OpenedFrame:
-        """Open a local frame as it is now, or take the one that is open if it still is that."""
-        known = self._newest(location)
-        # one that has become a directory, or a file, has no identity as what it was
-        with suppress(StaleFrameError, FileNotFoundError, NotADirectoryError):
-            if known and known.is_current():
                 return known
         return self.open(location)
 
@@ -143,7 +134,7 @@ def _open(location: Location) -> OpenedFrame:
 
 
 def _reopened(location: Location, parsed: ParsedFrame) -> OpenedFrame | None:
-    """Open a frame of which the metadata are known; None where it may be another by now."""
+    """Open a frame whose metadata are known; None where it may be another by now."""
     reader = open_reader(location)
     # stores may have an identity that says less than the metadata
     if reader.identity_is_cheap:
@@ -162,10 +153,10 @@ def process_cache() -> FrameCache:
     return _cache
 
 
-def _start_anew() -> None:
+def _reset() -> None:
     """In a forked child: the parent's lock may be held, its remote connections are not ours."""
     global _cache
     _cache = FrameCache()
 
 
-at_fork(after_in_child=_start_anew)
+at_fork(after_in_child=_reset)

@@ -13,9 +13,10 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.errors import CorruptChunkError, FrameFormatError, UnsupportedFrameError, locating
+from b2nd_dask.format.array_meta import MAX_CHUNKS
 from b2nd_dask.format.header import FrameHeader
-from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, OffsetIndex, parse_index
+from b2nd_dask.format.index import ChunkKind, OffsetIndex, parse_index
 from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
 from b2nd_dask.frame.open.opening import read_header
@@ -103,10 +104,8 @@ class EmbedStore(ObjectReader):
         UnsupportedFrameError
             A frame that is no embed store.
         """
-        try:
+        with locating(path=reader.label):
             return cls(reader, location, *parsed_once(location, reader, _read_list))
-        except B2ndError as error:
-            raise error.located(path=reader.label) from error.__cause__
 
     def frame_of(self, key: str, label: str) -> OffsetReader:
         """A reader of the frame of a member; errors as of `range_of`."""
@@ -185,22 +184,18 @@ class EmbedStore(ObjectReader):
             Span(begin + a, begin + b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)
         ]
         data = dict(zip(stored.tolist(), self._reader.read(spans), strict=True))
-        try:
+        with locating(path=self.label):
             return [self._decode(number, data.get(number)) for number in chunks.tolist()]
-        except B2ndError as error:
-            raise error.located(path=self.label) from error.__cause__
 
     def _decode(self, number: int, data: bytes | None) -> bytes:
         nbytes = min(self._header.chunksize, self._header.nbytes - number * self._header.chunksize)
         if data is None:
             return bytes(nbytes)
-        try:
+        with locating(chunk=number):
             decoded = unpack_entry(data, nbytes)
             if len(decoded) < nbytes:
                 raise CorruptChunkError(f"it has {len(decoded)} bytes, the store says {nbytes}")
-        except B2ndError as error:
-            raise error.located(chunk=number) from error.__cause__
-        return decoded
+            return decoded
 
 
 def open_reader(location: Location) -> ByteReader:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,30 +14,33 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.array_meta import (
-    MAX_CHUNK_NBYTES,
-    MAX_NDIM,
-    ArrayMeta,
-    array_meta_of,
-    name_of_array,
+from b2nd_dask.errors import (
+    B2ndError,
+    ChecksumError,
+    FrameFormatError,
+    StaleFrameError,
+    level_of_caller,
+    locating,
 )
-from b2nd_dask.format.chunk.compression import MAX_TYPESIZE
-from b2nd_dask.format.dtypes import MAX_ITEMSIZE
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
-from b2nd_dask.format.history import MARKS_NBYTES, History, metadata_digest, parse_marks
-from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
-from b2nd_dask.format.integrity import ChecksumState, Integrity, parse_integrity
-from b2nd_dask.format.metalayers import STATISTICS_NAME, users_vlmeta
-from b2nd_dask.format.statistics import ChunkStatistics, StatisticsEntry, supports_statistics
-from b2nd_dask.format.trailer import parse_trailer
+from b2nd_dask.format.header import FrameHeader, geometry_of, header_len_of, parse_header
+from b2nd_dask.format.index import OffsetIndex, parse_index
+from b2nd_dask.format.integrity import ChecksumState, ChunkColumns, parse_columns
+from b2nd_dask.format.metalayers import users_vlmeta
+from b2nd_dask.format.statistics import ChunkStatistics
+from b2nd_dask.format.trailer import (
+    MARKS_NBYTES,
+    TOKEN_NBYTES,
+    History,
+    PastUpdate,
+    metadata_digest,
+    parse_marks,
+    parse_trailer,
+)
 from b2nd_dask.frame.open.tail import Tail
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, changes_show, chunk_member
 
-#: NumPy counts bytes in 63 bits.
-MAX_NBYTES = 2**63 - 1
 #: What StaleFrameError says of a frame that is no more what was opened.
 OUTDATED = (
     "the frame changed after it was opened or after the graph was built: open it anew by from_b2nd "
@@ -52,9 +56,6 @@ NOT_SHARED = (
 _TRIES = 20
 
 _Result = TypeVar("_Result")
-
-#: Metalayers that make a frame an array; the others are the user's.
-OWN_METALAYERS = ("b2nd", "caterva")
 
 #: Which chunks are verified: those that are read whole or by their witness ("auto";
 #: `frame.read.chunk_requests`), every chunk that is read (True), none (False).
@@ -72,16 +73,14 @@ class ParsedFrame:
     index: OffsetIndex
     vlmeta: Mapping[str, bytes]
     """The user's entries, without the frame's own."""
-    integrity: Integrity
-    """The frame's checksums, where it has any."""
+    columns: ChunkColumns
+    """Checksums and statistics of the chunks, where there are any."""
     identity: Identity
     """Of the object that this was parsed from."""
     digest: str
     """XXH3 of header, index and trailer, in hexadecimal."""
     history: History
     """The updates since which no other software has changed the frame."""
-    statistics_entry: StatisticsEntry | None
-    """None where there is none, or the checksums are not valid; not unpacked yet."""
     changes_show: bool
     """Whether a change after it was parsed shows in the identity; that of a store's object may not
     show it."""
@@ -89,7 +88,7 @@ class ParsedFrame:
     @property
     def statistics(self) -> ChunkStatistics | None:
         """Statistics of the chunks as they are; None where there are none, or of other chunks."""
-        return self.statistics_entry.columns if self.statistics_entry else None
+        return self.columns.statistics
 
     @property
     def version(self) -> str:
@@ -99,10 +98,31 @@ class ParsedFrame:
         is set back shows only by the ctime, which a new name or new permissions change, too.
         """
         version = f"{self.identity.size}-{self.identity.token}-{self.digest}"
-        has_checksums = self.integrity.checksum_state is ChecksumState.VALID
-        if has_checksums or not self.identity.changed:
+        if self.columns.checksums.is_valid or not self.identity.changed:
             return version
         return f"{version}-{self.identity.changed}"
+
+    @property
+    def token(self) -> bytes:
+        """Name of the state, by what any change of the frame by anybody changes.
+
+        Neither the file's time nor its size are in it where something better is: a writer that is
+        killed behind the frame's end changes both.
+        """
+        if self.history.updates:
+            return bytes.fromhex(self.history.updates[-1].key)
+        if self.columns.checksums.is_valid and len(self.index):
+            # of metadata with the checksums of all chunks, whose stamp other software wipes
+            return bytes.fromhex(self.digest)
+        return hashlib.blake2b(self.version.encode(), digest_size=TOKEN_NBYTES).digest()
+
+    def updates_since(self, token: bytes) -> tuple[PastUpdate, ...] | None:
+        """Find the updates that led from a state to this one; None where that is unknown."""
+        if token == self.token:
+            return ()
+        base, updates = self.history
+        states = [base, *(bytes.fromhex(update.key) for update in updates)]
+        return updates[states.index(token) :] if updates and token in states else None
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -119,7 +139,7 @@ class OpenedFrame:
     @property
     def digests(self) -> NDArray[np.uint64] | None:
         """What chunks that are read whole have to match; None where nothing is to be checked."""
-        return self.parsed.integrity.by_chunk if self.verify else None
+        return self.parsed.columns.digests if self.verify else None
 
     @property
     def version(self) -> str:
@@ -163,6 +183,52 @@ class OpenedFrame:
             return False
         return True
 
+    def require_current(self) -> None:
+        """Raise StaleFrameError unless the location holds this frame; errors as of `is_current`."""
+        if not self.is_current():
+            raise StaleFrameError(OUTDATED, path=self.reader.label)
+
+    def require_descendant(self, token: bytes) -> None:
+        """Raise StaleFrameError unless only updates of this package led here from another state.
+
+        Else it was replaced, other software changed it, or there were too many updates to know.
+        """
+        if self.parsed.updates_since(token) is None:
+            raise StaleFrameError(OUTDATED, path=self.reader.label)
+
+    def require_checksums(self) -> None:
+        """Check that the checksums are in a state that the user's `verify` accepts.
+
+        Raises
+        ------
+        ChecksumError
+            The metadata are damaged, or there are no checksums where they are required.
+        """
+        checksums, label = self.parsed.columns.checksums, self.reader.label
+        if checksums.is_damaged and self.verify:
+            raise ChecksumError(
+                f"the frame is damaged: {checksums.reason}; verify=False reads it nevertheless",
+                path=label,
+            )
+        if checksums.state is ChecksumState.ABSENT and self.verify is True:
+            raise ChecksumError(
+                f"the frame has no valid checksums: {checksums.reason}; b2nd_dask.seal adds them, "
+                'verify="auto" reads without',
+                path=label,
+            )
+
+    def warn_of_remedy(self) -> None:
+        """Warn where a change by other software and damage look the same, unless not verified."""
+        checksums = self.parsed.columns.checksums
+        if not checksums.remedy or not self.verify:
+            return
+        warnings.warn(
+            f"{self.reader.label}: {checksums.reason}. {checksums.remedy}; verify=True refuses "
+            "such a frame, verify=False reads it without this warning",
+            UserWarning,
+            stacklevel=level_of_caller(),
+        )
+
 
 def parse_frame(reader: ByteReader) -> ParsedFrame:
     """Read and check all metadata of a frame, in two reads (one for a small frame).
@@ -176,10 +242,8 @@ def parse_frame(reader: ByteReader) -> ParsedFrame:
     UnsupportedFrameError
         A frame that is not an array.
     """
-    try:
+    with locating(path=reader.label):
         return steadily(reader, lambda identity: _parse(reader, identity))
-    except B2ndError as error:
-        raise error.located(path=reader.label) from error.__cause__
 
 
 def steadily(reader: ByteReader, read: Callable[[Identity], _Result]) -> _Result:
@@ -213,7 +277,7 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
             ),
             offset=26,
         )
-    grid, dtype = _geometry(header)
+    grid, dtype = geometry_of(header)
     return _parse_tail(reader, head, header, grid, dtype, identity, moment_ns)
 
 
@@ -244,82 +308,6 @@ def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
     return head, parse_header(head, size)
 
 
-def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
-    """Find the shapes of the array, and check the sizes in the header against them."""
-    meta: ArrayMeta = array_meta_of(header.metalayers)
-    dtype, itemsize = meta.dtype, _itemsize(header, meta)
-    axes: tuple[int, ...] = ()
-    if dtype is not None and dtype.subdtype is not None:
-        # the axes of elements that are arrays come last, and are never cut: python-blosc2 reads a
-        # shape of (5,) with ('<f8', (10,)) as (5, 10)
-        dtype, axes = dtype.subdtype
-        itemsize = dtype.itemsize
-    grid = Grid(meta.shape + axes, meta.chunks + axes, meta.blocks + axes, itemsize)
-    if grid.ndim > MAX_NDIM:
-        raise UnsupportedFrameError(f"an array of {grid.ndim} axes, where {MAX_NDIM} are read")
-    if meta.name == "caterva" or axes:
-        _refuse_shaped(header)
-    if grid.itemsize > MAX_ITEMSIZE:
-        raise FrameFormatError(
-            f"elements of {grid.itemsize} bytes, where {MAX_ITEMSIZE} is the most that is read",
-            offset=48,
-        )
-    # NumPy multiplies the lengths of the other axes even where one is 0
-    extent = math.prod(max(n, 1) for n in grid.shape) * grid.itemsize
-    if (
-        max(grid.nchunks - MAX_CHUNKS, grid.chunk_nbytes - MAX_CHUNK_NBYTES, extent - MAX_NBYTES)
-        > 0
-    ):
-        raise FrameFormatError(
-            f"shape {grid.shape} in chunks of {grid.chunks} elements of {grid.itemsize} bytes "
-            "is beyond the format"
-        )
-    _check_sizes(header, grid)
-    return grid, dtype
-
-
-def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
-    """Bytes of an element, of which the header and the dtype must say the same."""
-    if meta.dtype is None:
-        return header.typesize
-    itemsize = meta.dtype.itemsize
-    # python-blosc2 puts what a chunk says of wider elements into the header of frames in memory,
-    # and does not read these again; whether the dtype is right, the sizes of chunks and blocks show
-    wide = header.typesize == 1 and itemsize > MAX_TYPESIZE
-    if itemsize != header.typesize and not wide:
-        raise FrameFormatError(
-            f"elements of dtype {meta.dtype} have {itemsize} bytes, "
-            f"the header says {header.typesize}",
-            offset=48,
-        )
-    return itemsize
-
-
-def _check_sizes(header: FrameHeader, grid: Grid) -> None:
-    """Check the sizes in the header against those that the shapes make."""
-    sizes = {"nbytes": (header.nbytes, grid.nchunks * grid.chunk_nbytes)}
-    if grid.nchunks:
-        # else nothing is stored, and chunks may have any size, 0 too: docs/format.md, Geometry
-        sizes["blocksize"] = header.blocksize, grid.block_nbytes
-        sizes["chunksize"] = header.chunksize, grid.chunk_nbytes
-    for name, (in_header, computed) in sizes.items():
-        if in_header != computed:
-            raise FrameFormatError(
-                f"the header's {name} is {in_header}, but shape {grid.shape}, chunks {grid.chunks} "
-                f"and blocks {grid.blocks} of {grid.itemsize} bytes make {computed}"
-            )
-
-
-def _refuse_shaped(header: FrameHeader) -> None:
-    """C-Blosc2 takes the shapes for these from a b2nd metalayer, of single values."""
-    how = header.compression
-    if how.needs_shape:
-        raise UnsupportedFrameError(
-            f"codec {how.codec} with filters {how.filters} needs the array's shape, which frames "
-            "of Caterva, and of elements that are arrays, do not offer it"
-        )
-
-
 def _parse_tail(
     reader: ByteReader,
     head: bytes,
@@ -330,25 +318,20 @@ def _parse_tail(
     moment_ns: int,
 ) -> ParsedFrame:
     tail = Tail.of(reader, head, header, grid.nchunks)
-    try:
+    with locating(shift=tail.start):
         index_bytes = tail.read_index(grid.nchunks)
         index = parse_index(index_bytes, header, grid.nchunks)
-    except B2ndError as error:
-        raise error.located(shift=tail.start) from error.__cause__
-    try:
+    with locating(shift=tail.start + tail.index_len):
         trailer_bytes = tail.read_trailer(index.nstored)
         vlmeta = parse_trailer(trailer_bytes)
-    except B2ndError as error:
-        raise error.located(shift=tail.start + tail.index_len) from error.__cause__
     whole_head = head[: header.header_len]
-    integrity = parse_integrity(index_bytes, trailer_bytes, vlmeta, whole_head, header, index)
-    statistics = _statistics_entry(vlmeta, integrity, dtype, grid)
+    parts = index_bytes, trailer_bytes, vlmeta, whole_head
+    columns = parse_columns(*parts, header, index, grid, dtype)
     vlmeta = users_vlmeta(vlmeta)
     digest = xxhash.xxh3_64(whole_head)
     digest.update(index_bytes)
     digest.update(trailer_bytes)
-    array_meta = header.metalayers[name_of_array(header.metalayers)]
-    metadata = metadata_digest(array_meta, vlmeta)
+    metadata = metadata_digest(header.array_meta, vlmeta)
     _, history = parse_marks(index_bytes[-MARKS_NBYTES:], metadata)
     return ParsedFrame(
         header,
@@ -356,25 +339,12 @@ def _parse_tail(
         dtype,
         index,
         vlmeta,
-        integrity,
+        columns,
         identity,
         digest.hexdigest(),
         history,
-        statistics,
         reader.identity_is_cheap and changes_show(identity, moment_ns),
     )
-
-
-def _statistics_entry(
-    vlmeta: Mapping[str, bytes], integrity: Integrity, dtype: np.dtype[Any] | None, grid: Grid
-) -> StatisticsEntry | None:
-    """Find the statistics, which count only while the checksums do that they are bound to."""
-    entry = vlmeta.get(STATISTICS_NAME)
-    if entry is None or integrity.record_digest is None or dtype is None:
-        return None
-    if not supports_statistics(dtype):
-        return None
-    return StatisticsEntry(entry, integrity.record_digest, dtype, grid, integrity.index)
 
 
 @contextmanager

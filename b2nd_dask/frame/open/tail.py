@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from b2nd_dask.errors import B2ndError, FrameFormatError
+from b2nd_dask.errors import FrameFormatError, locating
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.header import FrameHeader
 from b2nd_dask.format.index import index_len_of
@@ -27,7 +27,7 @@ _OFFSET_NBYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Index chunk and trailer of a frame, of which some bytes may not have been read."""
+    """Index chunk and trailer of a frame; some of their bytes may not have been read."""
 
     reader: ByteReader
     start: int
@@ -75,15 +75,13 @@ class Tail:
             _require_whole(held, Span(start, stop), 0)
         else:
             (end,) = reader.read([Span(stop - TAIL_LEN, stop)])
-        try:
+        with locating(shift=start):
             trailer_len = trailer_len_of(held or end, stop - header.header_len)
             index_len = stop - start - trailer_len
             if index_len < 0 or (index_len > 0) != (nchunks > 0):
                 raise FrameFormatError(
                     f"{index_len} bytes are left for the offsets of {nchunks} chunks", offset=0
                 )
-        except B2ndError as error:
-            raise error.located(shift=start) from error.__cause__
         return cls(reader, start, index_len, stop, held)
 
     def read_index(self, nchunks: int) -> bytes:

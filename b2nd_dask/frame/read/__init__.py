@@ -2,6 +2,6 @@
 
 The way of a read: `plan` (which chunks and blocks), `fetch` (verified bytes, a checked header),
 `decode` and `scatter` (elements in an array), in `buffers`. `region`, `points` and `reduce` are the
-entries, `scan` the one for whole chunks; `partial_results` says how partial results accumulate.
+entries, `scan` the one for whole chunks; `reduction` says how partial results accumulate.
 Imports `frame.open`, `format` and `storage`.
 """

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError
+from b2nd_dask.errors import locating
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
@@ -208,10 +208,8 @@ def chunk_requests(opened: OpenedFrame, parts: Sequence[Part]) -> list[ChunkRequ
 
 def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
     """The element of a special chunk, as `Fill.element`; errors have the chunk's number."""
-    try:
+    with locating(chunk=chunk):
         return fill.element(kind)
-    except B2ndError as error:
-        raise error.located(chunk=chunk) from error.__cause__
 
 
 def _read_single(opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any]) -> NDArray[Any]:

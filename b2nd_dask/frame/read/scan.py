@@ -138,7 +138,7 @@ def content_digest(opened: OpenedFrame, chunks: NDArray[np.int64]) -> str:
         A chunk that cannot be one.
     """
     parsed = opened.parsed
-    digests = parsed.integrity.by_chunk
+    digests = parsed.columns.digests
     stored = chunks[parsed.index.offsets[chunks] >= 0]
     known = digests_on_disk(opened, stored) if digests is None else digests[stored]
     digest = xxhash.xxh3_128(chunks.astype("<i8").tobytes())

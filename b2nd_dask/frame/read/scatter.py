@@ -17,7 +17,7 @@ _FEW_MOVES = 8
 
 
 class Tile(NamedTuple):
-    """Neighbouring blocks along one axis of which the same elements are selected."""
+    """Neighbouring blocks along one axis with the same elements selected in each."""
 
     blocks: slice
     """Numbers of the blocks along the axis."""

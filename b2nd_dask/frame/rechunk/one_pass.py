@@ -19,7 +19,7 @@ _ABOUT = 1.03
 _DECODE = 1 / 1.5e9
 """For a byte that is decoded and copied to the region."""
 _VISIT = 150e-6
-"""For each chunk of which a task reads some."""
+"""For each chunk that a task reads from."""
 _TASK = 2e-3
 
 #: Chunks that are verified, and those that stay as they are, are taken so many bytes at a time.
@@ -229,7 +229,7 @@ def _touched(size: int, length: int, chunk: int, block: int) -> tuple[int, ...]:
 
 
 def _whole_blocks(chunk: int, block: int) -> int:
-    """How far apart ends of blocks lie at most, which begin anew in each chunk."""
+    """How far apart ends of blocks lie at most, which restart in each chunk."""
     return chunk if chunk % block else block
 
 

@@ -202,7 +202,7 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:
 
 
 def _flat_ways(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterator[OnePass]:
-    """Longer and longer ranges, of which as many as the memory allows are read at once."""
+    """Longer and longer ranges; as many as the memory allows are read at once."""
     for room in rooms(1, math.prod(shape)):
         box = contiguous_box(shape, room)
         chunks = contiguous_box(shape, int(min(_FLAT_CHUNK / itemsize, room * _FLAT_SHARE)))

@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.history import UNKNOWN, History, PastUpdate
-from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.format.trailer import UNKNOWN, History, PastUpdate
 from b2nd_dask.frame.open.opening import ParsedFrame
-from b2nd_dask.frame.open.validity import state_token, updates_since
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.storage import CHANGED, Identity, is_same_file
 
@@ -85,7 +83,7 @@ class UpdateBase(NamedTuple):
     """The state of a frame that an update was planned on, and what the update changes of it."""
 
     token: bytes
-    """Of the state; see `state_token`."""
+    """Of the state; see `ParsedFrame.token`."""
     shape: tuple[int, ...]
     """Before the update."""
     identity: Identity
@@ -100,7 +98,7 @@ class UpdateBase(NamedTuple):
     def of(cls, frame: ParsedFrame, box: ChunkBox, *, carries: bool) -> Self:
         """Remember a frame as it is now."""
         entries = _entries_digest(frame, box)
-        return cls(state_token(frame), frame.grid.shape, frame.identity, box, carries, entries)
+        return cls(frame.token, frame.grid.shape, frame.identity, box, carries, entries)
 
 
 def require_disjoint(
@@ -119,7 +117,7 @@ def require_disjoint(
         Other software changed the frame, it was replaced, others wrote the same chunks, or it was
         appended to and this is an append too.
     """
-    since = updates_since(present, base.token)
+    since = present.updates_since(base.token)
     # the oldest updates are left out of a long history
     lost = since is None and bool(present.history.updates) and present.history.base == UNKNOWN
     if not _is_same_array(base, plan, present) or (since is None and not lost):
@@ -152,9 +150,9 @@ def require_disjoint(
 
 
 def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> History:
-    """Add an update to the history of a frame, of which `grid` is the one after the update."""
+    """Append an update to the history. `grid`: the chunk grid after the update."""
     past = present.history
-    base = past.base if past.updates else state_token(present)
+    base = past.base if past.updates else present.token
     earlier = (
         PastUpdate(update.key, update.published, *_ends(_box_of(update, present.grid), grid))
         for update in past.updates
@@ -177,8 +175,7 @@ def _is_same_array(base: UpdateBase, plan: FramePlan, present: ParsedFrame) -> b
     planned = (plan.grid.chunks, plan.grid.blocks, plan.dtype, plan.compression, plan.sparse)
     # each update of a sparse frame makes a new file of its index
     same_file = header.sparse or is_same_file(base.identity, present.identity)
-    damaged = present.integrity.checksum_state is ChecksumState.DAMAGED
-    return same == planned and same_file and not damaged
+    return same == planned and same_file and not present.columns.checksums.is_damaged
 
 
 def _is_proven(base: UpdateBase) -> bool:
@@ -197,10 +194,10 @@ def _entries_digest(frame: ParsedFrame, box: ChunkBox) -> str:
     whole = ChunkBox((0,) * frame.grid.ndim, frame.grid.counts)
     chunks = box.common(whole).chunks(frame.grid)
     digest = xxhash.xxh3_128(frame.index.offsets[chunks].astype("<i8").tobytes())
-    checksums = frame.integrity.valid_by_chunk
-    if checksums is None:
+    digests = frame.columns.digests
+    if digests is None or not frame.columns.checksums.is_valid:
         return digest.hexdigest()
-    digest.update(checksums[chunks].astype("<u8").tobytes())
+    digest.update(digests[chunks].astype("<u8").tobytes())
     return digest.hexdigest() + "+"
 
 

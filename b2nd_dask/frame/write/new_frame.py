@@ -13,9 +13,11 @@ import numpy as np
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.format.array_meta import (
     MAX_CATERVA_NDIM,
+    MAX_CHUNKS,
     MAX_NDIM,
     build_array_meta,
     build_caterva_meta,
+    users_meta,
 )
 from b2nd_dask.format.chunk.chunk_header import MAX_BLOCKSIZE
 from b2nd_dask.format.chunk.compression import (
@@ -26,8 +28,7 @@ from b2nd_dask.format.chunk.compression import (
 )
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.header import MAX_HEADER_LEN, FrameHeader, build_header
-from b2nd_dask.format.index import MAX_CHUNKS
+from b2nd_dask.format.header import MAX_HEADER_LEN, FrameHeader, build_header, with_new_tail
 from b2nd_dask.format.metalayers import (
     MAX_METALAYERS,
     RECORD_NAME,
@@ -38,7 +39,6 @@ from b2nd_dask.format.metalayers import (
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.format.trailer import build_trailer
 from b2nd_dask.format.values import pack_metadata
-from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location, Staging, staging_for
@@ -76,10 +76,8 @@ class FramePlan:
         cls, header: FrameHeader, grid: Grid, dtype: np.dtype[Any], vlmeta: Any, *, stats: bool
     ) -> Self:
         """Plan a frame with the compression and the metalayers of a header."""
-        layers = header.metalayers
-        meta = {name: raw for name, raw in layers.items() if name not in OWN_METALAYERS}
-        how = header.compression, header.sparse
-        return cls(grid, dtype, *how, meta, vlmeta, "caterva" in layers, stats)
+        layers, how = header.metalayers, (header.compression, header.sparse)
+        return cls(grid, dtype, *how, users_meta(layers), vlmeta, "caterva" in layers, stats)
 
     @property
     def row(self) -> np.dtype[Any]:
@@ -94,32 +92,22 @@ class FramePlan:
             own["caterva"] = build_caterva_meta(self.grid)
         return own
 
-    def header(self, *, cbytes: int = 0, frame_len: int = 0, has_vlmeta: bool = False) -> bytes:
-        """Build the frame's header, whose length does not depend on the numbers.
-
-        Parameters
-        ----------
-        cbytes : int
-            Bytes of the data region.
-        frame_len : int
-            Bytes of the frame.
-        has_vlmeta : bool
-            Whether the trailer has any vlmeta.
-        """
+    def header(self) -> bytes:
+        """Build the frame's header; `with_new_tail` puts in the lengths of what follows."""
         grid = self.grid
         header = FrameHeader(
             header_len=0,
-            frame_len=frame_len,
+            frame_len=0,
             sparse=self.sparse,
             nbytes=grid.nchunks * grid.chunk_nbytes,
-            cbytes=cbytes,
+            cbytes=0,
             typesize=grid.itemsize,
             blocksize=grid.block_nbytes,
             chunksize=grid.chunk_nbytes,
             compression=self.compression,
             metalayers={**self.own_meta, **self.meta},
         )
-        return build_header(header, has_vlmeta=has_vlmeta)
+        return build_header(header, has_vlmeta=False)
 
     def staging(
         self,
@@ -141,9 +129,11 @@ class FramePlan:
 
     def empty_frame(self) -> bytes:
         """Build the header and the trailer of the frame, without an index."""
-        trailer = build_trailer(self.vlmeta)
-        length = len(self.header()) + len(trailer)
-        return self.header(frame_len=length, has_vlmeta=bool(self.vlmeta)) + trailer
+        head, trailer = self.header(), build_trailer(self.vlmeta)
+        length = len(head) + len(trailer)
+        return (
+            with_new_tail(head, cbytes=0, frame_len=length, has_vlmeta=bool(self.vlmeta)) + trailer
+        )
 
 
 def plan_frame(
@@ -233,7 +223,7 @@ def check_storable(dtype: np.dtype[Any]) -> None:
 
 
 def check_statistics(dtype: np.dtype[Any]) -> None:
-    """Raise TypeError for a dtype of which there are no statistics."""
+    """Raise TypeError for a dtype that has no statistics."""
     if not supports_statistics(dtype):
         raise TypeError(
             f"there are statistics of numbers of up to 64 bits (complex ones of 128), bool and "

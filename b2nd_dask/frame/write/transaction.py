@@ -18,18 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.header import with_new_tail
-from b2nd_dask.format.history import (
-    MARKS_NBYTES,
-    History,
-    build_history,
-    metadata_digest,
-    parse_marks,
-)
 from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_tail
-from b2nd_dask.format.trailer import TAIL_LEN, build_write_id, trailer_len_of
+from b2nd_dask.format.trailer import (
+    MARKS_NBYTES,
+    TAIL_LEN,
+    History,
+    build_history,
+    build_write_id,
+    metadata_digest,
+    parse_marks,
+    trailer_len_of,
+)
 from b2nd_dask.frame.open.opening import ParsedFrame, read_header, steadily
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, put_manifest, require_all
@@ -50,30 +51,6 @@ _NOT_SHARED = (
 
 #: Keys of writes that failed in this process, whose other threads may still run tasks of them.
 _given_up: set[str] = set()
-
-
-def present_table(frame: ParsedFrame, statistics: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Make the table of all chunks of an existing frame: an entry for each, as in `row_dtype`.
-
-    Without a column of what the frame does not have; checksums that are not valid are left out.
-    Where one value in the file stands for the offsets of all chunks the table takes no memory for
-    each, either.
-
-    Parameters
-    ----------
-    statistics : ndarray of `statistics_row`, optional
-        Of all chunks, instead of those that the frame has.
-    """
-    if statistics is None and frame.statistics is not None:
-        statistics = frame.statistics.rows()
-    offsets, digests = frame.index.offsets, frame.integrity.valid_by_chunk
-    given = {"offset": offsets, "digest": digests, "statistics": statistics}
-    columns = {name: column for name, column in given.items() if column is not None}
-    length = min(1, len(offsets)) if offsets.strides == (0,) else len(offsets)
-    table = np.empty(length, [(name, column.dtype) for name, column in columns.items()])
-    for name, column in columns.items():
-        table[name] = column[:length]
-    return table if length == len(offsets) else np.broadcast_to(table, offsets.shape)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,16 +75,15 @@ class Envelope:
         """Take the envelope of an existing frame, with the write id and history that are given."""
         header = parsed.header
         (head,) = reader.read([Span(0, header.header_len)])
-        array_meta = header.metalayers[name_of_array(header.metalayers)]
-        return cls(head, header.sparse, array_meta, parsed.vlmeta, key, past)
+        return cls(head, header.sparse, header.array_meta, parsed.vlmeta, key, past)
 
     @classmethod
-    def planned(cls, plan: FramePlan, key: str, past: History | None = None) -> Self:
+    def planned(cls, plan: FramePlan, key: str | None, past: History | None = None) -> Self:
         """Make the envelope of a planned frame, which the write of a key makes."""
         return cls(plan.header(), plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, key, past)
 
-    def tail(self, table: NDArray[Any]) -> tuple[bytes, bool]:
-        """Build index and trailer of the table of all chunks; see `build_tail`."""
+    def around(self, table: NDArray[Any], cbytes: int) -> tuple[bytes, bytes]:
+        """Build header and tail, by the table of all chunks and the bytes of those stored."""
         index = b""
         if len(table):
             # behind the index, if there is one
@@ -117,7 +93,10 @@ class Envelope:
             if self.key is not None:
                 index += build_write_id(self.key)
         stored = table[stored_chunks(table["offset"])]
-        return build_tail(index, self.vlmeta, self.array_meta, stored)
+        tail, has_vlmeta = build_tail(index, self.vlmeta, self.array_meta, stored)
+        frame_len = len(self.head) + (0 if self.sparse else cbytes) + len(tail)
+        sizes = {"cbytes": cbytes, "frame_len": frame_len}
+        return with_new_tail(self.head, **sizes, has_vlmeta=has_vlmeta), tail
 
 
 def publish_records(
@@ -146,13 +125,7 @@ def publish(
     placement = staging.join(stored)
     if len(stored.rows):
         table["offset"][stored.rows["chunk"]] = placement.positions
-    tail, has_vlmeta = envelope.tail(table)
-    data_len = 0 if envelope.sparse else placement.data_nbytes
-    frame_len = len(envelope.head) + data_len + len(tail)
-    head = with_new_tail(
-        envelope.head, cbytes=placement.data_nbytes, frame_len=frame_len, has_vlmeta=has_vlmeta
-    )
-    staging.publish(placement, head, tail)
+    staging.publish(placement, *envelope.around(table, placement.data_nbytes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +136,8 @@ class Transaction:
     staging: Staging
     was_published: bool = field(default=False, kw_only=True)
     """Whether this very write had published its frame before it began. Then dask has lost a worker
-    and its tasks are to run again, of which perhaps none will; or a Delayed is computed twice. The
-    staging area is made by the first task that needs it: nobody would remove it after the last."""
+    and some of its tasks may run again, or a Delayed is computed twice. The staging area is made by
+    the first task that needs it: nobody would remove it after the last."""
 
     @property
     def write_key(self) -> str:

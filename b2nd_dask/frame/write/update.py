@@ -29,7 +29,6 @@ from b2nd_dask.frame.write.records import ChunkRecords, require_all
 from b2nd_dask.frame.write.transaction import (
     Envelope,
     Transaction,
-    present_table,
     publish_records,
 )
 from b2nd_dask.storage import LocalUpdate, Location, update_staging_for
@@ -39,7 +38,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     """Plan the frame after an update: as it is, but for its shape and some of its chunks.
 
     `shape` is the one after the update, not smaller along any axis. UnsupportedFrameError says that
-    a frame of an older format would have to be written anew.
+    a frame of an older format would have to be rewritten.
     """
     header = old.header
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
@@ -120,7 +119,7 @@ class Update(Transaction):
         )
         publish_records(
             ChunkRecords(records.parts, rows),
-            _carried(present_table(present), present.grid.counts, now.grid.counts),
+            _carried(present.columns.table(), present.grid.counts, now.grid.counts),
             Envelope.planned(now, staging.key, history),
             rebased,
         )
@@ -151,8 +150,8 @@ def open_for_update(location: Location) -> FrameReference:
     ChecksumError
         It has checksums that are not valid.
     """
-    integrity = frame_at(location, verify=False).parsed.integrity
-    never_had_any = integrity.checksum_state is ChecksumState.ABSENT and not integrity.remedy
+    checksums = frame_at(location, verify=False).parsed.columns.checksums
+    never_had_any = checksums.state is ChecksumState.ABSENT and not checksums.remedy
     return frame_at(location) if never_had_any else frame_at(location, verify=True)
 
 

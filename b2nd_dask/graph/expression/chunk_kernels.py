@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.frame.read.partial_results import PartialResult
+from b2nd_dask.frame.read.reduction import PartialResult
 from b2nd_dask.graph._dask_compat import chunk
 
 Axis = tuple[int, ...]

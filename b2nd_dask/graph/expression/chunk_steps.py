@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.frame.read.partial_results import (
+from b2nd_dask.frame.read.reduction import (
     MOMENTS,
     PRODUCTS,
     SUMS,
     Accumulation,
     PartialResult,
+    Reduction,
     extremes,
 )
-from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.graph._dask_compat import _concatenate2, chunk, reductions
 from b2nd_dask.graph.expression.chunk_kernels import (
     Kernel,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.statistics import ChunkStatistics
-from b2nd_dask.frame.read.answers import Predicate
+from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.frame.read.reduction import Answers, Counted
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import chunk, reductions

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.frame.read.partial_results import Accumulation, PartialResult
+from b2nd_dask.frame.read.reduction import Accumulation, PartialResult
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.chunk_kernels import Kernel
 from b2nd_dask.graph.expression.elementwise import NUMBERS, UFUNCS

@@ -19,7 +19,7 @@ from dask.base import tokenize
 from dask.typing import Key
 
 from b2nd_dask.frame.joined import JoinedReference
-from b2nd_dask.frame.read.answers import Predicate
+from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph._dask_compat import (
     GraphNode,
     List,

@@ -18,7 +18,7 @@ import numpy as np
 from dask.base import normalize_token, tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.frame.read.answers import Predicate
+from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph._dask_compat import Alias, Task, TaskRef, block_function, blockwise
 from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import ELEMENTS, compile_tree

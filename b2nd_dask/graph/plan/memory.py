@@ -16,7 +16,7 @@ import numpy as np
 
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region
-from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
+from b2nd_dask.frame.rechunk.work import IntermediateFrame
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.graph.expression.chunk_steps import Fold

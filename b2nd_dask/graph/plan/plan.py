@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from dask.base import is_dask_collection
 
-from b2nd_dask.frame.info import lengths_text
-from b2nd_dask.frame.sizes import decimal
+from b2nd_dask.frame.info import decimal, lengths_text
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.lazy import lazy
 

@@ -19,17 +19,15 @@ from dask.delayed import Delayed
 from b2nd_dask.format.grid import Grid, steps
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.read_cost import ChunkRange, Region
-from b2nd_dask.frame.rechunk.intermediate_frame import (
-    IntermediateFrame,
-    begin_intermediate,
-    open_view,
-)
 from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, VERIFIED_AT_ONCE, Budget, OnePass
 from b2nd_dask.frame.rechunk.passes import bounded_chunks, flat_pass, log_passes, plan_passes
 from b2nd_dask.frame.rechunk.source import RegionSource, Source, StoredChunks, View, flat_source
 from b2nd_dask.frame.rechunk.work import (
+    IntermediateFrame,
+    begin_intermediate,
     boxes_to_verify,
     has_checksums,
+    open_view,
     rechunk_region,
     verify_stored,
 )

@@ -20,10 +20,9 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
+from b2nd_dask.format.grid import MAX_NBYTES, Grid, expand_ellipsis, parse_selection
 from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.opening import MAX_NBYTES
 from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import ChunkBox, UpdateBase

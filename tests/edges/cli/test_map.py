@@ -16,7 +16,7 @@ import b2nd_dask
 from b2nd_dask.edges.cli.map import picture_of
 from b2nd_dask.edges.display.cells import GAP, MIXED, layout_for
 from b2nd_dask.edges.display.chunk_values import chunk_values
-from b2nd_dask.frame.sizes import decimal
+from b2nd_dask.frame.info import decimal
 from tests.edges.cli.running import run
 from tests.strategies import SpecialCase, examples, special_cases
 

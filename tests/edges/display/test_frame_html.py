@@ -16,8 +16,8 @@ from b2nd_dask.edges.display import pages
 from b2nd_dask.edges.display.pages import MOST_FETCHED, preview
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
+from b2nd_dask.frame.info import decimal
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.sizes import decimal
 from tests.counting import bytes_read
 from tests.edges.display.pages import Page
 

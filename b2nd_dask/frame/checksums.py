@@ -1,13 +1,13 @@
-"""Upkeep of local frames, whose elements stay: checksums, statistics, and unused space."""
+"""Checksums and statistics of whole frames: checked, and added to local ones."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,23 +17,20 @@ from b2nd_dask.errors import (
     B2ndError,
     ChecksumError,
     FrameFormatError,
-    StaleFrameError,
     UninitializedChunkError,
     UnsupportedFrameError,
 )
-from b2nd_dask.format.chunk.chunk_header import whole_chunk
-from b2nd_dask.format.chunk_statistics import chunk_statistics
 from b2nd_dask.format.header import odd_byte, with_new_tail
 from b2nd_dask.format.index import stored_chunks
-from b2nd_dask.format.integrity import ChecksumState, has_room, require_digest
+from b2nd_dask.format.integrity import ChecksumState, Verdict, has_room, require_digest
 from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.statistics import statistics_row
-from b2nd_dask.frame.members.writable import frame_to_change
+from b2nd_dask.format.statistics import chunk_statistics, statistics_row
+from b2nd_dask.frame.access import UrlPath, locate
+from b2nd_dask.frame.members.writable import local_frame
 from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
-from b2nd_dask.frame.open.validity import require_current
+from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.read.decode import Fill
-from b2nd_dask.frame.read.scan import digests_on_disk, stored_extents
+from b2nd_dask.frame.read.scan import digests_on_disk, scan_chunks, stored_extents
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import ChunkBox, history_with
 from b2nd_dask.frame.write.new_frame import check_statistics
@@ -41,26 +38,145 @@ from b2nd_dask.frame.write.records import ChunkRecords, row_dtype
 from b2nd_dask.frame.write.transaction import (
     Envelope,
     clean_up,
-    keys_of,
-    present_table,
     publish,
 )
 from b2nd_dask.frame.write.update import update_staging
-from b2nd_dask.frame.write.writer import StagedBatches
+from b2nd_dask.lazy import lazy
 from b2nd_dask.storage import (
-    CHUNK_MEMBER,
-    MAIN_MEMBER,
     LocalUpdate,
     Location,
     Span,
-    Staging,
-    chunk_member,
-    frame_locked,
-    identity_at,
-    require_end,
-    staging_for,
 )
 from b2nd_dask.system import usable_cores
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found."""
+
+    path: str
+    """Path or URL of the frame."""
+    checksum_state: ChecksumState
+    """Whether the frame's checksums are valid, absent or damaged, whatever its chunks are."""
+    reason: str
+    """Why they are absent, or what is damaged; empty where they are valid."""
+    nchunks: int
+    """Chunks that were read and checked. Constant chunks have no data: the index says all."""
+    bad: tuple[B2ndError, ...]
+    """One error for each chunk that is not what was written, in the order of the chunks; see
+    `B2ndError.chunk`."""
+    bad_statistics: str = ""
+    """What is damaged of the statistics of the chunks, which are not used then; mostly nothing."""
+
+    _repr_html_ = lazy("b2nd_dask.edges.display.pages", "verification_html")
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are valid checksums, and chunks and statistics match their own."""
+        intact = not self.bad and not self.bad_statistics
+        return self.checksum_state is ChecksumState.VALID and intact
+
+    def __str__(self) -> str:
+        if self.checksum_state is ChecksumState.ABSENT and not self.bad:
+            return f"{self.path}: no valid checksums: {self.reason}"
+        if self.checksum_state is ChecksumState.DAMAGED:
+            return f"{self.path}: damaged: {self.reason}"
+        if self.bad:
+            return f"{self.path}: damaged: {len(self.bad)} of {self.nchunks} stored chunks"
+        if self.bad_statistics:
+            return (
+                f"{self.path}: all {self.nchunks} stored chunks are as they were written, but the "
+                f"statistics are damaged: {self.bad_statistics}; add_stats writes them anew"
+            )
+        return f"{self.path}: verified: all {self.nchunks} stored chunks are as they were written"
+
+
+def verify(
+    urlpath: UrlPath | Any,
+    *,
+    threads: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    offset: int = 0,
+) -> Verification:
+    """Check a whole frame against its checksums.
+
+    Every stored chunk is read once, none is decoded.
+
+    Parameters
+    ----------
+    urlpath : str, os.PathLike, bytes or blosc2.NDArray
+        As for `open_b2nd`.
+    threads : int, optional
+        One for each processor by default.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+    offset : int, optional
+        Bytes before the frame inside its file.
+
+    Returns
+    -------
+    Verification
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    FrameFormatError
+        Not a frame, or so damaged that its chunks cannot be found.
+    StaleFrameError
+        The frame was changed meanwhile.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, numpy as np, b2nd_dask
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.b2nd")
+    >>> _ = b2nd_dask.to_b2nd(np.arange(1000.0), path, chunks=250)
+    >>> result = verify(path)
+    >>> result.ok, result.nchunks
+    (True, 4)
+    """
+    return verify_noting(
+        urlpath, lambda *_: None, threads=threads, storage_options=storage_options, offset=offset
+    )
+
+
+def verify_noting(
+    urlpath: UrlPath | Any,
+    note: Callable[[int, int], None],
+    *,
+    threads: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    offset: int = 0,
+) -> Verification:
+    """Verify, and call a function after each chunk with how many are done, and of how many."""
+    opened = process_cache().open(locate(urlpath, offset, storage_options))
+    columns = opened.parsed.columns
+    digests, statistics = columns.digests, columns.statistics_verdict
+    bad: dict[int, B2ndError] = {}
+    nchunks = 0
+    if digests is not None:
+        for chunk, result in scan_chunks(opened, partial(_check, digests), threads):
+            nchunks += 1
+            note(nchunks, opened.parsed.index.nstored)
+            if isinstance(result, B2ndError):
+                bad[chunk] = result
+    # what another program changed meanwhile is no damage
+    opened.require_current()
+    return Verification(
+        path=opened.reader.label,
+        checksum_state=columns.checksums.state,
+        reason=columns.checksums.reason,
+        nchunks=nchunks,
+        bad=tuple(bad[chunk] for chunk in sorted(bad)),
+        bad_statistics=statistics.reason,
+    )
+
+
+def _check(digests: NDArray[np.uint64], chunk: int, data: memoryview) -> int:
+    expected = int(digests[chunk])
+    require_digest(data, expected)
+    return expected
+
 
 #: Chunks that wait for threads at a time.
 _AT_ONCE = 4096
@@ -116,13 +232,13 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     >>> verify(path).ok
     True
     """
-    location = _local(urlpath, "get checksums and statistics here")
+    location = local_frame(urlpath, "get checksums and statistics here")
     opened = process_cache().open(location)
-    integrity = opened.parsed.integrity
-    if integrity.checksum_state is ChecksumState.VALID:
+    checksums = opened.parsed.columns.checksums
+    if checksums.is_valid:
         return False
-    if integrity.checksum_state is ChecksumState.DAMAGED:
-        raise ChecksumError(f"{integrity.reason}: not sealed", path=opened.reader.label)
+    if checksums.is_damaged:
+        raise ChecksumError(f"{checksums.reason}: not sealed", path=opened.reader.label)
     _add(opened, location, None, threads)
     return True
 
@@ -152,7 +268,7 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     FileNotFoundError
         No such file.
     TypeError
-        A dtype of which there are no statistics.
+        A dtype that has no statistics.
     ChecksumError
         A chunk or the metadata is damaged, or `seal` has to accept the frame first.
     CorruptChunkError
@@ -175,24 +291,17 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     >>> open_b2nd(path).stats.max
     np.int64(999)
     """
-    location = _local(urlpath, "get checksums and statistics here")
+    location = local_frame(urlpath, "get checksums and statistics here")
     opened = process_cache().open(location)
     fill = Fill.of(_dtype_of(opened), "raise")
     frame = FrameReference.of(opened, location, fill, "auto")
     if _has_all(frame):
         return False
-    integrity = opened.parsed.integrity
-    if integrity.remedy:
-        raise ChecksumError(f"{integrity.reason}. {integrity.remedy}", path=opened.reader.label)
+    checksums = opened.parsed.columns.checksums
+    if checksums.remedy:
+        raise ChecksumError(f"{checksums.reason}. {checksums.remedy}", path=opened.reader.label)
     _add(opened, location, frame, threads)
     return True
-
-
-def _local(urlpath: Any, doing: str) -> Location:
-    location = frame_to_change(urlpath)
-    if isinstance(location.urlpath, bytes) or location.is_url:
-        raise ValueError(f"{location.label}: only frames in local files {doing}")
-    return location
 
 
 def _require_usual_header(opened: OpenedFrame) -> None:
@@ -203,7 +312,7 @@ def _require_usual_header(opened: OpenedFrame) -> None:
     odd = odd_byte(head, header, has_vlmeta=True)
     if odd is not None:
         # an update in the meantime has another header
-        require_current(opened)
+        opened.require_current()
         raise FrameFormatError(
             "no software of today writes the header like this, and it is left as it is; look at "
             "the values, and write the frame anew if they are right",
@@ -241,11 +350,12 @@ def _add(
     _require_usual_header(opened)
     staging = update_staging(location, parsed)
     rows = None if frame is None else _rows_of(frame, threads or usable_cores())
-    if parsed.integrity.checksum_state is not ChecksumState.VALID:
+    columns = parsed.columns
+    if not columns.checksums.is_valid:
         digests = digests_on_disk(opened, stored_extents(opened)[0], threads)
-        valid = replace(parsed.integrity, checksum_state=ChecksumState.VALID, stored=digests)
-        parsed = replace(parsed, integrity=valid)
-    _publish(opened, present_table(parsed, rows), staging)
+        valid = Verdict(ChecksumState.VALID)
+        columns = replace(columns, checksums=valid, stored=digests)
+    _publish(opened, columns.table(rows), staging)
 
 
 def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:
@@ -272,7 +382,7 @@ def _publish(opened: OpenedFrame, table: NDArray[Any], staging: LocalUpdate) -> 
     try:
         with staging.exclusive():
             past = None
-            if parsed.integrity.checksum_state is ChecksumState.VALID:
+            if parsed.columns.checksums.is_valid:
                 # an update of no chunks: those that were planned before are not disturbed by it
                 corner = (0,) * parsed.grid.ndim
                 past = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
@@ -280,128 +390,3 @@ def _publish(opened: OpenedFrame, table: NDArray[Any], staging: LocalUpdate) -> 
             publish(ChunkRecords.of(row_dtype(), {}, {}), table, envelope, staging)
     finally:
         clean_up(staging)
-
-
-def compact(urlpath: Any) -> int:
-    """Give back the space of chunks that were superseded: by updates, or by other software.
-
-    The chunks that the frame uses are copied as they are, in the order of the array, into a new
-    frame, which then takes the place of the old one all at once. Until then, and if anything fails,
-    the old frame stays. The disk needs room for both.
-
-    Parameters
-    ----------
-    urlpath : str or os.PathLike
-        Path of a local frame.
-
-    Returns
-    -------
-    int
-        Bytes that were given back; 0 where nothing was superseded.
-
-    Raises
-    ------
-    FileNotFoundError
-        No such frame.
-    ValueError
-        A URL, or bytes: objects are only ever replaced as a whole.
-    CorruptChunkError
-        A chunk whose header is damaged, or that shares bytes with another.
-    ChecksumError
-        A chunk, or the metadata, is not what was written.
-    StaleFrameError
-        The frame was changed or replaced meanwhile.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> import dask.array as da
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "ones.b2nd")
-    >>> x = da.to_b2nd(da.arange(1000, chunks=100), path)
-    >>> x = da.to_b2nd(da.arange(100), path, mode="r+", region=(slice(0, 100),))
-    >>> compact(path) > 0
-    True
-    """
-    location = _local(urlpath, "are compacted")
-    path = Path(os.path.realpath(location.url))
-    reader = Location.of(path).open()
-    try:
-        opened = OpenedFrame(reader, parse_frame(reader))
-        parsed = opened.parsed
-        if parsed.integrity.checksum_state is ChecksumState.DAMAGED:
-            raise ChecksumError(f"{parsed.integrity.reason}: not compacted")
-        before = _size(path)
-        member = path / MAIN_MEMBER if reader.is_directory else path
-        with frame_locked(member, str(path), identity=parsed.identity):
-            # of the name: what was opened may have lost it while this waited
-            if identity_at(str(path)) != parsed.identity:
-                raise StaleFrameError("the frame changed meanwhile: not compacted")
-            if not reader.is_directory:
-                require_end(reader, parsed.header.frame_len)
-            spans = stored_extents(opened)
-            if _is_compact(path, parsed, spans):
-                return 0
-            staging = _rewrite(opened, spans, path)
-        # not under the lock: NFS keeps a file that is open, and with it the directory
-        clean_up(staging)
-    except B2ndError as error:
-        raise error.located(path=location.label) from error.__cause__
-    finally:
-        reader.close()
-    return before - _size(path)
-
-
-def _is_compact(path: Path, parsed: ParsedFrame, used: NDArray[np.int64]) -> bool:
-    chunks, starts, stops = used
-    nbytes = int((stops - starts).sum())
-    if not parsed.header.sparse:
-        return nbytes == parsed.header.cbytes and parsed.header.frame_len == path.stat().st_size
-    files = sum(1 for member in path.iterdir() if CHUNK_MEMBER.fullmatch(member.name))
-    return files == len(chunks) and nbytes == parsed.header.cbytes
-
-
-def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Staging:
-    """Publish the frame anew; gives the staging, still to be cleaned up."""
-    parsed = opened.parsed
-    header = parsed.header
-    staging = staging_for(
-        Location.of(path),
-        sparse=header.sparse,
-        replace=True,
-        header_len=header.header_len,
-        replaces=parsed.identity,
-    )
-    staging.prepare()
-    try:
-        batches = StagedBatches(row_dtype(), staging)
-        for chunk, payload in _payloads(opened, used):
-            batches.add(chunk, payload)
-        stored = batches.finish()
-        with staging.exclusive():
-            keys = keys_of(opened.reader)
-            envelope = Envelope.of(opened.reader, parsed, keys[0] if keys else None)
-            publish(stored, present_table(parsed), envelope, staging)
-    except BaseException:
-        clean_up(staging)
-        raise
-    return staging
-
-
-def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
-    """Read the chunks as they are, one at a time, and verify their checksums."""
-    offsets, sparse = opened.parsed.index.offsets, opened.parsed.header.sparse
-    digests = opened.digests
-    for chunk, start, stop in used.T.tolist():
-        name = chunk_member(int(offsets[chunk])) if sparse else ""
-        (payload,) = opened.reader.read([Span(start, stop)], name)
-        with located(opened, chunk):
-            whole_chunk(payload)
-            if digests is not None:
-                require_digest(payload, int(digests[chunk]))
-        yield chunk, payload
-
-
-def _size(path: Path) -> int:
-    if not path.is_dir():
-        return path.stat().st_size
-    return sum(member.lstat().st_size for member in path.iterdir())
