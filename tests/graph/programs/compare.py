@@ -109,7 +109,7 @@ def _error(outcome: Any) -> str:
     """
     if not isinstance(outcome, Exception):
         return f"no error, {type(outcome).__name__}"
-    differs = r"[0-9a-f]{16,}|0x[0-9a-f]+|(?<=dask.array<)[^,]+|(?<='[<>]U)\d+"
+    differs = r"[0-9a-f]{16,}|0x[0-9a-f]+|(?<=dask.array<)[^,]+|(?<='[<>]U)\d+|(?<='S)\d+"
     text = re.sub(differs, "#", str(outcome))
     # whichever is computed first, of two reductions or of elements
     return f"{type(outcome).__name__}: {re.sub(_FIRST, '#', text)}"
