@@ -69,7 +69,7 @@ def public_url(url: str) -> str:
         else:
             shown.append(_public_link(link))
         if shown[-1].endswith(HIDDEN):
-            break  # what follows may belong to the same password
+            break  # the rest may belong to the same password
     return "::".join(shown)
 
 

@@ -45,7 +45,7 @@ class LocalReader:
     Raises
     ------
     FileNotFoundError
-        When nothing is there.
+        The path does not exist.
     FrameFormatError
         For a directory that is not a sparse frame, and for fifos, devices and sockets.
     """
@@ -123,7 +123,7 @@ class LocalReader:
             os.close(fd)
 
     def _held(self) -> _Handle:
-        handle = self._handle  # keeps the descriptor open for this call, whoever closes the reader
+        handle = self._handle  # keeps the descriptor open if another thread closes the reader
         if handle is None:
             raise ValueError(f"{self.label}: the reader is closed")
         return handle
