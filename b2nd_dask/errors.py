@@ -66,7 +66,7 @@ class B2ndError(Exception):
         path : str, optional
             Path or URL; ignored if the error already has one.
         chunk : int, optional
-            Chunk number, likewise.
+            Chunk number; ignored if the error already has one.
         shift : int, optional
             Bytes to add to `offset`: the start of the parsed bytes.
 

@@ -140,7 +140,7 @@ class ByteReader(Protocol):
         Raises
         ------
         FileNotFoundError
-            When the object does not exist.
+            The object does not exist.
         """
 
     def read_into(
@@ -163,7 +163,7 @@ class ByteReader(Protocol):
         Raises
         ------
         FileNotFoundError
-            When the object or a member does not exist; its `filename` ends with the member's name.
+            The object or a member does not exist; `filename` ends with the member's name.
         """
 
     def close(self) -> None:

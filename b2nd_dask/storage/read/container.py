@@ -77,7 +77,7 @@ def split_store(urlpath: Any) -> tuple[Any, str | None]:
     # frames in a folder are files of their own
     is_file = store.partition("?")[0].endswith(".b2d") and key.endswith(".b2nd")
     is_local = _URL.match(text) is None
-    own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises where there is no such user
+    own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises if the user does not exist
     if is_file or (is_local and os.path.lexists(own)):
         return urlpath, None
     return store, key

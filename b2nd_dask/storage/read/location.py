@@ -70,8 +70,8 @@ class Location:
         Parameters
         ----------
         urlpath : str, path-like, or bytes
-            A local path (a path-like always is one), where a leading ``~`` is the home directory;
-            a URL that fsspec supports; or the bytes of a frame.
+            A local path, with a leading ``~`` for the home directory; a URL that fsspec supports;
+            or the bytes of a frame. A path-like is always a local path.
         offset : int
             Start of the frame inside the object.
         storage_options : mapping, optional
@@ -132,8 +132,8 @@ class Location:
     def key(self) -> str:
         """Digest of all fields, for caches inside one process.
 
-        Values of storage options may pickle differently each time. The keys then differ, which
-        costs a cache hit, but no wrong one happens.
+        Values of storage options may pickle differently each time. The keys then differ: a cache
+        misses, but never returns a wrong object.
         """
         options = sorted((self.storage_options or {}).items())
         fields = (self.urlpath, self.offset, self.nbytes, options, self.member, self.embedded)
@@ -209,7 +209,7 @@ def _normalized(urlpath: object) -> str | bytes:
 
 
 def _absolute(path: str) -> str:
-    """Absolute path, with ~ as the home; ``~x`` stays where no user is called x.
+    """Make a path absolute, with ~ as the home; ``~x`` stays if no user x exists.
 
     The separator is ``/`` on Windows, too.
     """

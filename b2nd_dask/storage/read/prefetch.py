@@ -1,8 +1,8 @@
 """Prefetch: requests for the ranges of a computation before its tasks read them.
 
-A task that reads a chunk from a store waits for the response and then decodes it. Only as many
-tasks run as there are threads, so mostly no request would be in flight. A computation passes its
-future reads, in order, to `Prefetch`; its readers then find the responses there.
+A task that reads a chunk from a store waits for the response and then decodes it. Each thread runs
+one task, so most of the time no request would be in flight. A computation passes its future reads,
+in order, to `Prefetch`; its readers then find the responses there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_TOGETHER = 128
 #: Largest request for neighbouring ranges: each request costs the client about as much time as
 #: 100 kB more.
 _MERGED = 1 << 20
-#: An untaken request is dropped once a task takes one that started more than this many later.
+#: A request without a reader is dropped when a task takes one that is more than this many later.
 _PASSED = 64
 #: Most ranges to remember that were read before their request, and need none.
 _MOST_NOTED = 1 << 16

@@ -154,7 +154,7 @@ class _Traffic:
                 self.under_way.remove(request)
 
 
-#: By event loop: a forked child has another one.
+#: By event loop: a forked child has its own.
 _traffic: WeakKeyDictionary[asyncio.AbstractEventLoop, _Traffic] = WeakKeyDictionary()
 
 

@@ -61,7 +61,7 @@ class _Opened(NamedTuple):
     is_directory: bool
     ranges_ignored: bool
     ends: tuple[Response, ...]
-    """Responses with the first bytes, all of a small frame, and the last ones of a larger."""
+    """Responses with the first bytes and, for a frame that is larger, with the last bytes."""
 
     def in_memory(self, member: str, span: Span) -> bytes | None:
         """Bytes of the object, if they came with the first responses."""
@@ -284,7 +284,7 @@ class RemoteReader:
         Yields
         ------
         callable
-            Maps the response with the first bytes to a list of that with the last, if of use.
+            Takes the response with the first bytes; lists that with the last bytes if useful.
         """
         is_object = not (self._location.offset or self._location.url.endswith("/"))
         if not (is_object and isinstance(store.source.fs, AsyncFileSystem)):
