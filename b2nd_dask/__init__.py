@@ -1,9 +1,9 @@
 """Blosc2 frames (b2nd, Caterva) as dask arrays: parallel, out of core.
 
-Importing the package also sets ``from_b2nd`` and ``to_b2nd`` in ``dask.array``, and the method
-``to_b2nd`` of ``dask.array.Array``, and the way its graphs are optimized; its method ``rechunk``
-reads frames in the new blocks where that costs little. What these names stand for is imported when
-it is first asked for.
+Importing the package adds ``from_b2nd`` and ``to_b2nd`` to ``dask.array`` and the method
+``to_b2nd`` to ``dask.array.Array``. It also installs its graph optimization, and a method
+``rechunk`` that reads frames in the new blocks if that costs little. The modules behind these
+names are imported at first use.
 """
 
 import sys as _sys
@@ -79,7 +79,7 @@ __all__ = [
     "verify",
 ]
 
-#: The module of each name that is imported when it is first asked for.
+#: The module of each name that is imported at first use.
 _MODULES = {
     "ChunkKind": "format.index",
     "Frame": "frame.array",
@@ -122,21 +122,21 @@ def __dir__() -> list[str]:
 
 
 class _ToB2nd:
-    """The method `to_b2nd` of dask arrays: the function, once somebody asks for it."""
+    """The method `to_b2nd` of dask arrays, imported at first use."""
 
     def __get__(self, array: object, owner: type | None = None) -> _Any:
         return __getattr__("to_b2nd").__get__(array, owner)
 
 
-#: Another package, or dask itself, may define names lazily there, too.
+#: The previous `__getattr__` of `dask.array`, by dask or another package.
 _otherwise = vars(_da).get("__getattr__")
 if getattr(_otherwise, "__module__", None) == __name__:
-    # this module is loaded again
+    # it comes from an earlier import of this module
     _otherwise = None
 
 
 def _name_of_dask(name: str) -> _Any:
-    """What `dask.array` has under a name that it does not define itself."""
+    """Return an attribute of `dask.array` that dask does not define itself."""
     if name in _OF_DASK:
         return __getattr__(name)
     if _otherwise is not None:
@@ -148,6 +148,6 @@ _install()
 _da.Array.to_b2nd = _ToB2nd()  # type: ignore[attr-defined]
 _da.__getattr__ = _name_of_dask  # type: ignore[method-assign]
 _da.__dir__ = lambda: sorted({*vars(_da), *_OF_DASK})  # type: ignore[method-assign]
-# dask.array, without which nothing here works, has imported xarray where it is installed
+# importing dask.array imports xarray if it is installed
 if _sys.modules.get("xarray") is not None:
     _import_module("b2nd_dask.edges.xarray.accessor").register()

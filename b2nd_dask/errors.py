@@ -1,8 +1,7 @@
 """The error tree: what is wrong, in which frame, at which byte or chunk.
 
-Every class also derives from the builtin that callers of array libraries already catch. Fields that
-the raising layer does not know (the format layer sees bytes, not paths) are filled in on the way up
-with `B2ndError.located`.
+Every class also derives from the builtin that callers of array libraries already catch. The format
+layer sees bytes, not paths: callers add missing fields with `B2ndError.located`.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ class B2ndError(Exception):
     Parameters
     ----------
     problem : str
-        One sentence that says what is wrong and, where there is one, what to do.
+        One sentence: what is wrong and, if there is a remedy, what to do.
     path : str, optional
         Path or URL of the frame.
     offset : int, optional
-        Byte offset of the fault, counted from the start of the frame (of the chunk file in a sparse
-        frame).
+        Byte offset of the fault from the start of the frame, or of the chunk file if it is sparse.
     chunk : int, optional
         Number of the chunk, in C order over the chunk grid.
 
@@ -63,16 +61,16 @@ class B2ndError(Exception):
         return _rebuild, (type(self), self.problem, self.path, self.offset, self.chunk)
 
     def located(self, *, path: str | None = None, chunk: int | None = None, shift: int = 0) -> Self:
-        """Fill in what the raising layer could not know.
+        """Add a missing path and chunk, and shift the offset.
 
         Parameters
         ----------
         path : str, optional
-            Path or URL, kept from the error where it already has one.
+            Path or URL; ignored if the error already has one.
         chunk : int, optional
-            Chunk number, likewise.
+            Chunk number; ignored if the error already has one.
         shift : int, optional
-            Bytes to add to `offset`: where the parsed bytes began.
+            Bytes to add to `offset`: the start of the parsed bytes.
 
         Returns
         -------
@@ -99,7 +97,7 @@ def locating(
 
 
 def level_of_caller() -> int:
-    """`stacklevel` of a warning at the user's own line: the first call from outside the package."""
+    """Return the `stacklevel` that assigns a warning to the first caller outside the package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("b2nd_dask."):
         level, frame = level + 1, frame.f_back
@@ -117,15 +115,15 @@ class FrameFormatError(B2ndError, ValueError):
 
 
 class UnsupportedFrameError(B2ndError, ValueError):
-    """A valid frame that is no array, or needs a codec, filter or version that is not there."""
+    """A valid frame that is no array, or needs an unavailable codec, filter or version."""
 
 
 class CorruptChunkError(B2ndError, ValueError):
-    """A chunk whose bytes cannot be what was written."""
+    """A chunk with damaged bytes."""
 
 
 class ChecksumError(CorruptChunkError):
-    """Bytes that do not match their checksum, or no checksums where they were asked for."""
+    """Bytes that do not match their checksum, or checksums that are required and missing."""
 
 
 class UninitializedChunkError(B2ndError, ValueError):

@@ -1,4 +1,4 @@
-"""Functions of layers above, named by layers below: imported when they are called."""
+"""Calls from lower layers to functions of higher layers, which are imported at the call."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def lazy(module: str, name: str) -> Callable[..., Any]:
-    """Make a function, or a method, that imports its definition when it is called.
+    """Make a function or method that imports its definition when it is called.
 
     Parameters
     ----------
     module, name : str
-        Where it is: the name of a module in this package, and its name there.
+        Names of a module of this package and of a function in it.
 
     Examples
     --------

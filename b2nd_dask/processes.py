@@ -1,8 +1,7 @@
-"""Processes of a cluster that differ: in the version of this package, in the files that they see.
+"""Differences between processes of a cluster: versions of this package, visible files.
 
-A pickle names classes and their fields, and those of another version end in an AttributeError, or
-in a wrong value. So what tasks carry is pickled behind a stamp of the version, which is unpickled
-before anything else.
+A pickle names classes and their fields. In another version they end in an AttributeError or in a
+wrong value. So the pickle of each object of a task starts with a stamp of the version.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ logger = logging.getLogger("b2nd_dask")
 
 
 def here() -> str:
-    """Name this process in messages: its host and its number."""
+    """Name this process for messages: its host and its process id."""
     return f"host {socket.gethostname()}, process {os.getpid()}"
 
 
 def unseen(error: OSError, path: str, advice: str) -> OSError:
-    """Make an error of the system say which process does not see what others see."""
+    """Copy an OSError and add the process that does not see a path of other processes."""
     problem = f"{error.strerror or error}, seen from {here()}: {advice}"
     return type(error)(error.errno, problem, path)
 
 
 class _Stamp:
-    """The version of this process; unpickles as what is wrong with it, empty if it is the same."""
+    """The version of this process; unpickles as an error text, empty if the versions match."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return problem_with, (_version.__version__,)
@@ -41,7 +40,7 @@ STAMP = _Stamp()
 
 
 def problem_with(version: str) -> str:
-    """Describe what is wrong where another version of this package has pickled something."""
+    """Describe the mismatch with the version that pickled an object; empty if there is none."""
     own = _version.__version__
     if version == own:
         return ""
@@ -49,16 +48,16 @@ def problem_with(version: str) -> str:
         f"b2nd-dask {version} sent this to {here()}, which has b2nd-dask {own}: install one "
         "version for the client, the scheduler and all workers"
     )
-    # what comes next in the pickle may not be there in this version
+    # logged, since the rest of the pickle may not load in this version
     logger.error("%s", problem)
     return problem
 
 
 class FromOtherVersion:
-    """Stands for an object of another version; raises VersionMismatchError where it is used.
+    """Placeholder for an object of another version; raises VersionMismatchError when used.
 
-    Not where it is unpickled: a worker of distributed that cannot unpickle a task ends, and its
-    tasks go on to the next.
+    Unpickling must not raise: a worker of distributed that cannot unpickle a task ends, and its
+    tasks move to the next worker.
     """
 
     def __init__(self, problem: str) -> None:
@@ -69,7 +68,7 @@ class FromOtherVersion:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            # of protocols that this object does not have
+            # a protocol that this object does not support
             raise AttributeError(name)
         raise VersionMismatchError(self._problem)
 
@@ -78,25 +77,25 @@ class FromOtherVersion:
 
 
 def reduced(make: Callable[..., Any], *fields: object) -> tuple[Any, ...]:
-    """Result of `__reduce__` for an object that is made by ``make(*fields)`` and used in tasks.
+    """Return the `__reduce__` value of a task's object that ``make(*fields)`` rebuilds.
 
-    Every version of this package must have the functions of such pickles in this module.
+    Such pickles name functions of this module: every version of the package must have them.
     """
     return rebuilt, (STAMP, make, *fields)
 
 
 def reduced_strictly(make: Callable[..., Any], *fields: object) -> tuple[Any, ...]:
-    """As `reduced`, for parts of graphs: a scheduler reports what it cannot unpickle."""
+    """Like `reduced`, for parts of graphs: a scheduler reports errors of unpickling."""
     return rebuilt_strictly, (STAMP, make, *fields)
 
 
 def rebuilt(problem: str, make: Callable[..., Any], *fields: object) -> Any:
-    """Make an object behind a stamp."""
+    """Rebuild an object with a stamp; return a placeholder if the versions differ."""
     return FromOtherVersion(problem) if problem else make(*fields)
 
 
 def rebuilt_strictly(problem: str, make: Callable[..., Any], *fields: object) -> Any:
-    """Make an object behind a stamp; raise VersionMismatchError for another version."""
+    """Rebuild an object with a stamp; raise VersionMismatchError if the versions differ."""
     if problem:
         raise VersionMismatchError(problem)
     return make(*fields)

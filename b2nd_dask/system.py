@@ -1,8 +1,8 @@
-"""Calls of the operating system that are not the same on Linux, macOS and Windows.
+"""System calls that differ between Linux, macOS and Windows.
 
-Files are read on all of them. Windows has no names in an open directory, none that reach the disk
-when they are told to, and no way to replace a file that somebody reads; what is written to a local
-path stands on these (docs/durability.md), so that nothing is written there on Windows.
+All three can read frames. Windows has no calls relative to an open directory, no sync of directory
+entries, and no way to replace a file that somebody reads. Writes to local paths need all three
+(docs/durability.md), so Windows does not support them.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ except ImportError:
     fcntl = resource = None
 
 NO_FD = -1
-"""Of a directory on Windows, which has no descriptors of them."""
+"""Descriptor of a directory on Windows, where directories have none."""
 
 #: Errors of link on file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
-#: Errors of copy_file_range between file systems, or on one that lacks it.
+#: Errors of copy_file_range across file systems, or on a file system without it.
 _NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-#: Errors of file systems that cannot tell the drive to empty its cache.
+#: Errors of F_FULLFSYNC on file systems that cannot flush the cache of the drive.
 _NO_FLUSH = (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL)
 _COPY_NBYTES = 1 << 24
-#: Buffers that one call of the system takes, on each of them at least.
+#: Buffers per call; every system accepts this many.
 _IOV_MAX = 1024
 #: From linux/fs.h and linux/fcntl.h; Python has no renameat2.
 RENAME_NOREPLACE, RENAME_EXCHANGE, _AT_FDCWD = 1, 2, -100
 #: Errors of a kernel or file system without renameat2, or without the flag.
 _NOT_THERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
-#: Held where a file has one position, for all threads.
+#: Without pread, threads share the position of a file; held while one of them uses it.
 _seeking = threading.Lock()
 
 
 def at_fork(**calls: Callable[[], None]) -> None:
-    """As `os.register_at_fork`, where processes fork."""
+    """Call `os.register_at_fork` if the system can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**calls)
 
 
 def usable_cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_limit() -> int:
-    """Bytes that `ulimit` leaves this process; `sys.maxsize` where it is not limited."""
+    """Bytes of memory that `ulimit` allows this process; `sys.maxsize` without a limit."""
     if resource is None:
         return sys.maxsize
     kinds = resource.RLIMIT_AS, resource.RLIMIT_DATA
@@ -70,25 +70,25 @@ def memory_limit() -> int:
 
 
 def own_pages(nbytes: int) -> mmap.mmap:
-    """Memory that goes back to the system as soon as nobody uses it."""
+    """Map memory that returns to the system when its last reference goes."""
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, nbytes)
-    # shared pages, the default, are never huge, and each takes longer until it is there
+    # shared pages, the default, are never huge pages, and their page faults take longer
     return mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def open_to_read(path: str, *, follow: bool = True, dir_fd: int | None = None) -> int:
-    """Open a file or directory; a fifo without waiting for somebody who writes to it.
+    """Open a file or directory for reading; do not wait for the writer of a fifo.
 
     Parameters
     ----------
     follow : bool
-        Whether it may be a link; if not, that is an OSError with `errno.ELOOP`.
+        Whether the path may be a link; if not, a link raises OSError with `errno.ELOOP`.
 
     Returns
     -------
     int
-        `NO_FD` for a directory on Windows.
+        The descriptor; `NO_FD` for a directory on Windows.
     """
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     if not follow and hasattr(os, "O_NOFOLLOW"):
@@ -104,7 +104,7 @@ def open_to_read(path: str, *, follow: bool = True, dir_fd: int | None = None) -
 
 
 def pread(fd: int, nbytes: int, start: int) -> bytes:
-    """Read from a position, at most so many bytes."""
+    """Read at most `nbytes` bytes from a position."""
     if hasattr(os, "pread"):
         return os.pread(fd, nbytes, start)
     with _seeking, io.FileIO(fd, closefd=False) as file:
@@ -113,7 +113,7 @@ def pread(fd: int, nbytes: int, start: int) -> bytes:
 
 
 def pread_into(fd: int, target: memoryview, start: int) -> int:
-    """Read from a position into a buffer; returns how many bytes."""
+    """Read from a position into a buffer; return the number of bytes."""
     if hasattr(os, "preadv"):
         return os.preadv(fd, [target], start)
     with _seeking, io.FileIO(fd, closefd=False) as file:
@@ -122,7 +122,7 @@ def pread_into(fd: int, target: memoryview, start: int) -> int:
 
 
 def require_writable(path: str) -> None:
-    """Check that this system has what is needed to write to a local path.
+    """Check that this system can write frames to local paths.
 
     Raises
     ------
@@ -139,10 +139,9 @@ def require_writable(path: str) -> None:
 
 
 def pwrite(fd: int, payloads: Sequence[bytes], at: int) -> None:
-    """Write one behind the other at a position.
+    """Write payloads one behind the other, from a position on.
 
-    What the system cuts short is gone on with: it writes no more than 2 GiB at once, and less where
-    the disk gets full.
+    Short writes continue: one call writes at most 2 GiB, and less on a full disk.
     """
     left = deque(memoryview(payload) for payload in payloads)
     while left:
@@ -161,7 +160,7 @@ def _kernel_copy(source: int, target: int, nbytes: int, start: int, at: int) -> 
 
 
 def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> None:
-    """Copy bytes between files, inside the kernel where it can."""
+    """Copy bytes between files, inside the kernel if possible."""
     while nbytes:
         try:
             copied = _kernel_copy(source, target, nbytes, start, at)
@@ -179,10 +178,10 @@ def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> No
 
 
 def link_or_copy(source: Path, target: str | Path, folder: int | None = None) -> None:
-    """Give a file another name, or a copy of it where the file system has no hard links.
+    """Link a file to a new name; copy it if the file system has no hard links.
 
-    The name is relative to the descriptor of a folder, if there is one. Nothing is left where
-    this fails, and what had the name before stays.
+    The name is relative to the descriptor `folder`, if given. A failure leaves no new file, and
+    an existing file of this name stays.
     """
     try:
         os.link(source, target, dst_dir_fd=folder)
@@ -202,7 +201,7 @@ def link_or_copy(source: Path, target: str | Path, folder: int | None = None) ->
 
 
 def write_file(path: Path, payload: bytes, *, fsync: bool = True) -> None:
-    """Write a whole file anew, and wait until it is on the disk, unless `fsync` says otherwise."""
+    """Create or overwrite a file; with `fsync`, wait until it is on the disk."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         pwrite(fd, [payload], 0)
@@ -213,10 +212,10 @@ def write_file(path: Path, payload: bytes, *, fsync: bool = True) -> None:
 
 
 def flush(fd: int) -> None:
-    """Wait until a file, or the names in a directory, are on the disk.
+    """Wait until a file, or the entries of a directory, are on the disk.
 
-    `fsync` of macOS hands them to the drive, which may lose what it has not written when the power
-    fails; `F_FULLFSYNC` waits for the drive (fsync(2) of macOS).
+    On macOS `fsync` does not wait for the drive, which may lose data in a power cut;
+    `F_FULLFSYNC` waits for it (fsync(2) of macOS).
     """
     whole = getattr(fcntl, "F_FULLFSYNC", None)
     if fcntl is not None and whole is not None:
@@ -231,7 +230,7 @@ def flush(fd: int) -> None:
 
 
 def sync(path: str | Path, folder: int | None = None) -> None:
-    """Wait until a file, or the names in a directory, are on the disk; `folder` as `dir_fd`."""
+    """Open a path and `flush` it; the path is relative to the descriptor `folder`, if given."""
     fd = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:
         flush(fd)
@@ -240,12 +239,12 @@ def sync(path: str | Path, folder: int | None = None) -> None:
 
 
 def lock(fd: int, *, shared: bool = False, wait: bool = False) -> None:
-    """Lock a file until it is closed, which the kernel does for a process that dies.
+    """Lock a file until it is closed; the kernel closes the files of a dead process.
 
     Raises
     ------
     OSError
-        Others hold a lock of it and `wait` is false, or the file system has none.
+        Someone else holds a lock of it and `wait` is false, or the file system has no locks.
     """
     if fcntl is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -254,7 +253,7 @@ def lock(fd: int, *, shared: bool = False, wait: bool = False) -> None:
 
 
 def renameat2(old: Path, new: Path, flags: int) -> bool:
-    """Rename with flags; False where this system has no such call."""
+    """Rename with flags; return False if the system or file system lacks the call or the flag."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False

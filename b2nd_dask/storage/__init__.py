@@ -1,9 +1,9 @@
-"""Bytes of frames, local and remote: ranges read from them, staged chunks made into new ones.
+"""Bytes of frames, local and remote: reads of ranges, and staged chunks of new frames.
 
-`read` has the readers (local files, fsspec URLs, bytes in memory, a frame at an offset), `write`
-the stagings, which stand on them; the modules here serve both: byte ranges, names of files, errors
-without secrets. Nothing here knows the format of a frame beyond the names of its files. Other
-packages import from this module only; of the package, storage imports `errors` and `system` alone.
+`read` has the readers (local files, fsspec URLs, bytes in memory, a frame at an offset). `write`
+has the stagings, which use them. The modules here serve both: byte ranges, file names, errors
+without secrets. Of the frame format, storage knows the file names only. Other packages import from
+this module only; within the package, storage imports nothing but `errors` and `system`.
 """
 
 from b2nd_dask.storage.byte_reader import (

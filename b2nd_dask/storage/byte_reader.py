@@ -1,4 +1,4 @@
-"""The protocol of all readers of byte ranges, and what they share: identities, names of members."""
+"""The protocol of readers of byte ranges, with identities and names of members."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import NamedTuple, Protocol
 from b2nd_dask.storage.spans import Span
 
 HEAD_NBYTES = 1 << 16
-"""Bytes that an open reads first: the header of nearly every frame, and all of a small one."""
+"""First bytes that an open reads: the header of nearly every frame, or a whole small frame."""
 
 TAIL_NBYTES = 1 << 16
-"""Bytes at the end of a larger object, with index and trailer of most frames, that an open reads at
-the same time."""
+"""Last bytes that an open of a larger object reads at the same time: mostly index and trailer."""
 
-#: In a sparse frame's directory (docs/format.md, Sparse directory): everything but the chunks.
+#: File of a sparse frame with everything but the chunks (docs/format.md, Sparse directory).
 MAIN_MEMBER = "chunks.b2frame"
-#: Numbers end at 2**32 - 1.
+#: Chunk files; numbers end at 2**32 - 1.
 CHUNK_MEMBER = re.compile(r"[0-9A-F]{8}\.chunk")
 
 
@@ -34,11 +33,11 @@ class Identity:
     """Changes with the object: from mtime and inode, an etag, or a digest."""
 
     changed: int = field(default=0, compare=False)
-    """When a local file was last touched: its ctime, in ns; 0 of other objects. Shows that its
-    times were set back, but also what leaves its bytes alone, such as a new name."""
+    """Ctime of a local file in ns; 0 for other objects. It also changes if somebody sets back the
+    file's times, or renames it."""
 
     def is_untouched(self, since: Identity) -> bool:
-        """Whether this is the same state, and not even the ctime has changed."""
+        """Whether this is the same state with the same ctime."""
         return self == since and self.changed == since.changed
 
 
@@ -46,36 +45,36 @@ class Filled(NamedTuple):
     """The result of reading a span of a member."""
 
     nbytes: int
-    """Bytes that were there; fewer than the span has at the member's end."""
+    """Bytes read; fewer than the span has at the end of the member."""
 
     size: int
-    """Bytes in the whole member, which every read learns at no cost."""
+    """Bytes in the whole member."""
 
 
 class Response(NamedTuple):
     """The response of a store to a request."""
 
     start: int
-    """Where the data begins in the object: at 0 where the server ignores ranges."""
+    """Start of the data in the object; 0 if the server ignores ranges."""
     data: bytes
-    """Up to the end of the span or of the object; empty where the span lies past the end."""
+    """Up to the end of the span or of the object; empty if the span lies past the end."""
     identity: Identity
-    """Of the object that the data came from."""
+    """Identity of the object at the time of the response."""
     ranges_ignored: bool = False
 
 
 class Requester(Protocol):
-    """Requests ranges of an object, or of the members of a directory, ahead of who reads them."""
+    """Requests ranges of an object, or of the members of a directory, before they are read."""
 
     def begin(self, member: str, span: Span) -> Future[Response]:
-        """Request a range, and do not wait for it."""
+        """Request a range without waiting for the response."""
 
     def has_in_memory(self, member: str, span: Span) -> bool:
         """Whether a range needs no request."""
 
 
 class Item(NamedTuple):
-    """A range that is going to be read."""
+    """A range to prefetch."""
 
     requester: Requester
     member: str
@@ -84,9 +83,9 @@ class Item(NamedTuple):
 
 
 class ByteReader(Protocol):
-    """One object, or one directory of members, that is read by byte ranges.
+    """Reads byte ranges of one object, or of the members of one directory.
 
-    Readers may be used by many threads at once. They do not pickle; a `Location` does.
+    Many threads may share a reader. Readers do not pickle; a `Location` does.
     """
 
     @property
@@ -103,24 +102,24 @@ class ByteReader(Protocol):
 
     @property
     def batch_nbytes(self) -> int:
-        """Bytes that are best read by one call, where the caller can use them one after another."""
+        """Best number of bytes per call, for callers that read more in several calls."""
 
     @property
     def max_gap(self) -> int:
-        """Bytes that cost about as much to read as a separate request does.
+        """Number of bytes whose reading costs about as much as a separate request.
 
-        `read` merges spans that are no farther apart. Plans that read parts of a chunk compare
-        with it whether the parts cost less than the whole.
+        `read` merges spans across gaps up to this size. Read plans use it to choose between
+        parts of a chunk and the whole chunk.
         """
 
     def requester(self) -> Requester | None:
-        """What requests ranges of this reader without waiting for them; None where nothing does."""
+        """Requester for prefetches of this reader; None if it does not support them."""
 
     def identity(self) -> Identity:
         """Identity of the object, or of the main member of a directory; looked up at each call."""
 
     def opened_identity(self) -> Identity:
-        """Identity of what this reader reads, which may have lost its name to another object."""
+        """Identity of the open object, also if its name refers to another object by now."""
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges.
@@ -141,18 +140,18 @@ class ByteReader(Protocol):
         Raises
         ------
         FileNotFoundError
-            When the object does not exist.
+            The object does not exist.
         """
 
     def read_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
     ) -> list[Filled]:
-        """Read byte ranges into buffers, in one round where requests can be concurrent.
+        """Read byte ranges into buffers, in one round if requests can be concurrent.
 
         Parameters
         ----------
         items : sequence of (str, Span)
-            Names of members and spans as for `read`; a name may come several times.
+            Names of members and spans as for `read`; names may repeat.
         targets : sequence of memoryview
             One for each span, writable, contiguous bytes, as long as the span.
 
@@ -164,15 +163,15 @@ class ByteReader(Protocol):
         Raises
         ------
         FileNotFoundError
-            When the object or a member does not exist; its `filename` ends with the member's name.
+            The object or a member does not exist; `filename` ends with the member's name.
         """
 
     def close(self) -> None:
-        """Release resources; reads that are under way finish, later ones raise ValueError."""
+        """Release resources; running reads finish, later ones raise ValueError."""
 
 
 def filled(parts: Sequence[tuple[bytes, int]], targets: Sequence[memoryview]) -> list[Filled]:
-    """Copy bytes of members, each with the member's size, into buffers."""
+    """Copy pairs of bytes and member size into buffers."""
     for (part, _), target in zip(parts, targets, strict=True):
         target[: len(part)] = part
     return [Filled(len(part), size) for part, size in parts]
@@ -198,7 +197,7 @@ def chunk_member(number: int) -> str:
     Parameters
     ----------
     number : int
-        As in the offset index.
+        Number of the chunk in the offset index.
 
     Examples
     --------

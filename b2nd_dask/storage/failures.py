@@ -1,10 +1,10 @@
-"""Errors of file systems as they may be raised: with the name of the object, without secrets.
+"""Errors of file systems, rewritten to name the object and to hold no secrets.
 
-An error of a file system's library may show secrets in its text, in attributes such as a request,
-and in the variables of each function in its traceback. So the original is never raised and never
-referred to: what is raised is made anew, and its cause is a copy of the original as text.
+An error of a file system's library may hold secrets in its text, in attributes such as a request,
+and in the variables of its traceback. So the original is never raised or referenced: a new error
+is raised, and its cause is the original as text without secrets.
 
-Hints are put behind a message: why a frame is missing, or what is there instead, and what to do.
+Hints follow a message: why a frame is missing, or what the path holds instead, and what to do.
 They take paths, and URLs without secrets.
 """
 
@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 _PLAIN_ERRORS = (NotImplementedError, TypeError, ValueError)
 
 NO_BUCKET = "No such bucket"
-"""Not the same as a missing object, which is no failure for many callers."""
+"""Unlike a missing object, a failure for all callers."""
 
 _NO_CREDENTIALS = "for public data pass storage_options={'anon': True}"
-#: How several frames become one array.
+#: Advice for several frames that are to become one array.
 TOGETHER = (
     "from_b2nd takes a list of paths or a pattern such as 'data/*.b2nd', and concatenates or, with "
     "stack=True, stacks the frames"
@@ -42,21 +42,21 @@ _ZARR = {"zarr.json", ".zarray", ".zgroup", ".zmetadata"}
 
 
 class OriginalError(Exception):
-    """The traceback of an error of a library, and of what led to it, as text without secrets.
+    """Traceback of a library's error and its causes, as text without secrets.
 
-    The cause of errors of stores, for those who read tracebacks; it is never raised.
+    It is the cause of store errors, for readers of tracebacks; it is never raised.
     """
 
 
 def public_error(error: Exception, label: str, secrets: Secrets) -> Exception:
-    """Make the error to raise: it names the object, and neither it nor its cause holds secrets.
+    """Make an error to raise: it names the object, and neither it nor its cause holds secrets.
 
-    To be raised outside of an except clause, and where no variable refers to the original: tools
-    that show variables must not find it. The original goes to the log at DEBUG, as text without
-    secrets. Errors that are no builtin ones become OSError.
+    Raise it outside of the except clause, where no variable refers to the original: tools that
+    show variables must not find that. The original is logged at DEBUG, as text without secrets.
+    Errors of other than builtin classes become OSError.
     """
     if isinstance(error, B2ndError):
-        # of this package; not copy.copy, which copies the traceback, too, where tblib is imported
+        # not copy.copy: with tblib imported it copies the traceback, too
         make, values, *_ = error.__reduce__()
         anew: Exception = make(*values)
         return anew
@@ -68,14 +68,14 @@ def public_error(error: Exception, label: str, secrets: Secrets) -> Exception:
 
 
 def store_code(cause: BaseException | None) -> str:
-    """S3's own name of a failure, which s3fs keeps in the cause of its errors."""
+    """Return S3's error code, which s3fs keeps in the cause of its errors."""
     response = getattr(cause, "response", None)
     error = response.get("Error") if isinstance(response, Mapping) else None
     return str(error.get("Code", "")) if isinstance(error, Mapping) else ""
 
 
 def only_here(label: str) -> str:
-    """What to add to a message where something is missing that another process may have."""
+    """Hint for a missing object that may exist in another process."""
     if "memory://" not in label:
         return ""
     return "; memory:// is seen by one process only, not by workers in other processes"
@@ -84,7 +84,7 @@ def only_here(label: str) -> str:
 def _raised(error: Exception, label: str, secrets: Secrets) -> Exception:
     cause = error.__cause__
     if isinstance(error, FileNotFoundError):
-        # fsspec's http reports every failure of `info` as a missing file; the cause knows
+        # fsspec's http reports every failure of `info` as a missing file; its cause distinguishes
         missing = isinstance(cause, LookupError | FileNotFoundError) or hasattr(cause, "response")
         if missing or getattr(cause, "status", None) == 404 or not isinstance(cause, Exception):
             problem = "No such object" + only_here(label) + if_pattern(label)
@@ -92,21 +92,21 @@ def _raised(error: Exception, label: str, secrets: Secrets) -> Exception:
             return FileNotFoundError(errno.ENOENT, problem, label)
         error = cause
     kind, name = _kind_of(error), type(error).__name__
-    # not str(error), which may raise: from an except clause, the original would be its context
+    # not str(error), which may raise an error with the original as its context
     text = secrets.hide(traceback.format_exception_only(error)[0].rstrip("\n").partition(": ")[2])
     hint = _NO_CREDENTIALS if name == "NoCredentialsError" else None
-    # the package's own errors say all in their text
+    # the text of the package's own errors needs no class name
     ours = type(error) is kind or type(error).__module__.startswith("b2nd_dask.")
     parts = (None if label in text else label, None if ours else name, text, hint)
     raised = kind(": ".join(filter(None, parts)))
     if isinstance(error, OSError) and isinstance(raised, OSError):
-        # of an error with one argument, which its text is
+        # an OSError with a single argument, its text, has no errno
         raised.errno = error.errno
     return raised
 
 
 def _kind_of(error: Exception) -> type[Exception]:
-    """The builtin class that an error is raised as."""
+    """Choose the builtin class of the error to raise."""
     if getattr(error, "status", None) in (401, 403):
         return PermissionError
     if isinstance(error, OSError | ImportError):
@@ -115,9 +115,9 @@ def _kind_of(error: Exception) -> type[Exception]:
 
 
 def why_missing(path: str) -> str:
-    """Reason why nothing is at a local path: the first folder that is missing, or a pattern."""
+    """Explain why nothing is at a local path: the first missing folder, or a pattern."""
     for folder in reversed(Path(path).parents):
-        # not Path.is_dir, which raises where a folder may not be looked into
+        # not Path.is_dir, which raises without permission for a folder
         if not os.path.isdir(folder):  # noqa: PTH112
             there = os.path.lexists(folder)
             reason = f"{folder} is no folder" if there else f"there is no folder {folder}"
@@ -126,7 +126,7 @@ def why_missing(path: str) -> str:
 
 
 def if_pattern(name: str) -> str:
-    """Say that patterns are not expanded, where the missing name looks like one."""
+    """Hint that patterns are not expanded, if the missing name looks like one."""
     if not _PATTERN.search(name):
         return ""
     url = "in URLs only * is expanded; " if "://" in name and "*" not in name else ""
@@ -134,7 +134,7 @@ def if_pattern(name: str) -> str:
 
 
 def what_directory(path: str, names: Collection[str] = ()) -> str:
-    """Say what a directory probably is that is no sparse frame."""
+    """Guess the kind of a directory that is no sparse frame."""
     if not _ZARR.isdisjoint(names):
         return " (it is a Zarr array or group: da.from_zarr reads an array)"
     if any(name.endswith(".chunk") for name in names):

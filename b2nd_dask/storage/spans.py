@@ -1,4 +1,4 @@
-"""Byte ranges, and how those that lie close together are read as one."""
+"""Byte ranges, and merging of ranges that lie close together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Position(NamedTuple):
     """Number of the merged span."""
 
     start: int
-    """Offset of its first byte from the start of the merged span."""
+    """Offset of the span's first byte from the start of the merged span."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Plan:
 
 
 def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
-    """Merge spans that lie close together, to need fewer reads.
+    """Merge spans that lie close together, for fewer reads.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
     max_gap : int
         Merge over gaps of at most this many bytes.
     max_size : int
-        No merging makes a span larger than this. A span that is larger already stays whole.
+        Largest merged span. A single span that is larger stays whole.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
     """
     merged: list[Span] = []
     positions = [Position(0, 0)] * len(spans)
-    # The longest first among equal starts: what it contains then never begins a span of its own.
+    # The longest first among equal starts: spans inside it then never start a merged span.
     for i in sorted(range(len(spans)), key=lambda i: (spans[i].start, -spans[i].stop)):
         span = spans[i]
         if not 0 <= span.start < span.stop:
@@ -83,24 +83,24 @@ def _joins(last: Span, span: Span, *, max_gap: int, max_size: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Spans of one object for a caller, and the merged ones that serve them."""
+    """Requested spans of one object, and the plan of their merged reads."""
 
     spans: tuple[Span, ...]
     """Clipped at the end of the object."""
 
     plan: Plan
-    """Of the spans that are not empty."""
+    """Plan for the nonempty spans."""
 
     @classmethod
     def of(cls, spans: Sequence[Span], *, size: int, max_gap: int, max_size: int) -> Reading:
-        """Plan to read.
+        """Plan the reads of some spans.
 
         Parameters
         ----------
         spans : sequence of Span
-            As for `ByteReader.read`: some may be empty, or go past the end.
+            As for `ByteReader.read`; they may be empty, or go past the end.
         size : int
-            Bytes in the object. A length that comes from a damaged file is thus never allocated.
+            Bytes in the object: limits allocations for lengths from a damaged file.
         max_gap, max_size : int
             As in `coalesce`.
         """
@@ -109,12 +109,12 @@ class Reading:
         return cls(clipped, coalesce(nonempty, max_gap=max_gap, max_size=max_size))
 
     def results(self, parts: Sequence[bytes]) -> list[bytes]:
-        """Cut the results for the caller out of the merged reads.
+        """Cut the requested spans out of the merged reads.
 
         Parameters
         ----------
         parts : sequence of bytes
-            One for each span of `plan.merged`; shorter where the object ended.
+            One for each span of `plan.merged`; shorter at the end of the object.
 
         Returns
         -------
@@ -138,7 +138,7 @@ def clip(span: Span, size: int) -> Span:
     Raises
     ------
     ValueError
-        When the span begins before the object or ends before it begins.
+        The span starts before the object, or ends before its own start.
     """
     start, stop = span
     if not 0 <= start <= stop:

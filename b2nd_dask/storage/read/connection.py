@@ -1,4 +1,4 @@
-"""Connections to fsspec file systems: made by the process that uses them, silent about secrets."""
+"""Connections to fsspec file systems: one process each, errors without secrets."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-#: Extras of this package that bring the file systems of protocols.
+#: Extras of this package that install the file system of a protocol.
 _EXTRAS = {"s3": "s3", "s3a": "s3", "http": "http", "https": "http"}
 
 CONCURRENCY = "concurrency"
-"""Name of a setting: requests that a process has under way at the same time, of all its threads."""
+"""Name of a setting: most requests in flight in a process, over all its threads."""
 
 LOW_SPEED = {"low_speed_limit": 10_000, "low_speed_time": 60}
-"""A response may take so many seconds, and one more for each so many bytes: key "b2nd" of fsspec's
-configuration, from its files or as FSSPEC_B2ND_LOW_SPEED_LIMIT and FSSPEC_B2ND_LOW_SPEED_TIME."""
+"""Settings: a response may take `low_speed_time` seconds, plus one second for each
+`low_speed_limit` bytes."""
 
 READ_AHEAD = "read_ahead"
-"""Name of a setting: bytes of requests and responses that a process may hold before
-anybody reads them; 0 for no prefetch."""
+"""Name of a setting: most bytes of prefetch requests and unread responses in a process; 0 for no
+prefetch."""
 
 SETTINGS = {**LOW_SPEED, CONCURRENCY: 64, READ_AHEAD: 64 << 20}
-"""Numbers that users set: key "b2nd" of fsspec's configuration, which comes from its files or from
-the environment, as FSSPEC_B2ND_READ_AHEAD."""
+"""Defaults of the settings: key "b2nd" of fsspec's configuration, from its files or from the
+environment, as FSSPEC_B2ND_READ_AHEAD."""
 
 _locks: dict[int, threading.Lock] = {}
-"""One for each process, since a fork may copy a lock that another thread holds."""
+"""One per process, since a fork may copy a lock that another thread holds."""
 
 _fork_lock = threading.RLock()
-"""Held over each fork, so that forks of two threads do not share `_held`. Reentrant: a finalizer
-that runs while it is held may fork too."""
+"""Held over each fork: forks of two threads must not share `_held`. Reentrant: a finalizer that
+runs meanwhile may fork, too."""
 
-# A forked child must never finalize the file systems of its parent: they would take the parent's
-# connections out of an event queue (epoll) that both share, and the parent would wait for ever.
-# fsspec drops its own references in the child, so others are taken before.
+# A forked child must never finalize the file systems of its parent: this would remove the parent's
+# connections from the event queue (epoll) that both share, and the parent would wait for ever.
+# fsspec drops its references in the child, so `_inherited` keeps others.
 _live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _held: list[Any] = []
 _inherited: list[Any] = []
@@ -60,12 +60,12 @@ _inherited: list[Any] = []
 
 def _before_fork() -> None:
     _fork_lock.acquire()
-    # valuerefs() copies at once; to iterate the values would fail when another thread connects.
+    # valuerefs() copies at once; iteration over values() fails if another thread connects
     _held.extend(fs for ref in _live.valuerefs() if (fs := ref()) is not None)
 
 
 def _after_in_parent() -> None:
-    # What was the last reference to a file system goes after the lock: it closes connections.
+    # the last reference to a file system closes connections: drop it after the lock
     held = _held[:]
     _held.clear()
     _fork_lock.release()
@@ -83,31 +83,31 @@ at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_a
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Connection:
-    """A file system of this process, and what a URL names in it."""
+    """A file system of this process, and the path of a URL in it."""
 
     pid: int
-    """The process that made it. File systems with an event loop do not survive a fork."""
+    """Process of the file system. With an event loop, file systems do not survive a fork."""
     fs: Any
-    """Of fsspec."""
+    """File system of fsspec."""
     path: str
-    """May hold secrets: a web server's is the whole URL."""
+    """Path in the file system; may hold secrets: for a web server it is the whole URL."""
     secrets: Secrets
-    """What errors must not show."""
+    """Texts that errors must not show."""
     label: str
     """The URL without secrets."""
 
     @classmethod
     def of(cls, location: Location, *, private: bool = False) -> Self:
-        """Find the file system of a URL, and what the URL names in it.
+        """Connect to the file system of a URL.
 
         Parameters
         ----------
         location : Location
             A URL, with the arguments of the file system. No message shows them.
         private : bool
-            Whether to make a file system that nobody else uses.
+            Whether to make a new file system that nobody shares.
         """
-        # URL and options are variables of no function that raises: tools may show those
+        # no function that raises has URL or options as variables, since tools show these
         secrets = location.secrets
         fs, path = _call(
             None, lambda: _filesystem(location, private), public_url(location.url), secrets
@@ -119,7 +119,7 @@ class Connection:
         return f"<connection of process {self.pid}, {type(self.fs).__name__}>"
 
     def member(self, name: str) -> str:
-        """Path of what lies in the directory that the URL names."""
+        """Path of a member of the directory that the URL names."""
         path, mark, query = self.path, "", ""
         if self.has_protocol("https"):
             path, mark, query = path.partition("?")
@@ -146,9 +146,9 @@ def _filesystem(location: Location, private: bool) -> tuple[Any, str]:
     scheme = location.url.partition("://")[0]
     if scheme in ("s3", "s3a"):
         ours = {
-            # some servers send the checksum of the whole object with a range, where S3 sends none
+            # unlike S3, some servers send the checksum of the whole object with a range
             "response_checksum_validation": "when_required",
-            # else 10, and all other requests wait for these
+            # the default of 10 would delay further requests
             "max_pool_connections": requests_at_once(),
         }
         given = {**conf.get("s3", {}), **options}.get("config_kwargs") or {}
@@ -171,12 +171,12 @@ def _call(fs: Any, function: Callable[[], _Result], label: str, secrets: Secrets
         return function() if isinstance(fs, AsyncFileSystem) else alone(function)
     except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
         failure = public_error(error, label, secrets)
-    # Outside of the except clause, after which nothing here refers to the original.
+    # outside of the except clause: nothing refers to the original any more
     raise failure
 
 
 def alone(function: Callable[..., _Result], *args: Any, **keywords: Any) -> _Result:
-    """Call a file system without an event loop while no other thread does.
+    """Call a file system that has no event loop, one thread at a time.
 
     Such file systems may share a connection or a half-written cache file between instances.
     """
@@ -186,12 +186,12 @@ def alone(function: Callable[..., _Result], *args: Any, **keywords: Any) -> _Res
 
 def requests_at_once() -> int:
     """The setting `CONCURRENCY` as a number of requests."""
-    # infinite, too
+    # the setting may be infinite
     return math.ceil(min(setting(CONCURRENCY), 1 << 20))
 
 
 def setting(name: str) -> float:
-    """A number of this package in fsspec's configuration.
+    """Read a setting of this package from fsspec's configuration.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def setting(name: str) -> float:
     Raises
     ------
     ValueError
-        It is set to something else.
+        The setting is no positive number.
     """
     given = conf.get("b2nd", {}).get(name, SETTINGS[name])
     with suppress(TypeError, ValueError):

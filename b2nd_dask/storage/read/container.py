@@ -1,8 +1,8 @@
-"""Containers of frames: which part of a path names one, and the files of a ZIP archive.
+"""Containers of frames: names of stores in paths, and the files of a ZIP archive.
 
-A ``.b2z`` of python-blosc2 is a ZIP archive of frames that are stored, not deflated: a frame lies
-in one piece inside of it, and is read there (docs/format.md, Stores). Nothing is extracted. Names
-in an archive are compared, never used as paths.
+A ``.b2z`` of python-blosc2 is a ZIP archive of frames that are stored, not deflated. Each frame is
+contiguous and is read in place (docs/format.md, Stores). Nothing is extracted: names in an archive
+are compared, never used as paths.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from b2nd_dask.storage.spans import Span
 if TYPE_CHECKING:
     from b2nd_dask.storage.byte_reader import ByteReader
 
-#: The list of files at the end of an archive: 200,000 entries with short names.
+#: Most bytes of the list of files at the end of an archive: 200,000 entries with short names.
 MAX_DIRECTORY = 1 << 24
 
 _STORE = re.compile(r"(?P<store>.*?\.b2[zde])/(?P<key>.+)", re.DOTALL)
@@ -30,35 +30,35 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 _LOCAL = struct.Struct("<4s2xHH16xHH")
 _LOCAL_MAGIC = b"PK\x03\x04"
 _ENCRYPTED = 1
-#: Methods of which some bytes can be unpacked without more memory than they take.
+#: Compression methods whose decoder needs little memory beside its output.
 _BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: How an archive begins, also one without files.
+#: First bytes of an archive with files, and of one without.
 _MAGICS = (_LOCAL_MAGIC, b"PK\x05\x06")
 
 
 class ZipMember(NamedTuple):
-    """A file of an archive, as the list at its end says."""
+    """A file of an archive, by its entry in the list at the end."""
 
     name: str
     header_offset: int
     nbytes: int
-    """Bytes as they are stored."""
+    """Bytes in the archive."""
     stop: int
-    """Where the next file begins, or the list of files."""
+    """Start of the next file, or of the list of files."""
     method: int
-    """How it is compressed."""
+    """Compression method."""
     is_encrypted: bool
     crc: int
     """Checksum of the bytes of the file."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether the bytes of the file are stored as they are."""
+        """Whether the file is neither compressed nor encrypted."""
         return self.method == zipfile.ZIP_STORED and not self.is_encrypted
 
 
 def split_store(urlpath: Any) -> tuple[Any, str | None]:
-    """Split a path or URL that goes on inside of a store.
+    """Split a path or URL into that of a store and the key of an array in it, if it has both.
 
     Examples
     --------
@@ -74,17 +74,17 @@ def split_store(urlpath: Any) -> tuple[Any, str | None]:
         return urlpath, None
     store, key = found
     text = os.fsdecode(urlpath)
-    # a folder's frames are files of their own
+    # frames in a folder are files of their own
     is_file = store.partition("?")[0].endswith(".b2d") and key.endswith(".b2nd")
     is_local = _URL.match(text) is None
-    own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises where there is no such user
+    own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises if the user does not exist
     if is_file or (is_local and os.path.lexists(own)):
         return urlpath, None
     return store, key
 
 
 def store_in(urlpath: Any) -> tuple[str, str] | None:
-    """Find the store that a path or URL goes on inside of by its name alone, and the rest."""
+    """Split a path or URL into a store and a key by names alone; None if it names no store."""
     if not isinstance(urlpath, str | os.PathLike):
         return None
     path, mark, query = os.fsdecode(urlpath), "", ""
@@ -98,7 +98,7 @@ def store_in(urlpath: Any) -> tuple[str, str] | None:
 
 
 def is_zip(reader: ByteReader) -> bool:
-    """Whether an object begins as a ZIP archive."""
+    """Whether an object starts like a ZIP archive."""
     (head,) = reader.read([Span(0, 4)])
     return head in _MAGICS
 
@@ -109,7 +109,7 @@ def zip_members(reader: ByteReader) -> dict[str, ZipMember]:
     Raises
     ------
     FrameFormatError
-        No archive, a damaged one, or one whose files overlap or have one name.
+        The object is no archive or a damaged one, or two of its files overlap or share a name.
     """
     file = _RangeFile(reader)
     try:
@@ -137,14 +137,14 @@ def zip_members(reader: ByteReader) -> dict[str, ZipMember]:
 
 
 def member_offset(reader: ByteReader, member: ZipMember) -> int:
-    """Find where the bytes of a file begin in an archive.
+    """Find the offset of a file's bytes in an archive.
 
     Raises
     ------
     FrameFormatError
-        Its own header contradicts the list of files.
+        The file's header contradicts the list of files.
     UnsupportedFrameError
-        It is deflated or encrypted.
+        The file is compressed or encrypted.
     """
     if not member.is_plain:
         raise UnsupportedFrameError(
@@ -173,16 +173,16 @@ def read_text_file(reader: ByteReader, member: ZipMember, most: int) -> bytes:
     Raises
     ------
     FrameFormatError
-        It has more bytes than `most`, or is damaged.
+        The file has more bytes than `most`, or is damaged.
     UnsupportedFrameError
-        It is encrypted, or compressed in a way that may take any memory to unpack.
+        The file is encrypted, or its decoder may need any amount of memory.
     """
     if member.is_encrypted or member.method not in _BOUNDED:
         raise UnsupportedFrameError(
             f"{member.name!r} is encrypted, or neither stored nor deflated", path=reader.label
         )
     offset = _offset(reader, member)
-    # what is deflated may be longer than that of which it is made, by some bytes
+    # deflated data may be some bytes longer than the original
     (data,) = reader.read([Span(offset, offset + min(member.nbytes, most + (most >> 8) + 64))])
     data = bytes(data)
     if member.method == zipfile.ZIP_DEFLATED:
@@ -202,13 +202,13 @@ def _damaged(reader: ByteReader, problem: str) -> FrameFormatError:
 
 
 class _RangeFile(io.RawIOBase):
-    """What `zipfile` reads of an object: its end at once, and a bounded list of files."""
+    """A file object for `zipfile`: it reads the end of an object once, and bounds other reads."""
 
     def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
         self._size = reader.opened_identity().size
         self._at = 0
-        # the list of files ends here, and mostly begins here, too
+        # holds the end of the list of files, and mostly all of it
         self._tail_start = max(0, self._size - HEAD_NBYTES)
         (self._tail,) = reader.read([Span(self._tail_start, self._size)])
 

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 _CLOCK_STEP_NS = 2 * 10**9
 
 MAX_GAP = 512
-"""Bytes to read over. From the page cache a call of pread costs as much as copying 6 kB (measured:
-spans of 2 kB are served faster merged up to gaps of 4 kB, slower from 8 kB on)."""
+"""Largest gap to read over. From the page cache a pread costs as much as a copy of 6 kB (measured:
+for spans of 2 kB, merging is faster for gaps up to 4 kB, slower from 8 kB on)."""
 
 MAX_SIZE = 1 << 20
-"""Merged spans are copied a second time, which pays while they are small. A buffer of several MiB
-comes from fresh pages whose faults make it ten times slower than separate reads (measured)."""
+"""Largest merged span. The second copy of a merged span pays only for small ones: page faults of
+a new buffer of several MiB make it ten times slower than separate reads (measured)."""
 
 
 class LocalReader:
     """Read byte ranges of a local file, or of the members of a local directory.
 
-    A file stays open, so that reads see the state that was opened even when the path is replaced;
-    `identity` looks at the path. Members of a directory are opened for each call, since there may
-    be more of them than a process may have open.
+    A file stays open: reads see the opened file, even if another has replaced it at the path;
+    `identity` looks at the path. Members of a directory are opened for each call, since a process
+    may not be able to open all of them at once.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class LocalReader:
     Raises
     ------
     FileNotFoundError
-        When nothing is there.
+        The path does not exist.
     FrameFormatError
         For a directory that is not a sparse frame, and for fifos, devices and sockets.
     """
@@ -68,7 +68,7 @@ class LocalReader:
         return
 
     def identity(self) -> Identity:
-        """Size, mtime, inode and device of what the path names now."""
+        """Size, mtime, inode and ctime of the file that the path names now."""
         try:
             return identity_of(self._main.stat(follow_symlinks=not self.is_directory))
         except NotADirectoryError:
@@ -78,10 +78,10 @@ class LocalReader:
             ) from None
 
     def opened_identity(self) -> Identity:
-        """Size, mtime, inode and device of what is open, whatever the path names meanwhile."""
+        """Size, mtime, inode and ctime of the open file, whatever the path names now."""
         handle = self._held()
         if self.is_directory:
-            # one call, since every read of a sparse frame asks
+            # one system call, since every read of a sparse frame needs it
             return identity_of(handle.stat(MAIN_MEMBER))
         return identity_of(os.fstat(handle.fd))
 
@@ -105,7 +105,7 @@ class LocalReader:
         return results
 
     def close(self) -> None:
-        """Close the file when the reads that are under way have finished."""
+        """Close the file when the running reads have finished."""
         self._handle = None
 
     @contextmanager
@@ -123,7 +123,7 @@ class LocalReader:
             os.close(fd)
 
     def _held(self) -> _Handle:
-        handle = self._handle  # keeps the descriptor open for this call, whoever closes the reader
+        handle = self._handle  # keeps the descriptor open if another thread closes the reader
         if handle is None:
             raise ValueError(f"{self.label}: the reader is closed")
         return handle
@@ -131,7 +131,7 @@ class LocalReader:
     def _open_member(self, name: str, directory: _Handle) -> int:
         if name in (".", "..") or not {"/", os.sep, "\0"}.isdisjoint(name):
             raise FrameFormatError(f"{name!r} is not the name of a member", path=self.label)
-        # Relative to the directory that was opened, and through no link out of it.
+        # relative to the opened directory, and through no link out of it
         fd = _open(f"{self.label}/{name}", directory.arguments(name), follow=False)
         try:
             _require_regular(os.fstat(fd), f"{self.label}/{name}")
@@ -144,24 +144,24 @@ class LocalReader:
 def identity_of(state: os.stat_result) -> Identity:
     """Identity of a file, from its `stat`.
 
-    Without the number of its device: of one shared file system each host has another.
+    Without the device number: for a shared file system, each host has its own.
     """
     return Identity(state.st_size, f"{state.st_mtime_ns}-{state.st_ino}", state.st_ctime_ns)
 
 
 def is_same_file(one: Identity, other: Identity) -> bool:
-    """Whether two identities are those of one file, which may have changed in between."""
+    """Whether two identities belong to one file, which may have changed in between."""
     return one.token.split("-")[1:] == other.token.split("-")[1:]
 
 
 def changes_show(identity: Identity, moment_ns: int) -> bool:
-    """Whether every change of a local object after a moment gives it another identity.
+    """Whether every change of a local object after a moment changes its identity.
 
-    Clocks of file systems have steps, up to two seconds: what changed so shortly before the moment
-    may change again without another time. A file may have been written with an older time than
-    that, and then only its ctime tells when.
+    File system clocks have steps of up to two seconds: a file that changed this shortly before the
+    moment may change again with the same time. Its mtime may have been set back, so the ctime
+    counts, too.
     """
-    # a member of a store has the size of the store in front; bytes in memory have a digest alone
+    # the token of a store's member starts with the store's size, that of bytes is only a digest
     *_, written, _ = ("0", *identity.token.split("-"))
     return max(int(written), identity.changed) + _CLOCK_STEP_NS < moment_ns
 
@@ -176,9 +176,9 @@ def identity_at(path: str) -> Identity:
 
 
 class _Handle:
-    """An open file or directory, which is closed when nobody refers to it any more.
+    """An open file or directory, closed with its last reference.
 
-    Closing it earlier would let a read in another thread see whatever file gets its number next.
+    Closed earlier, its descriptor could name another file during a read in another thread.
     """
 
     __slots__ = ("__weakref__", "fd", "path")
@@ -189,17 +189,17 @@ class _Handle:
             weakref.finalize(self, _close, self.fd)
 
     def state(self) -> os.stat_result:
-        """What is open."""
+        """Return the `stat` of the open file or directory."""
         return os.fstat(self.fd) if self.fd != NO_FD else Path(self.path).stat()
 
     def arguments(self, name: str) -> dict[str, Any]:
-        """Arguments of calls that name a file in this directory, whatever has its name now."""
+        """Arguments of system calls for a file in the open directory."""
         if self.fd == NO_FD:
             return {"path": f"{self.path}/{name}"}
         return {"path": name, "dir_fd": self.fd}
 
     def stat(self, name: str) -> os.stat_result:
-        """What the directory has under a name."""
+        """Return the `stat` of a file in the directory."""
         return os.stat(**self.arguments(name), follow_symlinks=False)
 
     def names(self) -> set[str]:
@@ -209,9 +209,9 @@ class _Handle:
 
 
 def _open_frame(path: str) -> tuple[_Handle, bool]:
-    """Open what a path names; return whether that is a directory.
+    """Open the frame at a path; also return whether it is a directory.
 
-    The descriptor decides, since the path may name the other form of frame a moment later.
+    The descriptor decides: the path may name a frame of the other form a moment later.
     """
     while True:
         handle = _Handle(path)
@@ -222,7 +222,7 @@ def _open_frame(path: str) -> tuple[_Handle, bool]:
         with suppress(FileNotFoundError):
             handle.stat(MAIN_MEMBER)
             return handle, True
-        # a frame that is replaced is emptied: look again, unless this is what the path names
+        # a replaced frame is emptied: retry, unless the path still names this directory
         if os.path.samestat(Path(path).stat(), state):
             guess = what_directory(path, handle.names())
             raise FrameFormatError(
@@ -237,7 +237,7 @@ def _open(label: str, arguments: dict[str, Any], *, follow: bool = True) -> int:
         problem = os.strerror(errno.ENOENT) + why_missing(label)
         raise FileNotFoundError(errno.ENOENT, problem, label) from None
     except OSError as error:
-        # A symlink where none is followed, and a socket.
+        # a symlink that is not followed, or a socket
         if error.errno not in (errno.ELOOP, errno.ENXIO):
             reason = why_missing(label) if error.errno == errno.ENOTDIR else ""
             raise type(error)(error.errno, f"{error.strerror}{reason}", label) from error
@@ -256,13 +256,13 @@ def _not_regular(label: str) -> FrameFormatError:
 
 
 def _close(fd: int) -> None:
-    # Nobody can act on it, and a process that closed all its descriptors (a daemon) is right to.
+    # no caller can handle the error; a daemon may have closed all its descriptors
     with suppress(OSError):
         os.close(fd)
 
 
 def _read(fd: int, span: Span) -> bytes:
-    # One call may read less than the span has, and never reads more than 2 GiB.
+    # one call may read less than the span, and never reads more than 2 GiB
     parts = []
     at = span.start
     while at < span.stop and (part := pread(fd, span.stop - at, at)):

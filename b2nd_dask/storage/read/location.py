@@ -1,4 +1,4 @@
-"""Where a frame is, how to reach it, and which paths or URLs match ``data/*.b2nd``."""
+"""Locations of frames: paths, URLs and bytes, and patterns such as ``data/*.b2nd``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from b2nd_dask.storage.byte_reader import ByteReader
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
-#: A URL that was mistyped, and that may hold a password.
+#: A mistyped URL that may hold a password.
 _MISTYPED = re.compile(
     r"\s*[A-Za-z][A-Za-z0-9+.-]*:/?.*@|\s+[A-Za-z][A-Za-z0-9+.-]*:/|\s*(https?|s3):/", re.DOTALL
 )
@@ -37,26 +37,25 @@ _NUMBERS = re.compile(r"(\d+)")
 
 @dataclass(frozen=True)  # no slots: they leave no room for the cached key
 class Location:
-    """Path or URL of a frame, and how to reach it. Pickles; made by `Location.of`."""
+    """Path or URL of a frame, with storage options. Pickles; made by `Location.of`."""
 
     urlpath: str | bytes = field(repr=False)
     """An absolute local path, a URL, or the frame itself."""
 
     offset: int = 0
-    """Where the frame begins inside the object."""
+    """Start of the frame inside the object."""
 
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
     """Arguments of the file system; None for local files and bytes."""
 
     member: str = ""
-    """Key of the frame, where the object is a store."""
+    """Key of the frame, if the object is a store."""
 
     embedded: bool = False
-    """Whether the frame is not in the object as it is, but among the elements of an embed store
-    that begins at the offset."""
+    """Whether the frame lies in the elements of an embed store, which starts at the offset."""
 
     nbytes: int | None = None
-    """Bytes of what begins at the offset; None where it ends with the object."""
+    """Bytes of the frame or embed store at the offset; None if it ends with the object."""
 
     @classmethod
     def of(
@@ -71,10 +70,10 @@ class Location:
         Parameters
         ----------
         urlpath : str, path-like, or bytes
-            A local path (a path-like always is one), where ``~`` at the begin is the home; a URL
-            that fsspec understands; or the bytes of a frame.
+            A local path, with a leading ``~`` for the home directory; a URL that fsspec supports;
+            or the bytes of a frame. A path-like is always a local path.
         offset : int
-            Where the frame begins inside the object.
+            Start of the frame inside the object.
         storage_options : mapping, optional
             Arguments of the file system, for URLs only.
 
@@ -86,11 +85,10 @@ class Location:
         Raises
         ------
         TypeError
-            For anything else than a path, a URL or bytes, and for storage options that are no
-            mapping.
+            `urlpath` is no path, URL or bytes, or the storage options are no mapping.
         ValueError
-            For a negative offset, for storage options where there is no file system, and for a
-            text that is no URL but looks like one with a password.
+            The offset is negative, storage options come with a local path or bytes, or a text
+            looks like a mistyped URL, which may hold a password.
         """
         normalized = _normalized(urlpath)
         if not isinstance(offset, int):
@@ -124,9 +122,9 @@ class Location:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of path and place inside, which differs for URLs that have one label."""
+        """Digest of the path and the position inside; differs for URLs with the same label."""
         path = self.urlpath if isinstance(self.urlpath, bytes) else self.urlpath.encode()
-        # of a frame that fills its object as it always was: names of arrays depend on it
+        # must not change for frames that are not embedded: names of arrays depend on it
         inside = self.member.encode() + b"\0" if self.embedded else b""
         return hashlib.blake2b(inside + b"%d " % self.offset + path, digest_size=16).hexdigest()
 
@@ -134,21 +132,20 @@ class Location:
     def key(self) -> str:
         """Digest of all fields, for caches inside one process.
 
-        Storage options whose values are objects that pickle differently from one time to the next
-        make different keys, which costs a cache its hit but never makes a wrong one.
+        Values of storage options may pickle differently each time. The keys then differ: a cache
+        misses, but never returns a wrong object.
         """
         options = sorted((self.storage_options or {}).items())
         fields = (self.urlpath, self.offset, self.nbytes, options, self.member, self.embedded)
         return hashlib.blake2b(pickle.dumps(fields), digest_size=16).hexdigest()
 
     def open(self) -> ByteReader:
-        """Open a reader; its `close` is for the caller to call.
+        """Open a reader; the caller closes it.
 
         Raises
         ------
         FileNotFoundError
-            When a local file does not exist. A reader of a URL sends its first request when it is
-            used.
+            A local file does not exist. The reader of a URL sends its first request at first use.
         """
         reader: ByteReader
         if isinstance(self.urlpath, bytes):
@@ -168,7 +165,7 @@ class Location:
         Raises
         ------
         TypeError
-            For bytes.
+            The location is bytes.
         """
         if isinstance(self.urlpath, bytes):
             raise TypeError(f"{self.label} has no URL")
@@ -176,12 +173,12 @@ class Location:
 
     @property
     def secrets(self) -> Secrets:
-        """What of the URL and the storage options errors must not show."""
+        """Texts of the URL and the storage options that errors must not show."""
         return Secrets(self.url, self.storage_options)
 
     @property
     def is_url(self) -> bool:
-        """Whether fsspec reaches it, rather than this package's own readers."""
+        """Whether fsspec reads the location, not a reader of local files or bytes."""
         return isinstance(self.urlpath, str) and _URL.match(self.urlpath) is not None
 
 
@@ -212,9 +209,9 @@ def _normalized(urlpath: object) -> str | bytes:
 
 
 def _absolute(path: str) -> str:
-    """Absolute path, with ~ as the home; ``~x`` stays where no user is called x.
+    """Make a path absolute, with ~ as the home; ``~x`` stays if no user x exists.
 
-    Its parts are divided by ``/`` on Windows, too.
+    The separator is ``/`` on Windows, too.
     """
     return Path(os.path.expanduser(path)).absolute().as_posix()  # noqa: PTH111 - Path's raises there
 
@@ -224,8 +221,8 @@ def matches_of(
 ) -> list[str] | None:
     """Expand a pattern.
 
-    A path is a pattern where it has ``*``, ``?`` or ``[`` and nothing of that very name is there; a
-    URL, where it has ``*``: the other marks may belong to a query or an address.
+    A path is a pattern if it has ``*``, ``?`` or ``[`` and no file has this very name. A URL is a
+    pattern if it has ``*``: the other marks may belong to a query or an address.
 
     Parameters
     ----------
@@ -235,7 +232,8 @@ def matches_of(
     Returns
     -------
     list of str or None
-        Paths or URLs, naturally sorted: ``x2`` comes before ``x10``. None where this is no pattern.
+        Paths or URLs in natural order: ``x2`` comes before ``x10``. None if `urlpath` is no
+        pattern.
 
     Raises
     ------
@@ -262,7 +260,7 @@ def matches_of(
 
 
 def natural_key(name: str) -> list[tuple[int, str, str]]:
-    """Sort key by which numbers in names go by their values.
+    """Sort key that orders numbers in names by value.
 
     Examples
     --------
@@ -276,25 +274,25 @@ def _order(part: str) -> tuple[int, str, str]:
     """Sort key of a number, which may have more digits than `int` takes, or of a text."""
     if not part.isdecimal():
         return -1, "", part
-    # other scripts have digits, too
+    # digits of other scripts become ASCII
     digits = "".join(str(int(digit)) for digit in part).lstrip("0")
-    # the text, too, so that 1 and 01 have one order
+    # the text orders 1 and 01
     return len(digits), digits, part
 
 
 def _escape_folders(pattern: str) -> str:
-    """Escape the marks of the folders in front that are there under these very names."""
+    """Escape the marks in leading folders that exist under these very names."""
     folder = next(each.as_posix() for each in Path(pattern).parents if os.path.lexists(each))
     return glob.escape(folder) + pattern.removeprefix(folder)
 
 
 def _matches_of_url(location: Location) -> list[str]:
-    """Expand the link of a chain of URLs that has the pattern; the others stay."""
+    """Expand the first link of a chained URL that has a pattern; the others stay."""
     links = location.url.split("::")
     at = next(i for i, link in enumerate(links) if "*" in link)
     rest = "::".join(links[at:])
     connection = Connection.of(Location.of(rest, storage_options=location.storage_options))
-    # what the file system strips off a URL, as the scheme and the host, comes back in front
+    # the file system strips scheme and host off a URL: put them back in front
     pattern = connection.path.lstrip("/")
     prefix, mark, _ = links[at].rpartition(pattern)
     if not mark:

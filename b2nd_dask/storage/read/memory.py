@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ObjectReader(ABC):
-    """What readers of one object without members have in common."""
+    """Base of readers of one object without members."""
 
     is_directory = False
     label: str
@@ -44,7 +44,7 @@ class ObjectReader(ABC):
         return filled([(part, size) for part in self.read([span for _, span in items])], targets)
 
     def require_no_member(self, member: str) -> None:
-        """Check that the object itself is meant, of which the name is empty."""
+        """Check that a member name is empty, which means the object itself."""
         if member:
             raise ValueError(f"{self.label} is one object; it has no member {member!r}")
 
@@ -72,15 +72,14 @@ class BytesReader(ObjectReader):
 
     def identity(self) -> Identity:
         """Size and digest of the bytes."""
-        # Bytes cannot change, and digesting a large object at each call would cost as much as
-        # reading it.
+        # bytes cannot change; a digest of a large object costs as much as reading it
         if self._identity is None:
             data = self._open()
             self._identity = Identity(len(data), xxhash.xxh3_128_hexdigest(data))
         return self._identity
 
     def opened_identity(self) -> Identity:
-        """As `identity`: bytes cannot change."""
+        """Like `identity`: bytes cannot change."""
         return self.identity()
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
@@ -100,18 +99,18 @@ class BytesReader(ObjectReader):
 
 
 class OffsetReader(ObjectReader):
-    """Read a frame that begins at an offset inside another object.
+    """Read a frame that starts at an offset inside another object.
 
     Parameters
     ----------
     reader : ByteReader
-        Of the object that holds the frame; closed with the window.
+        Reader of the object that holds the frame; this reader closes it.
     offset : int
-        Where the frame begins.
+        Start of the frame.
     nbytes : int, optional
-        Bytes of the frame, all of which the object has; by default it ends with the object.
+        Bytes of the frame, which must lie in the object; by default it ends with the object.
     label : str, optional
-        For messages; by default the object's, and the offset.
+        Label for messages; by default the label of the object with the offset.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class OffsetReader(ObjectReader):
         return Identity(self._rest(outer.size), outer.token, outer.changed)
 
     def opened_identity(self) -> Identity:
-        """As `identity`, of the object that is open."""
+        """Like `identity`, for the open object."""
         outer = self._reader.opened_identity()
         return Identity(self._rest(outer.size), outer.token, outer.changed)
 
@@ -142,7 +141,7 @@ class OffsetReader(ObjectReader):
         """Read byte ranges, counted from the offset; see `ByteReader.read`."""
         self._check(member)
         end = sys.maxsize if self._nbytes is None else self._nbytes
-        # also refuses a negative start, which the shift would let through
+        # also rejects a negative start, which the offset would hide
         clipped = (clip(span, end) for span in spans)
         return self._reader.read(
             [Span(start + self._offset, stop + self._offset) for start, stop in clipped]
@@ -154,7 +153,7 @@ class OffsetReader(ObjectReader):
 
     def _check(self, member: str) -> None:
         self.require_no_member(member)
-        # Here and not in __init__: a remote reader needs a request to know.
+        # not in __init__: a remote reader needs a request for this
         if self._reader.is_directory:
             raise FrameFormatError(
                 "a directory has no byte offset; give offset=0 to open it as a sparse frame",
@@ -172,10 +171,10 @@ class OffsetReader(ObjectReader):
 
 
 def bytes_label(data: bytes) -> str:
-    """Name bytes in messages."""
+    """Label of bytes for messages."""
     return f"<bytes, {len(data)} B>"
 
 
 def window_label(label: str, offset: int) -> str:
-    """Name the part of an object after an offset in messages."""
+    """Label of an object from an offset on, for messages."""
     return f"{label}[{offset}:]"

@@ -1,8 +1,8 @@
-"""Prefetch: ranges that a computation is going to read, requested before its tasks ask for them.
+"""Prefetch: requests for the ranges of a computation before its tasks read them.
 
-A task that reads a chunk from a store waits for the response, and decodes it. As few tasks run at
-once as there are threads, so that most of the time nothing would be under way. Whoever knows what
-will be read, and in which order, says so by `Prefetch`; readers then find responses there.
+A task that reads a chunk from a store waits for the response and then decodes it. Each thread runs
+one task, so most of the time no request would be in flight. A computation passes its future reads,
+in order, to `Prefetch`; its readers then find the responses there.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Bytes of responses to begin with, until one of them has been of use.
+#: Most bytes of responses until a task has used one of them.
 _FIRST = 4 << 20
-#: Bytes of items among which neighbours are looked for: parallel writes leave chunks in any order.
+#: Bytes of items to search for neighbours: parallel writes leave chunks in any order.
 _TOGETHER = 4 << 20
-#: Of ranges that are no neighbours so many are requested at once.
+#: Most items per search, for small ones.
 _MOST_TOGETHER = 128
-#: Neighbouring ranges are requested as one up to this size: each request takes the client about as
-#: long as 100 kB more.
+#: Largest request for neighbouring ranges: each request costs the client about as much time as
+#: 100 kB more.
 _MERGED = 1 << 20
-#: A request that no task has taken is dropped once a task takes one that began so many later.
+#: A request without a reader is dropped when a task takes one that is more than this many later.
 _PASSED = 64
-#: Ranges that were read before they were requested, and are not to be requested again.
+#: Most ranges to remember that were read before their request, and need none.
 _MOST_NOTED = 1 << 16
 
 
 class _Segment:
-    """Neighbouring items that were requested as one."""
+    """One request for neighbouring items."""
 
     __slots__ = ("future", "key", "left", "number", "span")
 
@@ -58,42 +58,42 @@ class _Segment:
 
 
 class Prefetch:
-    """What one computation of this process is going to read.
+    """Prefetch of the reads of one computation in this process.
 
     Parameters
     ----------
     items : iterator of Item
-        In the order in which they will be read. Asked for a few at a time, by the threads that
-        read; an exception ends it.
+        In the order of the reads. Reading threads take a few at a time; an exception ends the
+        prefetch.
 
     Raises
     ------
     ValueError
-        The setting ``read_ahead`` is no number.
+        The setting ``read_ahead`` is invalid.
     """
 
     def __init__(self, items: Iterator[Item]) -> None:
-        setting(READ_AHEAD)  # raises where it is no number
+        setting(READ_AHEAD)  # raises if it is invalid
         self._items = items
         self._segments: dict[_Member, dict[int, _Segment]] = {}
         self._order: dict[int, _Segment] = {}
         self._held = self._count = 0
         self._is_of_use = self._is_closed = False
-        # without the readers, which would stay open; an id that is used again costs a request
+        # ids, since references would keep readers open; a reused id costs one request
         self._noted: set[tuple[int, str, int]] = set()
-        # of the fields above; held for microseconds
+        # protects the fields above; held for microseconds
         self._lock = threading.Lock()
-        # of the iterator: whoever finds it taken has better things to do
+        # protects the iterator; a thread does not wait for it
         self._feeding = threading.Lock()
 
     def begin(self) -> None:
-        """Request what may be held, and from now on more whenever something is read."""
+        """Send the first requests; each later read sends more."""
         if setting(READ_AHEAD):
             _active[id(self)] = os.getpid(), self
             self._fill()
 
     def close(self) -> None:
-        """Forget all responses that nobody has read."""
+        """Cancel the unread requests and drop their responses."""
         _active.pop(id(self), None)
         with self._lock:
             self._is_closed = True
@@ -104,19 +104,19 @@ class Prefetch:
             self._order.clear()
 
     def holds(self, item: Item) -> bool:
-        """Whether a range is requested already."""
+        """Whether a request for the range is held."""
         with self._lock:
             return self._find((item.requester, item.member), item.span) is not None
 
     def _fill(self) -> None:
-        """Request as much as may be held; nothing where another thread does it."""
+        """Send requests up to the limits, unless another thread does it."""
         if not self._feeding.acquire(blocking=False):
             return
         try:
             while self._has_room() and (items := self._pulled()):
                 for segment in _requested(items):
                     self._enter(segment)
-        except Exception as error:  # noqa: BLE001 - whoever reads requests what it needs
+        except Exception as error:  # noqa: BLE001 - readers then send their own requests
             # without the text, which may hold secrets
             logger.debug("a prefetch ends after %s", type(error).__name__)
             self._items = iter(())
@@ -124,7 +124,7 @@ class Prefetch:
             self._feeding.release()
 
     def take(self, requester: Requester, member: str, span: Span) -> Future[Response] | None:
-        """The request that an item is part of, None where there is none; begins others for it."""
+        """Take the request that contains a range, None if there is none; send further requests."""
         found = self._taken(requester, member, span)
         self._fill()
         return found
@@ -160,11 +160,11 @@ class Prefetch:
             if self._is_closed:
                 return False
             waiting = sum(not each.future.done() for each in self._order.values())
-            # the other half is for what tasks wait for already
+            # the other half is for requests that tasks already wait for
             return self._held < most and waiting < requests_at_once() / 2
 
     def _pulled(self) -> list[Item]:
-        """The next items that were not read yet."""
+        """Take the next items that still need a request."""
         pulled, nbytes = [], 0
         for item in self._items:
             noted = id(item.requester), item.member, item.span.start
@@ -202,7 +202,7 @@ class Prefetch:
 
 
 def _requested(items: list[Item]) -> Iterator[_Segment]:
-    """Request some items, neighbours as one."""
+    """Send the requests for some items, one for neighbours."""
     groups: dict[_Member, list[Item]] = {}
     for item in items:
         groups.setdefault((item.requester, item.member), []).append(item)
@@ -214,7 +214,7 @@ def _requested(items: list[Item]) -> Iterator[_Segment]:
             yield _Segment(key, span, counts[part], requester.begin(member, span))
 
 
-#: With the process of each: a forked child has none.
+#: Active prefetches with their process ids: a forked child must not use those of its parent.
 _active: dict[int, tuple[int, Prefetch]] = {}
 
 
@@ -224,7 +224,7 @@ def _own() -> list[Prefetch]:
 
 @contextmanager
 def reading_ahead(items: Iterator[Item]) -> Iterator[None]:
-    """Prefetch what this thread reads within a ``with`` statement."""
+    """Prefetch items during a ``with`` statement."""
     prefetch = Prefetch(items)
     try:
         prefetch.begin()
@@ -239,7 +239,7 @@ def is_reading_ahead() -> bool:
 
 
 def prefetched(requester: Requester, member: str, span: Span) -> Future[Response] | None:
-    """The request that a range is part of, where a computation of this process knew of it."""
+    """Take the request that contains a range from the prefetches of this process, if any."""
     found = None
     for each in _own():
         found = found or each.take(requester, member, span)

@@ -1,4 +1,4 @@
-"""Byte ranges of objects, each with the identity that the store's response gives the object."""
+"""Requests for byte ranges of objects; each response includes the identity of the object."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 ATTEMPTS = 4
-"""Requests for a range where the failure may pass (`PassingError`)."""
+"""Most requests for a range after transient failures (`PassingError`)."""
 
-#: Seconds before the second request for a range, the third twice as long ...
+#: Seconds before the second request for a range; each further pause is twice as long.
 _PAUSE = 0.25
-#: ... unless the server says how long, up to so many seconds.
+#: Most seconds of a pause that the server requests.
 _LONGEST_PAUSE = 60.0
 
 MAX_WHOLE = 16 * 1024 * 1024
-"""Most bytes to fetch for a range from a server that ignores ranges and sends from the start."""
+"""Most bytes to fetch for a range from a server that ignores ranges."""
 
-#: Responses that one read waits for at once: each costs memory before it is under way.
+#: Most pending responses of one read: each costs memory before its request is sent.
 _MOST_WAITING = 256
 
-#: Requests that a client has under way at once, at least: botocore's own number of connections.
+#: Least number of concurrent requests of a client: botocore's default for connections.
 _CONNECTIONS = 10
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
@@ -60,19 +60,19 @@ class RangeRequest(NamedTuple):
     span: Span
     """May go past the end of the object; not empty."""
     known: Identity | None
-    """The state of the object that the bytes must come from; None for whichever it has."""
+    """Required state of the object; None for any."""
     label: str
-    """Of the object, for errors."""
+    """Label of the object, for errors."""
     from_end: bool = False
-    """Whether the last bytes of the object are meant, as many as the span has."""
+    """Whether to request the last bytes of the object, as many as the span has."""
 
     def bytes_of(self, size: int) -> Span:
-        """The bytes that are meant, of an object of some size."""
+        """Requested bytes in an object of `size` bytes."""
         start, stop = clip(self.span, size)
         return Span(size - (stop - start), size) if self.from_end else Span(start, stop)
 
     def header(self) -> str:
-        """For the header Range."""
+        """Value of the header Range."""
         start, stop = self.span
         return f"bytes=-{stop - start}" if self.from_end else f"bytes={start}-{stop - 1}"
 
@@ -82,13 +82,13 @@ class RangeRequest(NamedTuple):
 
 
 class PassingError(OSError):
-    """A failure that may be gone when the range is requested again.
+    """A transient failure: another request for the range may succeed.
 
     Parameters
     ----------
     problem : str
     after : float, optional
-        Seconds that the server wants to be left alone.
+        Seconds until the next request, if the server says so.
     """
 
     def __init__(self, problem: str, after: float | None = None) -> None:
@@ -97,7 +97,7 @@ class PassingError(OSError):
 
 
 class SlowServerError(TimeoutError):
-    """A response that takes longer than it may."""
+    """A response exceeds its time limit."""
 
 
 class RangeSource(ABC):
@@ -119,16 +119,16 @@ class RangeSource(ABC):
         Raises
         ------
         FileNotFoundError
-            There is no object.
+            The object does not exist.
         IsADirectoryError
         StaleFrameError
-            The object is not the known one any more.
+            The object has changed since its known state.
         PassingError
-            The response ended too early, or the server has too much to do; later it may not.
+            The response ended too early, or the server is overloaded.
         """
 
     def has_directory(self, path: str) -> bool:
-        """Whether a path that is no object begins the names of others; most say so in `fetch`."""
+        """Whether objects lie below a path that is none; most stores report this in `fetch`."""
         return False
 
 
@@ -136,15 +136,15 @@ class _Traffic:
     """The requests of one event loop; only that loop changes it."""
 
     def __init__(self) -> None:
-        # not the loop's own threads, which look up names: all of them could wait in `alone`
+        # not the loop's own threads, which also resolve host names: all could wait in `alone`
         self.caller = ThreadPoolExecutor(1, "b2nd-dask-store")
         self.under_way: list[RangeRequest] = []
-        # by their number, which users may change
+        # by the limit, which users may change
         self._slots: dict[float, asyncio.Semaphore] = {}
 
     @asynccontextmanager
     async def one_more(self, request: RangeRequest) -> AsyncIterator[None]:
-        """Wait for a place among the requests that are under way."""
+        """Wait until one more request may start; it counts as in flight during the block."""
         most = requests_at_once()
         async with self._slots.setdefault(most, asyncio.Semaphore(most)):
             self.under_way.append(request)
@@ -154,7 +154,7 @@ class _Traffic:
                 self.under_way.remove(request)
 
 
-#: By event loop: a forked child has another one.
+#: By event loop: a forked child has its own.
 _traffic: WeakKeyDictionary[asyncio.AbstractEventLoop, _Traffic] = WeakKeyDictionary()
 
 
@@ -168,14 +168,14 @@ def _own_traffic() -> _Traffic:
 def begin(
     source: RangeSource, request: RangeRequest, *, after: float = 0.0, attempts: int = ATTEMPTS
 ) -> Future[Response]:
-    """Request a range, and do not wait for it; all threads share the places for requests.
+    """Request a range without waiting for the response; all threads share one limit of requests.
 
     Parameters
     ----------
     after : float
-        Seconds from now; nothing is requested where the future is cancelled before.
+        Seconds until the request; a future that is cancelled before sends none.
     attempts : int
-        Requests at most.
+        Most requests.
     """
     fs = source.fs
     loop = fs.loop if isinstance(fs, AsyncFileSystem) else get_loop()
@@ -203,18 +203,18 @@ async def _fetched(source: RangeSource, request: RangeRequest) -> Response:
 
 
 async def called_alone(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-    """Call a file system without an event loop in a thread, and never two of them at once."""
+    """Call a file system that has no event loop in a thread, one call at a time."""
     call = partial(alone, function, *args, **keywords)
     return await asyncio.get_running_loop().run_in_executor(_own_traffic().caller, call)
 
 
 def get_all(source: RangeSource, requests: Sequence[RangeRequest]) -> Iterator[Response]:
-    """Request ranges at the same time, and return the responses in order.
+    """Request ranges concurrently; yield the responses in order.
 
     Raises
     ------
     Exception
-        Of the first that fails, in order; no more are begun then.
+        The error of the first failed request, in order; no more requests start then.
     """
     futures: deque[Future[Response]] = deque()
     try:
@@ -233,14 +233,14 @@ def get_all(source: RangeSource, requests: Sequence[RangeRequest]) -> Iterator[R
 
 @asynccontextmanager
 async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
-    """Wait for the begin of a response, or so many bytes of it, no longer than a slow server needs.
+    """Limit the time until a response starts, or until `nbytes` of its body have arrived.
 
-    All requests of the process share its connections, and what these carry.
+    The limit grows with the requests in flight, which share connections and bandwidth.
 
     Raises
     ------
     TimeoutError
-        It takes longer.
+        The time limit is exceeded.
     """
     limit, pause = map(setting, LOW_SPEED)
     under_way = _own_traffic().under_way
@@ -269,7 +269,7 @@ async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
     read : callable
         Returns the coroutine that reads.
     nbytes : int
-        Its length.
+        Length of the body.
 
     Raises
     ------
@@ -282,7 +282,7 @@ async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
             data = await read()
     except SlowServerError:
         raise
-    except Exception as error:  # noqa: BLE001 - the trees of several libraries meet here
+    except Exception as error:  # noqa: BLE001 - several libraries have their own error trees
         problem = f"{type(error).__name__}: {error}"
     else:
         if len(data) == nbytes:
@@ -297,12 +297,12 @@ def token_of(details: Mapping[str, Any]) -> str:
     Parameters
     ----------
     details : mapping
-        From `info` of fsspec, or headers of a response.
+        The `info` of fsspec, or headers of a response.
 
     Returns
     -------
     str
-        Empty where there is none.
+        Empty if there is none.
     """
     by_name = {key.lower(): value for key, value in details.items()}
     for keys in _TOKENS:
@@ -364,7 +364,7 @@ def unknown_size() -> OSError:
 
 
 def require_known(request: RangeRequest, identity: Identity) -> None:
-    """Check that the bytes come from the known state of an object.
+    """Check that a response comes from the known state of the object.
 
     Raises
     ------
@@ -375,7 +375,7 @@ def require_known(request: RangeRequest, identity: Identity) -> None:
 
 
 def changed(request: RangeRequest) -> StaleFrameError:
-    """Error for an object that is not the known one any more."""
+    """Error for an object that has changed since its known state."""
     return StaleFrameError(
         "it changed while it was open; open it again",
         path=request.label,
@@ -384,16 +384,16 @@ def changed(request: RangeRequest) -> StaleFrameError:
 
 
 def require_short(size: int, stop: int, label: str) -> None:
-    """Check that an object is short enough to fetch from its start, where a server ignores ranges.
+    """Check that an object can be fetched from its start, if the server ignores ranges.
 
     Parameters
     ----------
     size : int
-        Of the object.
+        Bytes of the object.
     stop : int
-        Where the range ends.
+        End of the range.
     label : str
-        Of the object, for the error.
+        Label of the object, for the error.
 
     Raises
     ------

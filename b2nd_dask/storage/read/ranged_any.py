@@ -1,4 +1,4 @@
-"""Byte ranges through what every fsspec file system has, and of the copies of simplecache."""
+"""Byte ranges from any fsspec file system, and from the copies of simplecache."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
 _copied: dict[str, Identity] = {}
-"""By the path of each copy: the state of the object that this process made it of."""
+"""By the path of each copy: the state of the copied object."""
 
 
 class AnyRanges(RangeSource):
     """Request byte ranges from any file system.
 
-    Bytes come without the state of the object. So `info` of each object is looked up after its
-    bytes were read, and before, where its state is not known. A change shows where the file system
-    reports a version, a digest or a time; else only where the size changed.
+    Bytes come without the state of the object, so `info` is requested after them, and also before
+    them if no state is known. If the file system reports no version, digest or time, only a change
+    of the size is detected.
     """
 
     def __init__(self, fs: Any) -> None:
@@ -57,22 +57,22 @@ class AnyRanges(RangeSource):
         return _response(data, Span(start, stop), identity, request)
 
     async def _identity(self, path: str) -> Identity:
-        """State of an object, of which the file system may have cached another."""
+        """Request the current state of an object, not the state in the file system's cache."""
         if self.fs.cachable:
-            # All of it: some file systems keep the details of a file in the listing of its
-            # parent, which invalidate_cache(path) leaves as it is.
+            # all of the cache: some file systems keep details of a file in the listing of its
+            # parent, which invalidate_cache(path) does not drop
             self.fs.invalidate_cache()
         return identity_in(await self._ask("info", path))
 
     async def _ask(self, method: str, *args: Any, **keywords: Any) -> Any:
-        """Call the file system; one without an event loop in a thread."""
+        """Call the file system, in a thread if it has no event loop."""
         if isinstance(self.fs, AsyncFileSystem):
             return await getattr(self.fs, f"_{method}")(*args, **keywords)
         return await called_alone(getattr(self.fs, method), *args, **keywords)
 
 
 class _Look:
-    """Looks at the state of an object, each of which serves all who waited for it to begin."""
+    """Lookups of an object's state; each serves all callers that waited for its start."""
 
     def __init__(self) -> None:
         self._clock = itertools.count(1)
@@ -80,7 +80,7 @@ class _Look:
         self._begun = 0
 
     async def after_now(self, look: Callable[[], Awaitable[Identity]]) -> Identity:
-        """The state of the object at a moment after this call."""
+        """Return the state of the object at a moment after this call."""
         now = next(self._clock)
         async with self._lock:
             if self._begun < now:
@@ -91,14 +91,13 @@ class _Look:
 
 
 class CopyRanges(AnyRanges):
-    """Request byte ranges from simplecache, out of copies of the known state of the object.
+    """Request byte ranges from simplecache: from copies of the known state of each object.
 
-    Of a copy that this process did not make (in a ``cache_storage`` that was there before) only
-    the size can be compared.
+    If another process made a copy (in an existing ``cache_storage``), only its size is compared.
     """
 
     async def fetch(self, request: RangeRequest) -> Response:
-        """Request a range; a copy does not change, so that `info` is not looked up again."""
+        """Request a range; copies do not change, so there is no second lookup of `info`."""
         identity = request.known or await self._identity(request.path)
         response: Response = await called_alone(self._read_copy, request, identity)
         return response
@@ -108,7 +107,7 @@ class CopyRanges(AnyRanges):
         start, stop = request.bytes_of(identity.size)
         data = b""
         if start < stop:
-            # not cat_file, which first looks whether the object exists
+            # not cat_file, which first checks that the object exists
             (data,) = self.fs.cat_ranges([request.path], [start], [stop], on_error="raise")
         return _response(data, Span(start, stop), identity, request)
 
@@ -135,7 +134,7 @@ class CopyRanges(AnyRanges):
 
 
 def identity_in(info: Mapping[str, Any]) -> Identity:
-    """State of an object, from what `info` says.
+    """State of an object, from its `info`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Which ranges a URL's store gives; over HTTP and in S3 bytes, size and etag by one request."""
+"""Byte ranges from the store of a URL; HTTP and S3 send size and etag with the bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
-#: Statuses of a server or a proxy that has too much to do, or is restarted.
+#: Statuses of a server or proxy that is overloaded or restarts.
 _PASSING = (
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.BAD_GATEWAY,
@@ -46,13 +46,13 @@ _PASSING = (
 class HttpRanges(RangeSource):
     """Request byte ranges from web servers, through the session of an fsspec file system.
 
-    A strong etag is sent along (If-Match); some servers ignore it, so size and etag (else
-    the date of the last change) of each response must be the known ones.
+    Requests send a strong etag (If-Match). Some servers ignore it, so each response is compared
+    with the known state: size and etag, or size and date of the last change.
     """
 
     async def fetch(self, request: RangeRequest) -> Response:
         """Request a range; see `RangeSource.fetch`."""
-        # of fsspec's file system, which has imported it
+        # fsspec's file system has imported it already
         import aiohttp
 
         session = await self.fs.set_session()
@@ -63,7 +63,7 @@ class HttpRanges(RangeSource):
         if request.known is not None and _STRONG_ETAG.fullmatch(request.known.token):
             headers["If-Match"] = request.known.token
         if session.timeout == aiohttp.client.DEFAULT_TIMEOUT:
-            # 5 minutes for any response: here each has a time for its length
+            # replaces 5 minutes for any response by limits for its length (`in_time`)
             options.setdefault("timeout", aiohttp.ClientTimeout(total=None, sock_connect=30))
         url = self.fs.encode_url(request.path)
         try:
@@ -89,7 +89,7 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
         wanted = headers.get("Retry-After", "")
         problem = f"status {status} ({response.reason}), for {ATTEMPTS} requests"
         raise PassingError(problem, float(wanted) if wanted.isdecimal() else None)
-    # A 206 has digests of its part.
+    # no digests: those of a 206 are of its part
     token = token_of({name: headers[name] for name in ("ETag", "Last-Modified") if name in headers})
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         size = size_past_end(headers.get("Content-Range", ""))
@@ -106,26 +106,26 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
     size = response.content_length
     require_known(request, Identity(size, token))
     require_short(size, span.stop, request.label)
-    # What follows is dropped with the connection.
+    # closing the connection drops the rest
     data = await _http_body(response, min(span.stop, size))
     return Response(0, data, Identity(size, token), ranges_ignored=True)
 
 
 async def _http_body(response: Any, nbytes: int) -> bytes:
-    """Read so many bytes, whatever more the server would send."""
+    """Read `nbytes` bytes and no more, whatever the server sends."""
     return await read_body(lambda: response.content.readexactly(nbytes), nbytes)
 
 
 class S3Ranges(RangeSource):
     """Request byte ranges from S3, through the client of an fsspec file system.
 
-    The known etag is sent along (IfMatch); whatever the store makes of it, size and etag of each
-    response must be the known ones.
+    Requests send the known etag (IfMatch). A store may ignore it, so size and etag of each response
+    are compared with the known ones.
     """
 
     def has_directory(self, path: str) -> bool:
-        """Whether names of objects begin with the path; one more request."""
-        # what this process has listed before may be out of date
+        """Whether objects lie below the path; needs one more request."""
+        # cached listings may be out of date
         self.fs.invalidate_cache(path)
         return bool(self.fs.isdir(path))
 
@@ -146,7 +146,7 @@ class S3Ranges(RangeSource):
             data = await read_body(lambda: _read(body, nbytes), nbytes)
             return described._replace(data=data)
         finally:
-            # with the connection, where more was to come
+            # closes the connection, too, if bytes are left
             body.close()
 
     async def _get_object(self, request: RangeRequest) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class S3Ranges(RangeSource):
         return found
 
     async def _past_the_end(self, request: RangeRequest) -> Response:
-        # A response with status 416 says nothing of the object.
+        # a response with status 416 has no details of the object
         info = await self.fs._info(request.path, refresh=True)
         identity = Identity(int(info["size"]), token_of(info))
         require_known(request, identity)
@@ -177,7 +177,7 @@ class S3Ranges(RangeSource):
 
 
 async def _read(body: Any, nbytes: int) -> bytes:
-    """Read so many bytes, whatever more the server would send."""
+    """Read `nbytes` bytes and no more, whatever the server sends."""
     parts = []
     while nbytes and (part := await body.read(nbytes)):
         parts.append(part)
@@ -186,7 +186,7 @@ async def _read(body: Any, nbytes: int) -> bytes:
 
 
 def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Response, int]:
-    """The response without its body, and the number of bytes to read of that."""
+    """Return the response without its body, and the number of bytes to read from the body."""
     token = token_of({name: found[name] for name in ("ETag", "LastModified") if name in found})
     if "ContentRange" in found:
         identity = Identity(size_in(found["ContentRange"], request), token)
@@ -202,11 +202,11 @@ def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Response, 
 
 
 class RemoteStore(Connection):
-    """What one process needs to read from the store of a URL."""
+    """Connection of one process for reads from the store of a URL."""
 
     @cached_property
     def source(self) -> RangeSource:
-        """What requests ranges there."""
+        """Source of byte ranges for this kind of store."""
         if self.has_protocol("https") and hasattr(self.fs, "set_session"):
             return HttpRanges(self.fs)
         if self.has_protocol("s3") and hasattr(self.fs, "call_s3"):
@@ -223,5 +223,5 @@ class RemoteStore(Connection):
             failure = public_error(error, request.label, self.secrets)
         else:
             return responses
-        # Outside of the except clause, after which nothing here refers to the original.
+        # outside of the except clause: nothing refers to the original any more
         raise failure

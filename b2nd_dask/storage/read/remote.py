@@ -1,4 +1,4 @@
-"""Objects behind any URL that fsspec understands."""
+"""Objects behind any URL that fsspec supports."""
 
 from __future__ import annotations
 
@@ -34,35 +34,34 @@ if TYPE_CHECKING:
     from b2nd_dask.storage.read.location import Location
 
 MAX_GAP = 128 * 1024
-"""Bytes to read over. A request that waits alone costs latency times bandwidth, 2 MB at 20 ms and
-100 MB/s. Of 32 at the same time each costs about 1 ms, latency and the client's work
-together (measured over HTTP with 20 ms of latency; signing for S3 adds to it), in which such a
-connection moves 100 kB. For nearer stores this is too much, for farther or faster ones too
-little, by small factors."""
+"""Largest gap to read over. A single request costs latency times bandwidth: 2 MB at 20 ms and
+100 MB/s. Each of 32 concurrent requests costs about 1 ms of latency and client work (measured over
+HTTP with 20 ms of latency; S3 adds its signatures), in which such a connection moves 100 kB. This
+is too much for nearer stores and too little for farther or faster ones, by small factors."""
 
 MAX_SIZE = 16 * 1024 * 1024
-"""Requests of this size already run at the full speed of a connection; merging further would only
-take away concurrency."""
+"""Largest merged request: it runs at the full speed of a connection, and larger ones would only
+reduce concurrency."""
 
 REMEMBERED_MEMBERS = 4096
-"""Members whose state is remembered, so that later reads can be compared with it."""
+"""Most members whose state is remembered and compared at later reads."""
 
 TAIL_AFTER = 0.005
-"""Seconds after which an open requests the last bytes of an object while it waits for the first
-ones: from nearer stores a second request after the first costs little."""
+"""Seconds without the first bytes of an object after which an open requests the last bytes, too.
+In faster stores a second request after the first costs little."""
 
 _UNKNOWN_SIZE = 2**63 - 1
-"""Of members that were not read yet: the store clips."""
+"""Size of members before their first read: the store clips their spans."""
 
 
 class _Opened(NamedTuple):
-    """What the first response says of the object; all later ones must agree."""
+    """State of the object in the first response; all later responses must have the same."""
 
     identity: Identity
     is_directory: bool
     ranges_ignored: bool
     ends: tuple[Response, ...]
-    """The first bytes, which serve all reads of a small frame, and the last ones of a larger."""
+    """Responses with the first bytes and, for a frame that is larger, with the last bytes."""
 
     def in_memory(self, member: str, span: Span) -> bytes | None:
         """Bytes of the object, if they came with the first responses."""
@@ -80,24 +79,24 @@ class _Round(NamedTuple):
     reading: Reading
     requests: list[RangeRequest]
     size: int
-    """Of the member, where it was read before."""
+    """Size of the member, if an earlier read has found it."""
 
 
 class RemoteReader:
     """Read byte ranges of an object, or of the members of a directory, through fsspec.
 
-    The first call that needs it fetches the first bytes of the object, and where requests can be
-    concurrent the last ones, too; no request is made before.
-    All reads see the state of the object that the first response came from, or raise
-    StaleFrameError: over http(s) and S3 whenever the object was replaced, elsewhere when its
-    size, or a version, a digest or a time that `info` reports, changed.
+    The first call that needs them requests the first bytes of the object and, if requests can be
+    concurrent, the last ones.
+    All reads see the state of the object in the first response, or raise StaleFrameError: over
+    http(s) and S3 after each replacement of the object, elsewhere if the size changes, or a
+    version, digest or time in `info`.
 
     Parameters
     ----------
     location : Location
         A URL, which may be chained, such as ``simplecache::s3://bucket/a.b2nd`` or
-        ``zip://a.b2nd::b.zip``. The bytes from its offset on are read first; spans count from the
-        begin of the object all the same.
+        ``zip://a.b2nd::b.zip``. The first read starts at its offset; spans count from the start of
+        the object.
     """
 
     identity_is_cheap = False
@@ -122,12 +121,12 @@ class RemoteReader:
         return self._opened().is_directory
 
     def identity(self) -> Identity:
-        """Size, and etag or whatever else the store has that changes with the object."""
+        """Size, and the etag or another token that changes with the object."""
         if not self._states:
             return self.opened_identity()
         store = self._connected()
         if not store.source.fs.cachable:
-            # An archive: what is open shows the state of the archive when it was opened.
+            # an archive: an open file system shows its state at opening
             store = RemoteStore.of(self._location)
         start = self._head_span.start
         _, response = self._get_main(store, Span(start, start + 1))
@@ -148,13 +147,13 @@ class RemoteReader:
         return filled(self._read_members(items), targets)
 
     def requester(self) -> RemoteReader | None:
-        """See `ByteReader.requester`: this reader, where requests may be concurrent."""
+        """See `ByteReader.requester`: this reader, unless the server ignores ranges."""
         return None if self._opened().ranges_ignored else self
 
     def begin(self, member: str, span: Span) -> Future[Response]:
         """Request a range; see `Requester.begin`."""
         store = self._connected()
-        # whoever reads requests again what fails
+        # readers repeat a failed request
         return begin(store.source, self._request(store, member, span), attempts=1)
 
     def has_in_memory(self, member: str, span: Span) -> bool:
@@ -162,12 +161,12 @@ class RemoteReader:
         return self._opened().in_memory(member, span) is not None
 
     def close(self) -> None:
-        """Release the file system, which fsspec may use for others."""
+        """Release the file system, which fsspec may share with other users."""
         self._closed = True
         self._store = None
 
     def _read_members(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
-        """Bytes of each span, and the size of the member that they come from."""
+        """Return the bytes of each span, with the size of its member."""
         opened = self._opened()
         main = ("", MAIN_MEMBER) if opened.is_directory else ("",)
         items = [("" if member in main else member, span) for member, span in items]
@@ -181,14 +180,14 @@ class RemoteReader:
                 i: got for i, f in ahead.items() if f and (got := self._arrived(f, *items[i]))
             }
         finally:
-            # errors of stores, which may hold secrets
+            # their errors may hold secrets
             ahead.clear()
         failed = [i for i in range(len(items)) if i not in found]
         found |= zip(failed, self._requested([items[i] for i in failed]), strict=True)
         return [found[i] for i in range(len(items))]
 
     def _requested(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
-        """As `_read_members`, in one round of requests."""
+        """Like `_read_members`, in one round of requests."""
         store, groups = self._connected(), group_by_member(items)
         rounds = [
             self._planned(store, member, [items[i][1] for i in numbers])
@@ -207,7 +206,7 @@ class RemoteReader:
     def _arrived(
         self, future: Future[Response], member: str, span: Span
     ) -> tuple[bytes, int] | None:
-        """As `_read_members`, of a span that was requested ahead; None where that failed."""
+        """Like `_read_members`, for one prefetched span; None if its request failed."""
         try:
             response = future.result()
         except Exception:  # noqa: BLE001 - requested again, with an error that names the object
@@ -232,7 +231,7 @@ class RemoteReader:
         return _Round(member, reading, requests, size)
 
     def _request(self, store: RemoteStore, member: str, span: Span) -> RangeRequest:
-        """A request for a span of the state that is read, as far as that is known."""
+        """Make the request for a span, with the state of its object if that is known."""
         if self._opened().is_directory:
             path = store.member(member or MAIN_MEMBER)
         elif member:
@@ -247,7 +246,7 @@ class RemoteReader:
         return self._members.get(member) if member else self._opened().identity
 
     def _part(self, response: Response, request: RangeRequest, member: str) -> bytes:
-        """Bytes of a request, if they come from the state of the object that is read."""
+        """Cut the requested bytes out of a response; raise if the object has changed."""
         known = request.known
         if known is None and response.data:
             if len(self._members) >= REMEMBERED_MEMBERS:
@@ -262,7 +261,7 @@ class RemoteReader:
         if self._closed:
             raise ValueError(f"{self.label}: the reader is closed")
         store = self._store
-        # File systems with an event loop do not survive a fork.
+        # file systems with an event loop do not survive a fork
         if store is None or store.pid != os.getpid():
             store = self._store = RemoteStore.of(self._location)
         return store
@@ -274,18 +273,18 @@ class RemoteReader:
                 is_directory, head = self._get_main(store, self._head_span)
                 ends = (head, *last(head))
             opened = _Opened(head.identity, is_directory, head.ranges_ignored, ends)
-            # Of several threads that open at the same time, all take what one of them found.
+            # threads that open at the same time all take the first result
             self._states.setdefault("", opened)
         return self._states[""]
 
     @contextmanager
     def _tail(self, store: RemoteStore) -> Iterator[Callable[[Response], list[Response]]]:
-        """Request the last bytes of the object, too, where the first ones are long under way.
+        """Request the last bytes of the object, too, if the first ones take long.
 
         Yields
         ------
         callable
-            From the response with the first bytes to the one with the last, if that is of use.
+            Takes the response with the first bytes; lists that with the last bytes if useful.
         """
         is_object = not (self._location.offset or self._location.url.endswith("/"))
         if not (is_object and isinstance(store.source.fs, AsyncFileSystem)):
@@ -299,7 +298,7 @@ class RemoteReader:
             is_near = time.monotonic() < begun + TAIL_AFTER
             if is_near or head.identity.size <= HEAD_NBYTES:
                 return []
-            # without it, what is read there is requested again
+            # after a failure, later reads request these bytes
             with suppress(Exception):
                 last = waiting[0].result()
                 return [last] if last.identity == head.identity else []
@@ -312,7 +311,7 @@ class RemoteReader:
             waiting.pop().cancel()
 
     def _get_main(self, store: RemoteStore, span: Span) -> tuple[bool, Response]:
-        """Read from the object, or from the main member where the URL names a directory."""
+        """Read from the object, or from the main member if the URL names a directory."""
         is_there = False
         known = self._states[""].is_directory if self._states else None
         if known is False or (known is None and not self._location.url.endswith("/")):

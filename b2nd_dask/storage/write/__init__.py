@@ -1,8 +1,7 @@
-"""Frames being written: chunks staged by many processes, joined and published at the end.
+"""Writes of frames: many processes stage chunks; a commit joins and publishes them.
 
-`targets` is the way in, `staging` what all writes do. `local_staging` and
-`local_update` write new files and change old ones (one at a time: `locks`), by way of
-`local_names` and `own_files`; `object_staging` writes to stores of fsspec, by way of
-`object_store` and `s3_join`. `leftovers` finds what a write has left. `storage.read` may be
-imported.
+`targets` is the entry, `staging` the protocol of all writes. `local_staging` writes new local
+frames and `local_update` changes old ones, one writer at a time (`locks`), with `local_names` and
+`own_files`. `object_staging` writes to stores of fsspec, with `object_store` and `s3_join`.
+`leftovers` finds abandoned staging areas. The modules may import from `storage.read`.
 """

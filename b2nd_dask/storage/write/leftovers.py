@@ -1,4 +1,4 @@
-"""Staging areas that writes left behind: found by their targets, removed on request."""
+"""Abandoned staging areas: found by their target, removed on request."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ class StagingInfo:
     key: str
     """Distinguishes the writes to one target."""
     nbytes: int
-    """Bytes that are staged."""
+    """Number of staged bytes."""
     modified: datetime | None
-    """When something was staged there last; None where the store has no times."""
+    """Time of the last change in the area; None if the store reports no times."""
 
 
 def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingInfo]:
-    """List what writes to a frame have staged and not published.
+    """List the staging areas of a frame: bytes that writes have staged and not published.
 
-    That is what a write leaves that was killed, or that failed with ``resume=True`` or
-    ``compute=False``; what a write has staged that is under way; and a frame that `create` has
-    begun, with the parts that are staged of it. A path that ends in ``.old``
-    is a sparse frame that was being replaced where the file system cannot exchange directories.
+    A staging area belongs to a write in progress, to a killed write, to a failed write with
+    ``resume=True`` or ``compute=False``, or to an unfinished frame of `create` with its parts. A
+    path that ends in ``.old`` is a sparse frame during its replacement, on a file system that
+    cannot exchange directories.
 
     Parameters
     ----------
     urlpath : str or os.PathLike
-        Of the frame, which need not be there.
+        Path or URL of the frame, which need not exist.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
 
     Returns
     -------
     list of StagingInfo
-        The oldest first.
+        Oldest first.
 
     Raises
     ------
@@ -74,31 +74,31 @@ def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingIn
 def remove_staging(
     urlpath: Any, *, key: str | None = None, storage_options: Any = None
 ) -> list[StagingInfo]:
-    """Remove what `list_staging` lists. A write that is under way there fails.
+    """Remove the staging areas that `list_staging` lists. A write in progress there fails.
 
-    An old sparse frame that was set aside, with nothing in its place, gets its name back.
+    An old sparse frame (``.old``) gets its name back, unless something else has this name.
 
     Parameters
     ----------
     urlpath : str or os.PathLike
-        Of the frame; it stays as it is.
+        Path or URL of the frame, which does not change.
     key : str, optional
-        Of one staging area; all of the frame by default.
+        Key of one staging area; by default all areas of the frame are removed.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
 
     Returns
     -------
     list of StagingInfo
-        What was removed.
+        The removed areas.
 
     Raises
     ------
     FileNotFoundError
-        A key that no staging area of the frame has, or a bucket that does not exist. Without a key
-        it is no error that there is nothing to remove.
+        No staging area of the frame has the key, or the bucket does not exist. Without a key,
+        it is no error if there are no areas.
     OSError
-        It cannot be removed.
+        An area cannot be removed.
     """
     location = Location.of(urlpath, storage_options=storage_options)
     listed = list_staging(urlpath, storage_options=storage_options)
@@ -111,7 +111,7 @@ def remove_staging(
         )
     for info in removed:
         if location.is_url:
-            # of either form: it also knows what an unfinished sparse frame leaves at its name
+            # for both forms of frames: it also removes chunks of an unfinished sparse frame
             SparseObjectStaging(info.key, False, False, location).discard()
         else:
             remove_area(Path(info.path), _target(location))
@@ -134,7 +134,7 @@ def _local(location: Location) -> Iterator[StagingInfo]:
 
 
 def _info(area: Path, key: str) -> StagingInfo | None:
-    # a write that is under way removes the area, and files in it
+    # a write in progress may remove the area, and files in it
     try:
         newest, nbytes = area.lstat().st_mtime, 0
     except FileNotFoundError:

@@ -1,13 +1,13 @@
-"""Names on a local disk: publishing a finished frame, removing an old one.
+"""Names on a local disk: publish a finished frame, remove an old one.
 
-Hidden names beside a target, of what is not, or no longer, the frame:
+Hidden names beside a target:
 
 ``.NAME.KEY.staging``
-    What a write has staged.
+    Staging area of a write.
 ``.NAME.KEY.removed``
-    The same, given up, while it is removed.
+    Abandoned staging area during its removal.
 ``.NAME.KEY.old``
-    A sparse frame that is being replaced, where the file system cannot exchange two directories.
+    Old sparse frame during its replacement, if the file system cannot exchange two directories.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ from b2nd_dask.storage.byte_reader import MAIN_MEMBER, is_member
 from b2nd_dask.storage.failures import why_missing
 from b2nd_dask.system import RENAME_EXCHANGE, RENAME_NOREPLACE, renameat2, sync
 
-#: In a staging area; locked shared by who appends, exclusively by who commits.
+#: Lock file of a staging area: appends take a shared lock, the commit an exclusive one.
 LOCK_NAME = "lock"
-#: A longer name of a target is cut, since names end at 255 bytes.
+#: Most bytes of a target's name in hidden names, since names have at most 255 bytes.
 _LONGEST_NAME = 150
 _HIDDEN = re.compile(r"([0-9a-f]{16})\.(staging|removed|old)")
 _AREA = re.compile(r"(?<![^/])\.([^/]+)\.[0-9a-f]{16}\.staging(?=/|$).*", re.DOTALL)
-#: Errors of a rename when another writer has just put a file where a directory was, the reverse,
-#: or nothing.
+#: Errors of a rename if another writer has just replaced a file by a directory, a directory by a
+#: file, or removed either.
 _REPLACED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
-#: Errors of a removal when another writer has added an entry, or put a file in the place of a
-#: directory, or a link, for which `shutil.rmtree` has an error without a number.
+#: Errors of a removal if another writer has added an entry, or replaced a directory by a file or a
+#: link; for a link, the error of `shutil.rmtree` has no number.
 _CHANGED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, None)
-#: Of a rename over a target that others replace; of removing a directory into which others link.
+#: Attempts: of a rename over a target, and of a removal, while other writers change the directory.
 _RENAMES, _REMOVALS = 5, 100
 _LONGEST_PAUSE = 0.1
 
 
 def area_of(target: Path, key: str) -> Path:
-    """The staging area of a write."""
+    """Path of a write's staging area."""
     return target.with_name(f"{_prefix(target.name)}{key}.staging")
 
 
 def key_of(hidden: Path, target: Path) -> str | None:
-    """The key of the write that left something.
+    """Return the key in the hidden name of a write.
 
     Parameters
     ----------
     hidden : Path
-        Beside the target.
+        A path beside the target.
 
     Returns
     -------
     str or None
-        None for what no write to this target leaves.
+        None if the path does not belong to a write to this target.
     """
     prefix = _prefix(target.name)
     named = _HIDDEN.fullmatch(hidden.name.removeprefix(prefix))
@@ -70,9 +70,9 @@ def key_of(hidden: Path, target: Path) -> str | None:
 
 
 def target_of(path: str) -> str:
-    """The target in whose staging area something lies; the path itself where it lies in none.
+    """Return the target of the staging area that contains a path, else the path itself.
 
-    Names that were cut stay so (`_LONGEST_NAME`).
+    A shortened name stays shortened (`_LONGEST_NAME`).
 
     Examples
     --------
@@ -87,7 +87,7 @@ def target_of(path: str) -> str:
 def about(target: str) -> Iterator[None]:
     """Name the target in errors of the system, which name a hidden file or none.
 
-    What is written inside the staging area of another target is a part of that one.
+    If the target lies in the staging area of another target, errors name the latter.
     """
     try:
         yield
@@ -98,32 +98,32 @@ def about(target: str) -> Iterator[None]:
         missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
         reason = why_missing(target) if missing else ""
         problem = f"{error.strerror}{reason}, while writing"
-        # the class follows from errno: those of other packages are made in other ways
+        # OSError chooses the class by errno; classes of other packages have other constructors
         raise OSError(error.errno, problem, target) from error
 
 
 def remove_area(hidden: Path, target: Path) -> None:
-    """Remove what a write has left; tasks and commits that still use it fail.
+    """Remove a staging area or an old frame; tasks and commits that still use it fail.
 
     Parameters
     ----------
     hidden : Path
-        May be gone.
+        Hidden path, which may be gone.
     target : Path
-        Gets its old frame back where that was set aside and nothing else has its name.
+        Gets its old frame (``.old``) back, unless something else has this name.
     """
     if hidden.suffix == ".old" and not os.path.lexists(target):
         with suppress(FileNotFoundError):
             hidden.rename(target)
         return
     if hidden.suffix == ".staging":
-        # under another name first: they must not find it while it is emptied
+        # renamed first: tasks and commits must not find it while it is emptied
         hidden = _given_up(hidden)
     remove_path(hidden)
 
 
 def _given_up(hidden: Path) -> Path:
-    """Give a staging area its name for being removed, where another has not done so."""
+    """Rename a staging area for its removal, unless another process has."""
     dead = hidden.with_suffix(".removed")
     while True:
         remove_path(dead)
@@ -132,7 +132,7 @@ def _given_up(hidden: Path) -> Path:
         except FileNotFoundError:
             return dead
         except OSError as error:
-            # another gave up an area of the same write in this moment
+            # another process has just renamed an area of the same write
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         else:
@@ -140,7 +140,7 @@ def _given_up(hidden: Path) -> Path:
 
 
 def _prefix(name: str) -> str:
-    """The beginning of the hidden names of a target, different from other targets'."""
+    """Return the prefix of a target's hidden names, unique to this target."""
     raw = os.fsencode(name)
     if len(raw) > _LONGEST_NAME:
         name = f"{name[:32]}~{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
@@ -150,24 +150,24 @@ def _prefix(name: str) -> str:
 def publish_path(ready: Path, target: Path, *, replace: bool, fsync: bool = True) -> None:
     """Give a finished file or directory its name.
 
-    A directory that was replaced is then where `ready` was, or beside it under the name of the
-    staging area that ends in ``.old``: to be removed by who removes that area.
+    A replaced directory then has the name of `ready`, or the name of the staging area with the
+    suffix ``.old``. The removal of the area removes it, too.
 
     Parameters
     ----------
     ready : Path
-        Finished, in a staging area beside `target`.
+        Finished file or directory, in a staging area beside `target`.
     replace : bool
-        Whether something that is there may be replaced. A reader then sees the old one or the new
-        one; only where a directory is involved and the file system cannot exchange names is there a
+        Whether an existing target may be replaced. A reader then sees the old frame or the new
+        one. If one of them is a directory and the file system cannot exchange names, there is a
         moment without any.
     fsync : bool
-        Whether the name is durable when this returns. Then `ready` must be.
+        Whether the name is on the disk at return. Then `ready` must be on the disk before.
 
     Raises
     ------
     FileExistsError
-        Something is there and `replace` is false.
+        The target exists and `replace` is false.
     """
     if replace:
         _replace(ready, target)
@@ -178,8 +178,8 @@ def publish_path(ready: Path, target: Path, *, replace: bool, fsync: bool = True
 
 
 def mode_of(target: Path, is_same_form: Callable[[int], bool]) -> int | None:
-    """Permissions of the file or directory that is replaced, if it is of the same form."""
-    # looked at once: another writer may replace it by one of the other form
+    """Permissions of the file or directory to replace, if it has the same form."""
+    # a single stat: another writer may replace it by a frame of the other form
     with suppress(FileNotFoundError):
         mode = target.stat().st_mode
         return stat.S_IMODE(mode) if is_same_form(mode) else None
@@ -187,7 +187,7 @@ def mode_of(target: Path, is_same_form: Callable[[int], bool]) -> int | None:
 
 
 def require_frame(path: Path) -> None:
-    """Check that what is replaced is a frame or empty."""
+    """Check that a path is a frame or empty, and may be replaced."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
@@ -195,7 +195,7 @@ def require_frame(path: Path) -> None:
                 names = [member.name for member in members]
             frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
         else:
-            # 0x9e, 0xa8 and the magic begin every frame (docs/format.md, Frame header)
+            # every frame starts with 0x9e, 0xa8 and the magic (docs/format.md, Frame header)
             head = os.read(fd, 10)
             frame = not head or head[2:] == b"b2frame\0"
     finally:
@@ -210,15 +210,15 @@ def require_frame(path: Path) -> None:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file or a directory with all in it, if it is there.
+    """Remove a file, or a directory with its contents, if it exists.
 
-    Others may remove the same, or link files into a frame that was replaced, for as long as they
-    have not seen that it was.
+    Meanwhile other processes may remove it, too, or link files into a replaced frame, until they
+    notice its replacement.
 
     Raises
     ------
     OSError
-        With the path.
+        The removal fails; the error names the path.
     """
     for attempt in range(_REMOVALS):
         try:
@@ -226,7 +226,7 @@ def remove_path(path: Path) -> None:
         except OSError as error:
             if error.errno not in _CHANGED or attempt == _REMOVALS - 1:
                 raise type(error)(error.errno, error.strerror, str(path)) from error
-            # who links has more time to see it, or to finish
+            # gives a linking process time to notice the removal, or to finish
             time.sleep(min(0.001 * 2**attempt, _LONGEST_PAUSE))
     return None
 
@@ -242,7 +242,7 @@ def _remove_once(path: Path) -> None:
 
 
 def _unless_missing(error: BaseException) -> None:
-    """Go on where another has removed an entry before."""
+    """Ignore an entry that another process has removed."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
@@ -256,7 +256,7 @@ def _replace(ready: Path, target: Path) -> None:
             else:
                 ready.replace(target)
         except OSError as error:
-            # another writer was faster; what is there now may need the other call
+            # another writer was faster; the new target may need the other call
             if error.errno not in _REPLACED or attempt == _RENAMES - 1 or not ready.exists():
                 raise
         else:
@@ -266,25 +266,25 @@ def _replace(ready: Path, target: Path) -> None:
 def _rename_new(ready: Path, target: Path) -> None:
     if renameat2(ready, target, RENAME_NOREPLACE):
         return
-    # not atomic, but all that is left
+    # not atomic, but there is no other way
     if target.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     ready.rename(target)
 
 
 def _exchange(ready: Path, target: Path) -> None:
-    """Replace a directory, which rename alone cannot do."""
+    """Swap a directory with a frame of either form, which a plain rename cannot do."""
     if renameat2(ready, target, RENAME_EXCHANGE):
         return
-    # beside the staging area, not in it: who clears that must not take the old frame along
+    # beside the staging area, not in it: a removal of the area must not include the old frame
     aside = ready.parent.with_suffix(".old")
-    # of a run that was killed, whose frame something else has replaced since
+    # left by a killed run; the target exists again since
     remove_path(aside)
     try:
         target.rename(aside)
         ready.rename(target)
     except BaseException:
-        # each may have happened though it raised an error
+        # a rename that raised an error may have succeeded
         if not os.path.lexists(target):
             aside.rename(target)
         raise

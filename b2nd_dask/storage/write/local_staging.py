@@ -1,8 +1,8 @@
 """Contiguous and sparse frames written to a local (or shared) file system.
 
-Every process appends to a part file of its own in a hidden directory beside the target, so no two
-processes ever lock or share a file (`own_files.py`). The parts of a contiguous frame begin with
-room for the header: the largest part becomes the frame, and only what other processes staged is
+Each process appends to its own part file in a hidden directory beside the target, so processes
+never share or lock parts with each other (`own_files.py`). The parts of a contiguous frame start
+with room for the header: the largest part becomes the frame, and the bytes of the others are
 copied, inside the kernel.
 """
 
@@ -49,29 +49,29 @@ from b2nd_dask.storage.write.staging import (
 )
 from b2nd_dask.system import copy_range, flush, link_or_copy, pwrite, sync, write_file
 
-#: A part with a larger share of unused bytes, left by tasks that ran twice, is copied.
+#: A part with a larger share of unused bytes, from duplicate tasks, is copied.
 MAX_WASTE = 1 / 8
-#: Folder of small files, which are found there without a list of all chunk files.
+#: Folder of small files, which can be listed without the chunk files.
 _FOLDER = "kept"
-#: Names of what is staged.
+#: Names of parts and chunk files.
 _STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
 
 
 @dataclass(frozen=True)
 class LocalStaging(Staging):
-    """The common part of contiguous and sparse frames."""
+    """Base of local stagings, contiguous and sparse."""
 
     target: str
     """Absolute path, symlinks resolved: a link to a frame stays a link."""
     header_len: int
     """Bytes of the header: every part of a contiguous frame leaves them free at its start."""
     replaces: Identity | None = field(default=None, kw_only=True)
-    """Of the only frame that may be replaced; by default any may."""
+    """Identity of the only frame that may be replaced; by default any may."""
     fsync: bool = field(default=True, kw_only=True)
-    """Whether the frame is on the disk when it is published."""
+    """Whether publishing waits until the frame is on the disk."""
 
-    # small chunks share one opening and closing, and large ones are still in the processor's cache
-    # when they are written: with 32 MiB those would take a quarter more processor time
+    # small chunks share one open and close; large ones are written from the processor's cache:
+    # with 32 MiB they take a quarter more processor time
     batch_nbytes = 1 << 20
 
     @property
@@ -97,7 +97,7 @@ class LocalStaging(Staging):
 
     def give_name(self, ready: Path) -> None:
         """Make a finished file or directory the target."""
-        # between this look and the rename a few microseconds remain
+        # not atomic: a few microseconds pass between this check and the rename
         if self.replaces is not None and identity_at(self.target) != self.replaces:
             raise StaleFrameError("the frame was replaced meanwhile", path=self.target)
         publish_path(ready, Path(self.target), replace=self.replace, fsync=self.fsync)
@@ -125,7 +125,7 @@ class LocalStaging(Staging):
         """Read staged bytes back; see `Staging.fetch`."""
         found = []
         for name, group in itertools.groupby(runs, key=lambda run: run.part):
-            # a manifest names files of its own area only
+            # a manifest may name only files of its own area
             path = self.directory / name if _STAGED.fullmatch(name) else None
             spans = [Span(run.start, run.stop) for run in group]
             try:
@@ -144,7 +144,7 @@ class LocalStaging(Staging):
 
     def put_new(self, name: str, payload: bytes) -> bool:
         """See `Staging.put_new`."""
-        # the lock is for file systems without hard links, where a name appears before its bytes
+        # locked, since without hard links a name appears before its bytes
         with self.exclusive(), about(self.target):
             ready = self._unnamed(payload)
             try:
@@ -169,7 +169,7 @@ class LocalStaging(Staging):
         return self.directory / _FOLDER / f"{name}{FILE_SUFFIX}"
 
     def _unnamed(self, payload: bytes, *, fsync: bool = True) -> Path:
-        """A file without a name of its own yet, which nobody can know before."""
+        """Write a small file under a random name, before it gets its own name."""
         ready = self.directory / _FOLDER / uuid.uuid4().hex
         try:
             write_file(ready, payload, fsync=fsync)
@@ -206,8 +206,8 @@ class ContiguousStaging(LocalStaging):
     def join(self, chunks: StagedChunks) -> Placement:
         """Lay all parts out behind the largest; see `Staging.join`.
 
-        The largest keeps its name until it is published, and its chunks their offsets: a commit
-        that is begun anew finds everything as the one before did.
+        The largest keeps its name until it is published, and its chunks keep their offsets: a
+        repeated commit finds the same state.
         """
         used = np.bincount(chunks.rows["part"], chunks.rows["nbytes"], minlength=len(chunks.parts))
         with about(self.target):
@@ -220,7 +220,7 @@ class ContiguousStaging(LocalStaging):
             return self.laid_out(chunks, Run(name, 0, (self.directory / name).stat().st_size))
 
     def laid_out(self, chunks: StagedChunks, first: Run) -> Placement:
-        """Lay chunks out behind one part, or behind a frame; those of that part stay."""
+        """Lay chunks out behind one part, whose own chunks stay, or behind a frame."""
         ordered, order = in_order(chunks)
         starts, sizes = ordered.rows["start"], ordered.rows["nbytes"]
         positions, runs, end = np.empty(len(order), np.int64), [first], first.stop
@@ -235,10 +235,10 @@ class ContiguousStaging(LocalStaging):
         return Placement(positions, end - self.header_len, tuple(runs))
 
     def _base(self, parts: tuple[str, ...], used: np.ndarray) -> int:
-        """The part that becomes the frame; -1 where a new file does.
+        """Choose the part that becomes the frame; -1 for a new file.
 
-        Without the lock of this commit a task that runs twice may have a part open, and go on to
-        write into it after it was published.
+        Without the lock of this commit a duplicate task may still have a part open, and write
+        into it after its publication.
         """
         if not len(used) or not is_locked(self.directory / LOCK_NAME):
             return -1
@@ -247,10 +247,10 @@ class ContiguousStaging(LocalStaging):
         return -1 if size - self.header_len > used[base] * (1 + MAX_WASTE) else base
 
     def append_all(self, fd: int, placement: Placement, tail: bytes) -> None:
-        """Write what is laid out behind the first run, and the tail."""
+        """Copy all runs behind the first one, then write the tail."""
         first, *others = placement.runs
         end = first.stop
-        # what a writer that was killed left behind
+        # bytes of a killed writer
         os.ftruncate(fd, end)
         for part, start, stop in others:
             source = os.open(self.directory / part, os.O_RDONLY)
@@ -266,12 +266,12 @@ class ContiguousStaging(LocalStaging):
         self.check_target()
         ready, target = self.directory / placement.runs[0].part, Path(self.target)
         with about(self.target):
-            # never made here: the area may have been given up, and be that of another run by now
+            # no O_CREAT: the area may have been removed, and may belong to another run by now
             fd = os.open(ready, os.O_RDWR)
             try:
                 self.append_all(fd, placement, tail)
                 pwrite(fd, [head], 0)
-                # at last: a commit that is begun anew has to write into the same part
+                # last: a repeated commit must be able to write into the same part
                 if (mode := mode_of(target, stat.S_ISREG)) is not None:
                     os.fchmod(fd, mode)
                 if self.fsync:
@@ -283,7 +283,7 @@ class ContiguousStaging(LocalStaging):
 
 @dataclass(frozen=True)
 class SparseStaging(LocalStaging):
-    """A sparse frame being written: each chunk a file."""
+    """A sparse frame being written, with one file per chunk."""
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage each chunk as a file; see `Staging.append`."""
@@ -299,11 +299,11 @@ class SparseStaging(LocalStaging):
         """Number the chunk files; see `Staging.join`."""
         frame = self.directory / "frame"
         with about(self.target):
-            # of a commit that was killed
+            # left by a killed commit
             remove_path(frame)
             frame.mkdir()
             for number, part in enumerate(chunks.rows["part"].tolist()):
-                # upstream does not open frames whose numbers have gaps
+                # upstream does not open frames with gaps in the numbers
                 # (docs/format.md, Sparse directory)
                 link_or_copy(self.directory / chunks.parts[part], frame / chunk_member(number))
         return Placement(np.arange(len(chunks.rows)), int(chunks.rows["nbytes"].sum()))

@@ -1,9 +1,9 @@
-"""Changes to local frames that are there already: new chunks beside the old ones, then one switch.
+"""Changes of existing local frames: new chunks beside the old ones, then one atomic switch.
 
-Nothing that the old state of the frame uses is touched before the new state is on the disk. A crash
-leaves the old state, with bytes or chunk files that no index names. That is so without `fsync`,
-too, which only says whether the switch itself is waited for: a switch that reached the disk before
-what it leads to would lose the whole frame, and not just the change.
+Bytes of the old state stay untouched until the new state is on the disk. A crash leaves the old
+state, with bytes or chunk files that no index names. `fsync` only determines whether to wait for
+the switch itself; the sync before it always happens, since a switch that reaches the disk before
+its index would destroy the whole frame.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ from b2nd_dask.storage.write.locks import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
 from b2nd_dask.system import flush, link_or_copy, pwrite, sync, write_file
 
-#: The version of the chunk format and that of the codec's format begin each chunk that is written
-#: here (docs/format.md, Chunk header). No frame and no ZIP archive begins so.
+#: First bytes of each written chunk: versions of the chunk format and of the codec's format
+#: (docs/format.md, Chunk header). No frame and no ZIP archive starts with them.
 _CHUNK_BEGIN = bytes([5, 1])
 
 
 @dataclass(frozen=True)
 class LocalUpdate(LocalStaging):
-    """A change of a frame in place; with other fields, of another state of the same frame."""
+    """A change of a frame in place; other fields make it a change of another state of the frame."""
 
     identity: Identity
-    """Of the frame that is updated; publishing checks that it still is that."""
+    """Identity of the frame before the update; publishing checks it."""
     frame_len: int
-    """Bytes of that frame."""
+    """Bytes of the frame, by its header."""
     cbytes: int
-    """Bytes of its chunks; both as its header says."""
+    """Bytes of the frame's chunks, by its header."""
 
     locked_member: ClassVar[str]
-    """Name of the file in the frame that has its lock."""
+    """File in the frame that carries its lock; empty for the frame itself."""
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Also keep all others from changing the frame; see `Staging.exclusive`."""
+        """Hold the lock of the frame, too; see `Staging.exclusive`."""
         file = Path(self.target, self.locked_member)
         with (
             super().exclusive(),
@@ -76,9 +76,9 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
     locked_member = ""
 
     def check_target(self) -> None:
-        """Look behind the frame's end; see `Staging.prepare`."""
+        """Check the bytes behind the frame's end; see `Staging.prepare`."""
         with unless_replaced(self.target, self.identity), closing(self.reader()) as reader:
-            # the commit finds that another frame has taken the name
+            # else the commit raises, since another frame has this name
             if reader.opened_identity() == self.identity:
                 require_end(reader, self.frame_len)
 
@@ -91,7 +91,7 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
         with about(self.target):
             fd = os.open(self.target, os.O_RDWR)
             try:
-                # a frame that took the name of the locked one must not be written into
+                # never write into a frame that has replaced the locked one
                 if identity_of(os.fstat(fd)) != self.identity:
                     raise StaleFrameError(CHANGED, path=self.target)
                 _require_own(os.pread(fd, 2, self.frame_len), self.frame_len, self.target)
@@ -101,7 +101,7 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
                 except BaseException:
                     os.ftruncate(fd, self.frame_len)
                     raise
-                # the switch: until here the old header names the old index
+                # the switch: until now the old header refers to the old index
                 differing, at = _changed(os.pread(fd, len(head), 0), head)
                 pwrite(fd, [differing], at)
                 if self.fsync:
@@ -117,10 +117,10 @@ class SparseUpdate(LocalUpdate, SparseStaging):
     locked_member = MAIN_MEMBER
 
     def check_target(self) -> None:
-        """Nothing: numbers of chunk files that are there are left out; see `Staging.prepare`."""
+        """Do nothing: `join` skips the numbers of existing chunk files; see `Staging.prepare`."""
 
     def join(self, chunks: StagedChunks) -> Placement:
-        """Give the chunks numbers that no file has; see `Staging.join`."""
+        """Give the chunks unused numbers; see `Staging.join`."""
         with about(self.target):
             members = list(Path(self.target).iterdir())
         used = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
@@ -136,18 +136,18 @@ class SparseUpdate(LocalUpdate, SparseStaging):
         with about(self.target):
             index = self.directory / MAIN_MEMBER
             write_file(index, head + tail)
-            # all by way of this: a directory that takes the name meanwhile must not be written into
+            # all steps use this descriptor: never write into a directory that takes the name
             folder = os.open(self.target, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 self._require_unchanged(folder)
                 self._link_in(placement, folder)
-                # whatever this raises, the new index may be there: its chunks stay
+                # even if this raises, the new index may be in place: its chunks stay
                 os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
                 if self.fsync:
                     flush(folder)
             except FileNotFoundError as error:
                 if not _leads_to(self.target, folder):
-                    # the frame was replaced, and its directory is being emptied
+                    # the frame was replaced; its directory is being emptied
                     raise StaleFrameError(CHANGED, path=self.target) from error
                 raise
             finally:
@@ -159,12 +159,12 @@ class SparseUpdate(LocalUpdate, SparseStaging):
             raise StaleFrameError(CHANGED, path=self.target)
 
     def _link_in(self, placement: Placement, folder: int) -> None:
-        """Give the staged files their names, durably; or none of them."""
+        """Link all staged files into the frame and sync them; on an error, remove the links."""
         linked: list[str] = []
         try:
             for number, run in zip(placement.positions.tolist(), placement.runs, strict=True):
                 name = chunk_member(number)
-                # not moved: a commit that is begun anew looks for it under its old name
+                # not moved: a repeated commit needs the file under its staged name
                 link_or_copy(self.directory / run.part, name, folder)
                 linked.append(name)
                 sync(name, folder)
@@ -178,7 +178,7 @@ class SparseUpdate(LocalUpdate, SparseStaging):
 
 
 def require_end(reader: ByteReader, frame_len: int) -> None:
-    """Check that nothing follows a frame in its file, except what a killed writer left behind.
+    """Check that nothing follows a frame in its file, except bytes of a killed writer.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def require_end(reader: ByteReader, frame_len: int) -> None:
 
 
 def _require_own(behind: bytes, frame_len: int, label: str) -> None:
-    """Check the two bytes behind a frame: what a writer appends begins with a chunk."""
+    """Check the two bytes behind a frame: bytes of a killed writer start with a chunk."""
     if behind not in (b"", _CHUNK_BEGIN):
         raise FileExistsError(
             errno.EEXIST,
@@ -209,10 +209,10 @@ def _leads_to(path: str, folder: int) -> bool:
 
 
 def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:
-    """The bytes from the first that differs to the last, and where they go.
+    """Return the bytes from the first difference to the last, and their offset.
 
-    Lengths and shape stand at a header's front, whatever else is in it: with few fixed metalayers
-    in the first 512 bytes, which disks write whole or not at all.
+    Lengths and shape are at the front of a header. With few fixed metalayers they lie in the first
+    512 bytes, which disks write atomically.
     """
     differ = [at for at, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] or [0]
     return new[differ[0] : differ[-1] + 1], differ[0]

@@ -1,4 +1,4 @@
-"""Locks of local files: of a frame that is changed in place, and of the files of staging areas."""
+"""Locks of local files: of frames that change in place, and of files in staging areas."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from b2nd_dask.system import lock, require_writable
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Where Linux lists mounts; options of NFS (nfs(5); `nolock` is shown as the second) and Lustre.
+#: Linux's list of mounts; options of NFS (nfs(5); `nolock` appears as the second) and of Lustre.
 _MOUNTS = "/proc/self/mountinfo"
 _LOCAL_LOCKS = frozenset({"local_lock=flock", "local_lock=all", "localflock"})
 #: Errors of flock on file systems without locks.
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 CHANGED = "the frame changed while its update was computed"
-#: Pauses between two tries, in seconds: a switch takes milliseconds.
+#: Pauses between two attempts in seconds: publishing a change takes milliseconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
-#: To lock a file that others replace.
+#: Attempts to lock a file that others replace.
 _TRIES = 5
-#: Seconds after which whoever waits says so, and says so again.
+#: Seconds between the log messages of a waiting writer.
 _LONG = 10.0
 
 
@@ -51,9 +51,9 @@ def frame_locked(
     label : str
         Path of the frame.
     area : Path, optional
-        The staging area of the write that waits. Once it is removed, the write was given up.
+        The staging area of the waiting write. Its removal ends the wait.
     identity : Identity, optional
-        Of the frame that is meant.
+        Identity of the expected frame.
     is_directory : bool
         Whether the path must name a directory.
 
@@ -64,7 +64,7 @@ def frame_locked(
     OSError
         The file system has no locks.
     StaleFrameError
-        Another frame has replaced the one that is meant.
+        Another frame has replaced the expected one.
     """
     with unless_replaced(label, identity):
         fd = _wait_for(path, label, area, is_directory)
@@ -76,7 +76,7 @@ def frame_locked(
 
 @contextmanager
 def unless_replaced(label: str, identity: Identity | None) -> Iterator[None]:
-    """Raise StaleFrameError where another writer has replaced the frame of an identity."""
+    """Raise StaleFrameError for an error after another writer has replaced the frame."""
     try:
         yield
     except (IsADirectoryError, NotADirectoryError) as error:
@@ -84,21 +84,21 @@ def unless_replaced(label: str, identity: Identity | None) -> Iterator[None]:
             raise
         raise StaleFrameError(CHANGED, path=label) from error
     except FileNotFoundError as error:
-        # the directory of a frame that was replaced is being emptied
+        # the directory of a replaced frame is being emptied
         if identity is not None and Path(label).exists() and identity_at(label) != identity:
             raise StaleFrameError(CHANGED, path=label) from error
         raise
 
 
 def _wait_for(path: Path, label: str, area: Path | None, is_directory: bool) -> int:
-    """Try until the lock is had; returns the descriptor that holds it.
+    """Poll until the lock is acquired; return the descriptor that holds it.
 
-    Not one call that blocks: a thread could not be told that its write was given up, and the file
-    that it waits for may be replaced by a new one.
+    A blocking call would not notice the removal of the staging area, nor a new file that replaces
+    the locked one.
     """
     pause, began, said = _FIRST_PAUSE, time.monotonic(), 0
     while True:
-        # before each try: whoever interrupts a write removes its staging area
+        # before each attempt: an interrupt of the write removes its staging area
         if area is not None and not area.is_dir():
             message = "the staging area of this write was removed while it waited for others"
             raise FileNotFoundError(errno.ENOENT, message, label)
@@ -109,14 +109,14 @@ def _wait_for(path: Path, label: str, area: Path | None, is_directory: bool) -> 
         if time.monotonic() - began > _LONG * (said + 1):
             said += 1
             logger.info("%s: waits for another process that is changing it", label)
-        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - so that waiters do not meet again
+        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads the waiting writers
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def try_lock(path: Path, label: str, *, is_directory: bool = False) -> int | None:
-    """Lock what a path names, and return the descriptor that holds the lock, to be closed.
+    """Lock the file at a path; return the descriptor that holds the lock, for the caller to close.
 
-    None where others hold the lock, or replace the file again and again. Raises OSError where the
+    Return None if others hold the lock, or replace the file again and again. Raise OSError if the
     file system has no locks.
     """
     require_writable(label)
@@ -124,7 +124,7 @@ def try_lock(path: Path, label: str, *, is_directory: bool = False) -> int | Non
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY if is_directory else os.O_RDWR)
         try:
             lock(fd)
-            # between the two calls others may have replaced the file
+            # others may have replaced the file between open and lock
             if _is_named(path, fd):
                 return fd
         except OSError as error:
@@ -143,8 +143,8 @@ def try_lock(path: Path, label: str, *, is_directory: bool = False) -> int | Non
 
 
 def _is_named(path: Path, fd: int) -> bool:
-    """Whether a path names an open file, as it does until another update has replaced it."""
-    # opened: what NFS says of a name without opening it may be seconds old
+    """Whether a path still names an open file, and no update has replaced it."""
+    # opened, since on NFS the result of a plain stat may be seconds old
     named = os.open(path, os.O_RDONLY)
     try:
         return os.path.samestat(os.fstat(named), os.fstat(fd))
@@ -154,8 +154,8 @@ def _is_named(path: Path, fd: int) -> bool:
 
 @contextmanager
 def locked(path: Path, target: str, *, shared: bool = False) -> Iterator[None]:
-    """Lock a file, for a target; where the file system has no locks there is none."""
-    # NFS locks exclusively only what is open for writing
+    """Lock a file of a target; without locks of the file system, do nothing."""
+    # an exclusive lock on NFS needs a file that is open for writing
     with about(target):
         fd = os.open(path, os.O_RDWR)
     try:
@@ -171,9 +171,9 @@ def locked(path: Path, target: str, *, shared: bool = False) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds a lock of a file, which others see on all hosts.
+    """Whether a file is locked, by a lock that all hosts see.
 
-    False where the file system has no locks, or keeps them on this host.
+    False if the file system has no locks, or keeps them on this host.
     """
     if _keeps_locks_here(path):
         return False
@@ -191,14 +191,14 @@ def is_locked(path: Path) -> bool:
 
 
 def _keeps_locks_here(path: Path) -> bool:
-    """Whether options of the mount say that other hosts do not see locks of its files."""
+    """Whether the mount options keep locks on this host."""
     try:
         mounts = Path(_MOUNTS).read_text(errors="replace").splitlines()
     except OSError:
         return False  # not on Linux
     device = path.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
-    # proc_pid_mountinfo(5): the number of the device is the third field, options of the file
-    # system are the last
+    # proc_pid_mountinfo(5): the device number is the third field, the options of the file system
+    # are the last
     own = [fields for line in mounts if len(fields := line.split()) > 2 and fields[2] == number]
     return any(not _LOCAL_LOCKS.isdisjoint(fields[-1].split(",")) for fields in own)

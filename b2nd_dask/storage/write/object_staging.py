@@ -1,31 +1,29 @@
 """Contiguous and sparse frames written to fsspec stores.
 
-Every task puts what it compresses as an object into a staging area beside the target. What passes
-through the process that commits a contiguous frame, besides header, index and trailer:
+Every task stages its compressed chunks as objects in an area beside the target. The process that
+commits a contiguous frame transfers header, index and trailer, and some of the chunks:
 
 S3, frames up to 16 MiB
-    All of it, by one request that makes the target.
+    All chunks; one request makes the target.
 S3, larger frames
-    The objects that are smaller than the 5 MiB that S3 requires of a part, and what they and the
-    header lack of 5 MiB. They lie at the front of the frame, in the order of their first chunks;
-    all others follow in the same order and are copied by the server. A task stages 32 MiB at a
-    time, or all that it has: chunks of a dask block should compress to 5 MiB together, or more.
+    Objects below 5 MiB, the minimum of S3 for a part, and the bytes that fill them and the header
+    up to 5 MiB. They lie at the front of the frame, in the order of their first chunks. The server
+    copies all other objects, which follow in the same order. A task stages 32 MiB at a time, or
+    all its chunks if they are smaller: the chunks of a dask block should compress to 5 MiB or more.
 Google's stores
-    Nothing: they join objects of any size, 32 by one request.
-Other stores, and servers of S3 that copy no parts
-    All of it, in pieces of 16 MiB: fsspec has no call that joins objects there.
+    No chunks: they join objects of any size, 32 per request.
+Other stores, and S3 servers that copy no parts
+    All chunks, in pieces of 16 MiB: fsspec has no call that joins objects there.
 
-When the target appears: on S3 by one request, which fails on a server that supports conditional
-writes where ``mode="w-"`` meets an object made meanwhile; in Google's stores by one request, too.
-Elsewhere when fsspec commits the transaction that the file was written in. Whether that is atomic
-depends on the store: memory and the usual object stores are, file systems that copy a finished file
-may not be.
+The target appears by one request on S3 and in Google's stores. On an S3 server with conditional
+writes, this request fails with ``mode="w-"`` if another writer has made the object meanwhile. In
+other stores the target appears when fsspec commits the transaction of the file. This is atomic in
+memory and the usual object stores, perhaps not in file systems that copy a finished file.
 
-Sparse frames: numbers of chunks are known at the end only, so chunks are staged, then copied to
-their names inside the store, and the index object comes last: until then readers see no frame. No
-store can replace many objects at once, and a mix of old and new chunks would read as valid data. So
-nothing is ever replaced; and of two writers of one name, who would mix their chunks as well, one or
-both withdraw.
+Sparse frames: chunks are staged, since their numbers are known only at the end, then copied to
+their names inside the store. The index object comes last; until then readers see no frame. No
+store can replace many objects at once, and a mix of old and new chunks would read as valid data, so
+existing frames are never replaced. If two writers use one name, one of them or both withdraw.
 """
 
 from __future__ import annotations
@@ -51,21 +49,21 @@ from b2nd_dask.storage.write.staging import FILE_SUFFIX, Placement, Run, StagedC
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Names of what is staged.
+#: Names of staged objects.
 _STAGED = re.compile(r"[0-9a-f]{32}")
 #: Source: https://cloud.google.com/storage/docs/composite-objects
 _COMPOSED_AT_ONCE = 32
-#: Chunks in objects smaller than this go to the front of the frame.
+#: Objects smaller than this go to the front of the frame.
 _SMALL_OBJECT = Limits().min_part
 
 
 @dataclass(frozen=True)
 class BaseObjectStaging(Staging):
-    """The common part of contiguous and sparse frames."""
+    """Base of stagings in stores, contiguous and sparse."""
 
     location: Location
 
-    # S3 joins objects of 5 MiB and more; much larger ones would only take memory
+    # S3 joins objects of 5 MiB or more; much larger ones only cost memory
     batch_nbytes = 32 << 20
 
     @property
@@ -74,15 +72,15 @@ class BaseObjectStaging(Staging):
         return self.location.label
 
     def area(self, *, private: bool = False) -> StagingArea:
-        """Connect to the staging area, from the process that calls."""
+        """Connect the calling process to the staging area."""
         store = ObjectStore.of(self.location, private=private)
         return StagingArea(store, f"{store.target}.{self.key}.staging")
 
     def prepare(self) -> None:
-        """Look at the target while the area is made; see `Staging.prepare`."""
+        """Check the target and make the area, concurrently if possible; see `Staging.prepare`."""
         store = self.area().store
-        # where the target is refused, an area that is to be resumed must stay as it is; and file
-        # systems with folders may have one connection
+        # if the check fails, an area to resume must not change; file systems with folders may
+        # have a single connection
         if self.resumable or store.has_folders:
             super().prepare()
             return
@@ -102,7 +100,7 @@ class BaseObjectStaging(Staging):
     def prepared(self) -> Iterator[None]:
         """See `Staging.prepared`."""
         self.prepare()
-        # what is to outlive this process may be cleared by any other
+        # any process may clear an area to resume, which may outlive this one
         with nullcontext() if self.resumable else self.area().owned():
             yield
 
@@ -113,7 +111,7 @@ class BaseObjectStaging(Staging):
 
     def inside(self, name: str) -> Location:
         """Locate a frame in the staging area; see `Staging.inside`."""
-        # a URL may have a query behind its path
+        # a query may follow the path of a URL
         path, mark, query = str(self.location.urlpath).rstrip("/").partition("?")
         if "?" in self.area().store.target:  # a character of the name
             path, mark, query = path + mark + query, "", ""
@@ -124,7 +122,7 @@ class BaseObjectStaging(Staging):
         return self.location.open()
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Nothing: joining changes no staged object; see `Staging.exclusive`."""
+        """Do nothing: joining changes no staged object; see `Staging.exclusive`."""
         return nullcontext()
 
     def check_target(self) -> None:
@@ -146,7 +144,7 @@ class BaseObjectStaging(Staging):
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Get staged bytes back; see `Staging.fetch`."""
-        # a manifest names objects of its own area only
+        # a manifest may name only objects of its own area
         if not all(_STAGED.fullmatch(run.part) for run in runs):
             return [b""] * len(runs)
         area = self.area()
@@ -154,11 +152,11 @@ class BaseObjectStaging(Staging):
         try:
             return area.store.fetch(located)
         except OSError:
-            # an object is gone, or shorter than its manifest says: the others may be whole
+            # one object is missing or too short; the others may be complete
             return area.store.each(partial(_fetched, area.store), located)
 
     def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
-        """See `Staging.put`; an object that was put is there."""
+        """See `Staging.put`; stores need no sync."""
         self.area().put(f"{name}{FILE_SUFFIX}", payload)
 
     def put_new(self, name: str, payload: bytes) -> bool:
@@ -178,10 +176,10 @@ class BaseObjectStaging(Staging):
         return area.store.get(area.path(f"{name}{FILE_SUFFIX}"))
 
     def sync(self, parts: Sequence[str]) -> None:
-        """Nothing: an object that was put is there; see `Staging.sync`."""
+        """Do nothing: stores need no sync; see `Staging.sync`."""
 
     def discard(self) -> None:
-        """Remove everything that was staged; give up what was begun with it."""
+        """Remove all staged objects; abort their multipart uploads."""
         area = self.area()
         names = area.close()
         try:
@@ -214,7 +212,7 @@ class ObjectStaging(BaseObjectStaging):
         return Placement(bases[index] + rows["start"], int(sizes.sum()), runs)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
-        """Join the objects, in the store where it can; see `Staging.publish`."""
+        """Join the objects, inside the store if possible; see `Staging.publish`."""
         area = self.area()
         runs = [Run(area.path(run.part), run.start, run.stop) for run in placement.runs]
         checks = [self.check_target, area.check]
@@ -224,7 +222,7 @@ class ObjectStaging(BaseObjectStaging):
             return
         area.store.each(call, checks)
         if not (area.store.has_protocol("gs") and _compose(area, head, runs, tail)):
-            # nobody else's files must get into the transaction
+            # the transaction must not include files of others
             _stream(self.area(private=True).store, head, runs, tail)
         area.store.call(area.store.fs.invalidate_cache)
 
@@ -234,10 +232,10 @@ class SparseObjectStaging(BaseObjectStaging):
     """A sparse frame being written to an fsspec store."""
 
     def check_target(self) -> None:
-        """Check that nothing has the name, whatever the mode; see `Staging.check_target`."""
+        """Check that the name is free, whatever the mode; see `Staging.check_target`."""
         store = self.area().store
         check_writable(store)
-        # what a commit of this write has begun, it goes on with
+        # a commit of this write may have started already; this one continues
         ours = self.resumable and self._claim_name in store.names(store.target)
         if store.kind(store.target) is not None and not ours:
             raise FileExistsError(
@@ -277,7 +275,7 @@ class SparseObjectStaging(BaseObjectStaging):
         store.call(store.fs.invalidate_cache)
 
     def discard(self) -> None:
-        """Remove what was staged, and chunks of a frame that was not finished."""
+        """Remove all staged objects, and the chunks of an unfinished frame."""
         super().discard()
         store = self.area().store
         names = store.names(store.target)
@@ -295,7 +293,7 @@ class SparseObjectStaging(BaseObjectStaging):
         """Claim the name for this write, unless another writer has."""
         store.make_folder(store.target)
         store.put(f"{store.target}/{self._claim_name}", b"")
-        # looked for after the own claim: of two writers at least one sees the other
+        # checked after the own claim: at least one of two writers sees the other
         names = store.names(store.target)
         if any(name != self._claim_name and not CHUNK_MEMBER.fullmatch(name) for name in names):
             store.remove([f"{store.target}/{self._claim_name}"])
@@ -307,14 +305,14 @@ class SparseObjectStaging(BaseObjectStaging):
 
 
 def check_writable(store: ObjectStore) -> None:
-    """Check that the store can be written; file systems of others fail late, or not at all.
+    """Check that the store is writable: fsspec file systems fail late, or not at all.
 
     Raises
     ------
     OSError
-        For web servers.
+        The store is a web server.
     ValueError
-        For versions of S3 objects.
+        The target is a version of an S3 object.
     """
     if store.has_protocol("http"):
         raise OSError(
@@ -327,7 +325,7 @@ def check_writable(store: ObjectStore) -> None:
 
 
 def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> bool:
-    """Join the objects inside one of Google's stores; false where it refuses to."""
+    """Join the objects inside one of Google's stores; return False if the store refuses."""
     store, sizes = area.store, area.store.sizes(area.folder)
     if any((run.start, run.stop) != (0, sizes.get(run.part)) for run in runs):
         raise wrong_length(store.label)
@@ -358,7 +356,7 @@ def _composed(area: StagingArea, paths: list[str]) -> str:
 
 def _stream(store: ObjectStore, head: bytes, runs: Iterable[Run], tail: bytes) -> None:
     """Write the target through the client, a piece at a time."""
-    # a file that an error closes must not become the target: fsspec's transactions take it back
+    # in a transaction, which discards the file after an error
     transaction = store.fs.transaction
     transaction.start()
     with ExitStack() as undo:
@@ -374,7 +372,7 @@ def _stream(store: ObjectStore, head: bytes, runs: Iterable[Run], tail: bytes) -
 
 
 def _fetched(store: ObjectStore, run: Run) -> bytes:
-    """Fetch a range; nothing where it is not there."""
+    """Fetch a range; return no bytes if that fails."""
     try:
         return store.fetch([run])[0]
     except OSError:

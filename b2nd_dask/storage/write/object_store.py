@@ -1,6 +1,6 @@
-"""What writing needs of an object store: whole objects put, fetched by ranges, copied, removed.
+"""Object stores for writes: put, fetch, copy and remove objects.
 
-And the folder beside a target in which objects are staged.
+Also the staging area: a folder of objects beside the target.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
-#: Requests under way at the same time. Copies and removals cost the store, not the client.
+#: Most concurrent requests. Copies and removals cost the store, not the client.
 CONCURRENCY = 16
-#: Bytes of one piece of what passes through the client; about one is in memory at a time.
+#: Bytes per piece of transfers through the client; about one is in memory at a time.
 PIECE_NBYTES = 16 << 20
-#: Lies in the area for as long as anything may be staged there.
+#: Marker object of an open area; without it nothing may be staged.
 _OPEN = "open"
 
-#: Folders of staging areas that this process has opened and will clear, and its number: a process
-#: that is forked off is another one.
+#: Folders of staging areas that this process has opened and will clear, with its process id, which
+#: excludes forked children.
 _owned: dict[str, int] = {}
 
 _Item = TypeVar("_Item")
@@ -39,7 +39,7 @@ _Result = TypeVar("_Result")
 
 
 class ObjectStore(Connection):
-    """The file system of a target, for this process. Its errors hold no secrets."""
+    """File system of a target in this process. Its errors hold no secrets."""
 
     @property
     def target(self) -> str:
@@ -48,22 +48,22 @@ class ObjectStore(Connection):
 
     @property
     def has_folders(self) -> bool:
-        """Whether folders may be more than parts of names. fsspec's object stores are async."""
+        """Whether folders may exist on their own; not in fsspec's async file systems."""
         return not isinstance(self.fs, AsyncFileSystem)
 
     def kind(self, path: str) -> str | None:
-        """Return "file", "directory" or, where there is nothing, None."""
+        """Return "file", "directory" or, if nothing is there, None."""
         try:
             return str(self._fresh(lambda: self.fs.info(path))["type"])
         except FileNotFoundError:
             return None
 
     def names(self, folder: str) -> list[str]:
-        """Names of the objects below a folder; none where there is no folder."""
+        """Names of the objects below a folder; empty if it does not exist."""
         return [path[path.index(folder) + len(folder) + 1 :] for path in self.sizes(folder)]
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Bytes of the objects below a folder, by their paths."""
+        """Sizes of the objects below a folder, by path."""
         try:
             found = self._fresh(lambda: self.fs.find(folder, detail=True))
         except FileNotFoundError:
@@ -71,7 +71,7 @@ class ObjectStore(Connection):
         return {path: entry["size"] or 0 for path, entry in found.items()}
 
     def folders(self, parent: str) -> list[str]:
-        """Paths of the folders in a folder; none where it is not there.
+        """Paths of the folders in a folder; empty if it does not exist.
 
         Raises
         ------
@@ -87,19 +87,19 @@ class ObjectStore(Connection):
         return [entry["name"].rstrip("/") for entry in found if entry["type"] == "directory"]
 
     def usage(self, folder: str) -> tuple[int, datetime | None]:
-        """Bytes of the objects below a folder; the newest time of change, if the store has any."""
+        """Total bytes of the objects below a folder; their last change, if the store has times."""
         found = self._fresh(lambda: self.fs.find(folder, detail=True)).values()
         times = [entry["LastModified"] for entry in found if "LastModified" in entry]
         return sum(entry["size"] or 0 for entry in found), max(times, default=None)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, unless it is there or names need none."""
+        """Make a folder, unless it exists or the store needs none."""
         if self.has_folders:
             with suppress(FileExistsError):
                 self.call(lambda: self.fs.mkdir(path, create_parents=False))
 
     def remove_folder(self, path: str) -> None:
-        """Remove an empty folder, if it is there."""
+        """Remove an empty folder, if it exists."""
         if self.has_folders and self.kind(path) == "directory":
             with suppress(FileNotFoundError):
                 self.call(lambda: self.fs.rmdir(path))
@@ -109,12 +109,12 @@ class ObjectStore(Connection):
         self.call(lambda: self.fs.pipe_file(path, data))
 
     def put_new(self, path: str, data: bytes) -> bool:
-        """As `put`; false, and nothing is changed, where one is there and the store can tell."""
+        """Like `put`; if the object exists and the store notices, change nothing, return False."""
         try:
             self.call(lambda: self.fs.pipe_file(path, data, mode="create"))
         except (OSError, NotImplementedError, ValueError) as error:
-            # servers have several errors for an object that is there, and for one that another
-            # client makes at the same time
+            # servers have several errors for an existing object, and for one that another client
+            # makes at the same time
             if isinstance(error, FileExistsError) or self.kind(path) is not None:
                 return False
             self.put(path, data)
@@ -126,7 +126,7 @@ class ObjectStore(Connection):
         return data
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
-        """Fetch byte ranges of objects, concurrently where the store can; parts are paths."""
+        """Fetch byte ranges of objects, concurrently if possible; the parts of runs are paths."""
         paths = [run.part for run in runs]
         starts = [run.start for run in runs]
         stops = [run.stop for run in runs]
@@ -139,25 +139,25 @@ class ObjectStore(Connection):
         return found
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object inside the store; through the client where the store cannot."""
+        """Copy an object inside the store, or through the client if the store cannot."""
         try:
             self.call(lambda: self.fs.cp_file(source, target))
         except NotImplementedError:
             self.put(target, self.get(source))
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove objects, those that are there."""
-        # never `rm`, to which brackets and stars in a name are a pattern
+        """Remove objects; ignore missing ones."""
+        # never `rm`, which reads brackets and stars in a name as a pattern
         self.each(self._remove_one, paths)
 
     def each(self, call: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-        """Call a function for each item, concurrently; after a failure no more are begun."""
+        """Call a function for each item, concurrently; after a failure no more calls start."""
         with ThreadPoolExecutor(CONCURRENCY) as threads:
             return list(threads.map(call, items))
 
     def remove_many(self, paths: Sequence[str]) -> None:
-        """As `remove`, by as few requests as the store can; without a word of those that stay."""
-        # other file systems may take no lists
+        """Like `remove`, in as few requests as possible; ignore failures."""
+        # other file systems may not accept lists
         if isinstance(self.fs, AsyncFileSystem) and not any(map(has_magic, paths)):
             with suppress(OSError):
                 self.call(lambda: self.fs.rm(paths))
@@ -173,14 +173,14 @@ class ObjectStore(Connection):
 
 
 def wrong_length(label: str) -> OSError:
-    """Error of a staged object that is longer or shorter than its record says."""
+    """Error for a staged object that is longer or shorter than its record."""
     return OSError(
         errno.EIO, f"{label}: a staged object has not the length that was written; write again"
     )
 
 
 def pieces(runs: Iterable[Run], nbytes: int = PIECE_NBYTES) -> Iterator[Run]:
-    """Divide runs into pieces that pass through the client one at a time."""
+    """Divide runs into pieces for transfers through the client."""
     for run in runs:
         for start in range(run.start, run.stop, nbytes):
             yield Run(run.part, start, min(start + nbytes, run.stop))
@@ -190,10 +190,10 @@ def pieces(runs: Iterable[Run], nbytes: int = PIECE_NBYTES) -> Iterator[Run]:
 class StagingArea:
     """A folder of staged objects.
 
-    Object stores have no folders that could be removed under a task which still runs, as tasks
-    do after an interrupt or a failure of another. So there is a marker: who stages an object looks
-    for it afterwards, a write that clears the area removes it first. Whatever the order, nothing
-    stays. The process that owns the area, and will clear it itself, knows it from memory.
+    After an interrupt or a failure tasks may still run, and object stores have no folders whose
+    removal stops them. So the area has a marker. A task that stages an object checks the marker
+    afterwards; a write that clears the area removes the marker first. In either order no object
+    stays. The process that owns the area, and will clear it itself, needs no request for this.
     """
 
     store: ObjectStore
@@ -204,18 +204,18 @@ class StagingArea:
         return f"{self.folder}/{name}"
 
     def open(self) -> None:
-        """Make the area; shows at once whether the store can be written.
+        """Make the area, which also checks that the store is writable.
 
         Raises
         ------
         OSError
-            It cannot, or there is no such bucket.
+            The store is not writable, or there is no such bucket.
         """
         label = self.store.label
         try:
             self.store.make_folder(self.folder)
             self.store.put(self.path(_OPEN), b"")
-            # some of fsspec's file systems that only read let what is written vanish
+            # some read-only file systems of fsspec drop written bytes without an error
             self.check()
         except FileNotFoundError as error:
             problem = "nothing can be put there; is there such a bucket or folder?"
@@ -229,7 +229,7 @@ class StagingArea:
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Take it on to clear the area, at the latest when the block fails."""
+        """Own the area during the block: this process must clear it, also if the block fails."""
         _owned[self.folder] = os.getpid()
         try:
             yield
@@ -238,7 +238,7 @@ class StagingArea:
 
     @property
     def is_owned(self) -> bool:
-        """Whether this process has opened the area, and has not cleared it."""
+        """Whether this process owns the area and has not cleared it."""
         return _owned.get(self.folder) == os.getpid()
 
     def put(self, name: str, data: bytes) -> None:
@@ -247,19 +247,19 @@ class StagingArea:
         Raises
         ------
         FileNotFoundError
-            The area was cleared; the object is not left there.
+            The area was cleared; the object is removed again.
         """
         self.store.put(self.path(name), data)
         self.confirm(self.path(name))
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """As `put`; false, and nothing is changed, where there is one of that name."""
+        """Like `put`; if the name exists, change nothing and return False."""
         is_staged = self.store.put_new(self.path(name), data)
         self.confirm(self.path(name) if is_staged else None)
         return is_staged
 
     def confirm(self, path: str | None) -> None:
-        """Look whether the area is still open, where something was staged; else remove that."""
+        """Check that the area is still open; if not, remove the staged object and raise."""
         if self.is_owned:
             return
         try:
@@ -270,7 +270,7 @@ class StagingArea:
             raise
 
     def check(self) -> None:
-        """Raise FileNotFoundError where the area was cleared."""
+        """Raise FileNotFoundError if the area was cleared."""
         if self.store.kind(self.path(_OPEN)) is None:
             raise FileNotFoundError(
                 errno.ENOENT,
@@ -284,13 +284,13 @@ class StagingArea:
         return self.store.names(self.folder)
 
     def close(self) -> list[str]:
-        """Let nothing more be staged; gives the names of what is to be removed."""
+        """Close the area to further objects; return the names of those to remove."""
         _owned.pop(self.folder, None)
         self.store.remove([self.path(_OPEN)])
         return self.names()
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove the objects of a closed area; what is staged later is removed by who stages it."""
+        """Remove the objects of a closed area; tasks remove the objects that they stage later."""
         if len(names) > CONCURRENCY:
             self.store.remove_many([*map(self.path, names)])
             names = self.names()

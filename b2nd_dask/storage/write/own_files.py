@@ -1,7 +1,7 @@
-"""What a process appends to in a staging area: a part file of its own.
+"""The part file of a process in a staging area.
 
-Threads of a process share it. Each reserves a range of the part first, and writes into it while
-others write into theirs: the lock is held for a number, not for the disk.
+Threads of the process share it. Each reserves a range of the part and writes it concurrently with
+others: the lock protects the reservation, not the write.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pathlib import Path
 from b2nd_dask.storage.write.staging import Run
 from b2nd_dask.system import at_fork, pwrite
 
-#: Locked while a range is reserved.
+#: Held while a range is reserved.
 _lock = threading.Lock()
-#: Of this process alone: process ids and even host names repeat among containers.
+#: Unique name of this process: process ids and even host names repeat among containers.
 _process = uuid.uuid4().hex
-#: Where ranges end that threads are filling, by device and inode of the part. The size of the part
-#: says where the others end.
+#: Ends of the ranges that threads are writing, by device and inode of the part. All other ranges
+#: end within the size of the part.
 _unfinished: dict[tuple[int, int], list[int]] = {}
 
 
 def _start_anew() -> None:
     global _lock, _process
     _lock, _process = threading.Lock(), uuid.uuid4().hex
-    # threads of the parent, which are not in the child
+    # the threads of these ranges exist in the parent only
     _unfinished.clear()
 
 
@@ -39,23 +39,23 @@ at_fork(after_in_child=_start_anew)
 def append_to_part(directory: Path, payloads: Sequence[bytes], header_len: int) -> list[Run]:
     """Append to the part of this process, as one range.
 
-    Where that fails, the part has a range that nobody names, full of anything.
+    A failure leaves an unused range of undefined bytes in the part.
 
     Parameters
     ----------
     directory : Path
         The staging area.
     header_len : int
-        Bytes that are left free at the start of the part.
+        Bytes to leave free at the start of the part.
 
     Returns
     -------
     list of Run
-        One for each.
+        One for each payload.
     """
     name = f"{_process}.part"
     nbytes = sum(map(len, payloads))
-    # opened and closed for each append: closing makes the bytes visible to other machines on NFS
+    # opened and closed for each append: on NFS the close makes the bytes visible to other hosts
     fd = os.open(directory / name, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         with _range(fd, nbytes, header_len) as start:
@@ -68,7 +68,7 @@ def append_to_part(directory: Path, payloads: Sequence[bytes], header_len: int) 
 
 @contextmanager
 def _range(fd: int, nbytes: int, header_len: int) -> Iterator[int]:
-    """Keep other threads out of a range behind all others, which starts there."""
+    """Reserve a range behind all others for this thread; yield its start."""
     with _lock:
         state = os.fstat(fd)
         part = (state.st_dev, state.st_ino)

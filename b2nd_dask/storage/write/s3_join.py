@@ -1,13 +1,12 @@
 """Join staged objects into one, inside S3.
 
-A multipart upload can take its parts from objects that are in the store already
-(``UploadPartCopy``), so the bytes of those do not pass through the client; and its completion makes
-the new object visible at once. Every part but the last must have 5 MiB. What is smaller, the
-header at the front above all, is therefore collected by the client into parts of its own, topped up
-where needed from the object that follows.
+A multipart upload can copy its parts from existing objects (``UploadPartCopy``), so their bytes do
+not pass through the client. Its completion makes the new object visible at once. Every part but the
+last must have 5 MiB. So the client collects smaller sources, above all the header at the front,
+into parts of its own, and fills them up from the next object if needed.
 
-Some servers of S3 have no such copies. What is staged there passes through the client, a part at a
-time: which it is shows when the first frame is joined.
+Some S3 servers have no such copies: there all staged bytes pass through the client, a part at a
+time. The first join shows whether the server copies.
 """
 
 from __future__ import annotations
@@ -35,34 +34,34 @@ from b2nd_dask.storage.write.staging import Run
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Frames up to this size are put by one request, out of what the client fetches: a multipart upload
-#: would fetch up to 5 MiB too, and takes three requests more.
+#: The client fetches frames up to this size and puts them by one request: a multipart upload would
+#: fetch up to 5 MiB, too, and needs three more requests.
 SMALL_FRAME_NBYTES = 16 << 20
-#: Ends the names of objects that say which multipart upload is under way.
+#: Suffix of objects that record a multipart upload in progress.
 UPLOAD_SUFFIX = ".upload"
-#: Errors of servers that have no copies of parts: "not implemented", and those of a completion that
-#: misses the part which was to be copied.
+#: Errors of servers without copies of parts: "not implemented", and errors of a completion without
+#: the copied part.
 _REFUSALS = (errno.ENOSYS, errno.EINVAL)
 
 _copies: dict[str, bool] = {}
-"""By endpoint: whether it copies parts, as far as this process has seen."""
+"""By endpoint: whether it copies parts, as this process has found."""
 
 Source: TypeAlias = bytes | Run
-"""Bytes in this process, or a range of an object, whose path the run's part is."""
+"""Bytes in this process, or a range of an object (`Run.part` is its path)."""
 Part: TypeAlias = Run | tuple[Source, ...]
-"""A run is copied by the server, several sources are collected by the client."""
+"""The server copies a run; the client collects a tuple of sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a multipart upload may be made of."""
+    """Limits of a multipart upload."""
 
     min_part: int = 5 << 20
     """Bytes that every part but the last must have."""
     max_part: int = 5 << 30
     max_parts: int = 10_000
     piece: int = PIECE_NBYTES
-    """Bytes that the client collects for a part."""
+    """Bytes of a part that the client collects."""
 
 
 def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
@@ -71,13 +70,13 @@ def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
     Parameters
     ----------
     sources : sequence of bytes or Run
-        In the order of the object to be made.
+        In the order of the new object.
 
     Returns
     -------
     list of Part
-        What the client collects for a part is at most `Limits.piece` and one more source that is
-        too small for a part, unless bytes that the client has anyway are larger.
+        Each collected part has at most `Limits.piece` bytes and one more source that is too small
+        for a part, or a larger source of bytes in this process.
     """
     parts: list[Part] = []
     pending: list[Source] = []
@@ -108,7 +107,7 @@ def nbytes_of(source: Source) -> int:
 
 
 def _divided(run: Run, nbytes: int, limits: Limits) -> tuple[Run, Run]:
-    """Take bytes from the front; all of them where the rest would be too small for a part."""
+    """Split a run after `nbytes` bytes, or at its end if the rest were too small for a part."""
     if nbytes_of(run) - nbytes < limits.min_part:
         nbytes = nbytes_of(run)
     middle = run.start + nbytes
@@ -117,16 +116,16 @@ def _divided(run: Run, nbytes: int, limits: Limits) -> tuple[Run, Run]:
 
 @dataclass(frozen=True, slots=True)
 class ServerJoin:
-    """Makes objects out of staged ones."""
+    """Joins staged objects into new ones."""
 
     area: StagingArea
     limits: Limits = Limits()
     checks: Sequence[Callable[[], None]] = ()
-    """Raise an error where the target must not be made; called while its parts are made."""
+    """Checks that raise an error to prevent the target; they run while its parts are made."""
 
     @property
     def store(self) -> ObjectStore:
-        """Where everything happens."""
+        """The store of the area and the target."""
         return self.area.store
 
     def publish(self, head: bytes, runs: Sequence[Run], tail: bytes, *, replace: bool) -> None:
@@ -135,14 +134,14 @@ class ServerJoin:
         Parameters
         ----------
         runs : sequence of Run
-            What goes between them; their parts are paths. Those smaller than a part come first.
+            Objects between head and tail, by path; those smaller than a part come first.
         replace : bool
-            Whether a target that is there may be replaced.
+            Whether an existing target may be replaced.
 
         Raises
         ------
         FileExistsError
-            The target is there and may not be replaced.
+            The target exists and may not be replaced.
         OSError
             The request fails, or the frame is too large for the store.
         """
@@ -169,22 +168,22 @@ class ServerJoin:
         _copies[endpoint] = False
 
     def _copied(self, head: bytes, runs: Sequence[Run], tail: bytes) -> list[Part]:
-        """Parts that the store copies, where they are large enough."""
+        """Plan parts with copies by the store, for runs that are large enough."""
         parts = plan_parts([head, *runs, tail], self.limits)
         if len(parts) > self.limits.max_parts:
             parts = plan_parts([head, *self._merged(runs), tail], self.limits)
         return parts
 
     def _collected(self, head: bytes, runs: Sequence[Run], tail: bytes) -> list[Part]:
-        """Parts that all pass through the client."""
+        """Plan parts that all pass through the client."""
         nbytes = len(head) + sum(map(nbytes_of, runs)) + len(tail)
         piece = max(self.limits.piece, -(-nbytes // (self.limits.max_parts - 1)))
-        # no run is large enough to be copied
+        # with this limit no run is large enough for a copy
         limits = Limits(min_part=sys.maxsize, piece=piece)
         return plan_parts([head, *pieces(runs, piece), tail], limits)
 
     def _merged(self, runs: Sequence[Run]) -> list[Run]:
-        """Join large objects into larger ones, so that fewer parts do."""
+        """Join large objects into larger ones, for fewer parts."""
         merged = [run for run in runs if nbytes_of(run) < self.limits.min_part]
         group: list[Run] = []
         large = [run for run in runs if nbytes_of(run) >= self.limits.min_part]
@@ -217,11 +216,11 @@ class ServerJoin:
         noted = self.area.path(uuid.uuid4().hex + UPLOAD_SUFFIX)
         with ExitStack() as undo:
             undo.callback(self._give_up, named, noted)
-            # a process that is killed leaves word of the upload
+            # a record of the upload, in case this process is killed
             note = partial(self.store.put, noted, json.dumps(named).encode())
             with _beside([note, *self.checks]):
                 made = self._upload(parts, named)
-            # S3 wants the checksums of parts back where the user's options turn them on
+            # if the user's options turn on checksums, S3 requires those of the parts
             listed = _listed(made, with_checksums="ChecksumAlgorithm" in upload)
             self._call_once(
                 "complete_multipart_upload", replace, MultipartUpload={"Parts": listed}, **named
@@ -237,8 +236,8 @@ class ServerJoin:
     def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> list[dict[str, Any]]:
         """Make the parts; return the response to each.
 
-        Copies run concurrently, and so do parts of bytes that this process has anyway. What it has
-        to fetch is made one by one beside them, so that one such part is in memory.
+        Copies, and parts of bytes in this process, run concurrently. Meanwhile parts that need a
+        fetch run one by one: only one of them is in memory.
         """
         numbered = list(enumerate(parts, start=1))
         fetching = [number for number, part in numbered if _is_fetched(part)]
@@ -274,7 +273,7 @@ class ServerJoin:
         )
         result: dict[str, Any] = response.get("CopyPartResult", {})
         if "ETag" not in result:
-            # the server took the request for an upload of no bytes
+            # the server has treated the request as an upload of no bytes
             raise OSError(errno.ENOSYS, "the store copies no parts of objects", self.store.label)
         return result
 
@@ -286,7 +285,7 @@ class ServerJoin:
         return self._call("upload_part", PartNumber=number, Body=body, **named)
 
     def _call_once(self, method: str, replace: bool, **kwargs: Any) -> None:
-        """Make the target; with `replace` false only if there is none."""
+        """Make the target; unless `replace`, only if it does not exist."""
         if replace:
             self._call(method, **kwargs)
             return
@@ -297,7 +296,7 @@ class ServerJoin:
                 raise FileExistsError(
                     errno.EEXIST, "another writer has created it in the meantime", self.store.label
                 ) from error
-            # a server without conditional writes: that nothing is there was seen just now
+            # a server without conditional writes: the check above found no target
             if error.errno != errno.ENOSYS:
                 raise
             self._call(method, **kwargs)
@@ -313,7 +312,7 @@ class ServerJoin:
 
 @contextmanager
 def _beside(calls: Sequence[Callable[[], Any]]) -> Iterator[None]:
-    """Call functions while the block runs; their errors go before its own."""
+    """Call functions while the block runs; their errors replace its own."""
     with ThreadPoolExecutor(CONCURRENCY) as threads:
         running = [threads.submit(each) for each in calls]
         try:
@@ -324,32 +323,32 @@ def _beside(calls: Sequence[Callable[[], Any]]) -> Iterator[None]:
 
 
 def _is_fetched(part: Part) -> bool:
-    """Whether some of a part has to come to this process."""
+    """Whether a part needs bytes from the store."""
     return not isinstance(part, Run) and any(isinstance(source, Run) for source in part)
 
 
 def _raise_failed(parts: Iterable[Future[Any]]) -> None:
-    """Raise what a part has raised so far: a server may refuse copies."""
+    """Raise the error of a failed part early: a server may not support copies."""
     for part in parts:
         if part.done():
             part.result()
 
 
 def abort_uploads(area: StagingArea, names: Sequence[str]) -> None:
-    """Give up the multipart uploads that objects of a staging area tell of."""
+    """Abort the multipart uploads that a staging area records."""
     for name in names:
         if name.endswith(UPLOAD_SUFFIX):
             _abort(area.store, json.loads(area.store.get(area.path(name))))
 
 
 def _abort(store: ObjectStore, named: dict[str, str]) -> None:
-    # nothing is there where the upload is over
+    # the upload may have ended already
     with suppress(FileNotFoundError):
         store.call(lambda: store.fs.call_s3("abort_multipart_upload", **named))
 
 
 def _listed(made: list[dict[str, Any]], *, with_checksums: bool) -> list[dict[str, Any]]:
-    """What the completion of an upload says of its parts."""
+    """Make the list of parts for the completion of an upload."""
     prefixes = ("ETag", "Checksum") if with_checksums else ("ETag",)
     return [
         {"PartNumber": number, **{k: v for k, v in response.items() if k.startswith(prefixes)}}

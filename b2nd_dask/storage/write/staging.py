@@ -1,4 +1,4 @@
-"""What every frame is that is being written: staged by many processes, joined and published."""
+"""The protocol of all writes: many processes stage chunks, a commit joins and publishes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from b2nd_dask.storage.byte_reader import ByteReader
     from b2nd_dask.storage.read.location import Location
 
-#: Of the small files in an area.
+#: Suffix of the small files in an area.
 FILE_SUFFIX = ".kept"
 
 
@@ -24,20 +24,20 @@ class Run(NamedTuple):
     """A contiguous range of staged bytes."""
 
     part: str
-    """Name of their part; each process has parts of its own."""
+    """Name of the part; each process has parts of its own."""
     start: int
     stop: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StagedChunks:
-    """Where chunks of a frame are staged."""
+    """Locations of the staged chunks of a frame."""
 
     parts: tuple[str, ...]
     """Names of the parts."""
     rows: NDArray[Any]
-    """One for each chunk. Nothing here looks at other columns than `part`, which is a position in
-    `parts`, `start` and `nbytes`."""
+    """One per chunk. Stagings use the columns `part` (a position in `parts`), `start` and `nbytes`
+    only."""
 
 
 class Placement(NamedTuple):
@@ -48,8 +48,8 @@ class Placement(NamedTuple):
     data_nbytes: int
     """Bytes of the data region, or of all chunk files."""
     runs: tuple[Run, ...] = ()
-    """The staged ranges that make up the data region, or the chunk files, in order. Of a contiguous
-    frame on a disk the first is what stays in its file, with the header."""
+    """Staged ranges of the data region, or of the chunk files, in order. For a contiguous frame on
+    a disk the first range stays in its file, with the header."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Staging(ABC):
     """Identifies this write, and its staging area among those of the target: 16 hexadecimal
     digits."""
     resumable: bool
-    """Whether tasks leave manifests of what they staged, for a later run of the same write; then
-    the area outlives a failure."""
+    """Whether tasks leave manifests of their staged chunks for a later run of the same write; the
+    area then outlives a failure."""
     replace: bool
-    """Whether a frame that is there may be replaced."""
+    """Whether an existing frame may be replaced."""
 
     batch_nbytes: ClassVar[int]
     """Compressed bytes that a task should gather for one `append`."""
@@ -74,13 +74,13 @@ class Staging(ABC):
         """Path or URL of the target, for messages, without secrets."""
 
     def prepare(self) -> None:
-        """Look at the target and make the staging area; errors as for both."""
+        """Check the target and make the staging area; raises the errors of both."""
         self.check_target()
         self.make_area()
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Prepare; this process discards the area, at the latest when the block fails."""
+        """Prepare for the block; this process discards the area, also if the block fails."""
         self.prepare()
         yield
 
@@ -96,18 +96,18 @@ class Staging(ABC):
         Raises
         ------
         FileExistsError
-            The target is there and may not be replaced, or is no frame.
+            The target exists and may not be replaced, or is no frame.
         OSError
-            Nothing can be written there.
+            The target is not writable.
         """
 
     @abstractmethod
     def make_area(self) -> None:
-        """Make the staging area, unless it is there; OSError where nothing can be written."""
+        """Make the staging area, unless it exists; raise OSError if it is not writable."""
 
     @abstractmethod
     def inside(self, name: str) -> Location:
-        """Locate a frame in the staging area, which is removed with it."""
+        """Locate a frame in the staging area; it is removed with the area."""
 
     @abstractmethod
     def reader(self) -> ByteReader:
@@ -115,7 +115,7 @@ class Staging(ABC):
 
     @abstractmethod
     def exclusive(self) -> AbstractContextManager[None]:
-        """Lock for `join` and `publish`: of runs of one commit at once, one goes first.
+        """Lock for `join` and `publish`: concurrent runs of one commit take turns.
 
         Raises
         ------
@@ -125,29 +125,29 @@ class Staging(ABC):
 
     @abstractmethod
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
-        """Stage the chunks of one task; from any thread of any process.
+        """Stage chunks of one task; any thread of any process may call this.
 
         Parameters
         ----------
         payloads : sequence of bytes
-            More at a time make fewer files opened, or fewer and larger objects put.
+            Compressed chunks. More per call need fewer opened files, or fewer, larger objects.
 
         Returns
         -------
         list of Run
-            One for each.
+            One for each payload.
         """
 
     @abstractmethod
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
-        """Read staged bytes back; other bytes, or fewer, where they are not there any more."""
+        """Read staged bytes back; missing ranges return other bytes or fewer."""
 
     @abstractmethod
     def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
-        """Put a small file into the area, instead of one of that name.
+        """Put a small file into the area; it replaces a file of the same name.
 
-        Unlike what is appended it is there whole or not at all; also after a power cut if `fsync`.
-        Names are letters, digits and hyphens.
+        Unlike an append this is atomic, with `fsync` also in a power cut. Names consist of letters,
+        digits and hyphens.
 
         Raises
         ------
@@ -157,18 +157,18 @@ class Staging(ABC):
 
     @abstractmethod
     def put_new(self, name: str, payload: bytes) -> bool:
-        """As `put`; false, and nothing is changed, where there is one of that name.
+        """Like `put`; if the name exists, change nothing and return False.
 
-        Of two at once, a store that cannot tell keeps the later.
+        Some stores cannot detect concurrent calls; they keep the later file.
         """
 
     @abstractmethod
     def names(self) -> list[str]:
-        """Names of what was put; none where there is no area."""
+        """Names of the small files; empty without an area."""
 
     @abstractmethod
     def get(self, name: str) -> bytes:
-        """Read what was put; FileNotFoundError where there is none."""
+        """Read a small file; raise FileNotFoundError if it does not exist."""
 
     @abstractmethod
     def sync(self, parts: Sequence[str]) -> None:
@@ -176,27 +176,27 @@ class Staging(ABC):
 
     @abstractmethod
     def join(self, chunks: StagedChunks) -> Placement:
-        """Bring the staged chunks together."""
+        """Lay out the staged chunks in the frame."""
 
     @abstractmethod
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
-        """Add head and tail to the chunks; make the frame visible, all at once.
+        """Add head and tail to the chunks and make the frame visible in one step.
 
-        What was staged stays until `discard`.
+        Staged bytes stay until `discard`.
         """
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove everything that was staged; the target stays as it is."""
+        """Remove the staging area; the target does not change."""
 
 
 def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:
-    """Group chunks that were staged one behind the other.
+    """Group chunks that are adjacent in their part.
 
     Parameters
     ----------
     chunks : StagedChunks
-        In the order of part and start.
+        Sorted by part and start.
     """
     part, start = chunks.rows["part"], chunks.rows["start"]
     stop = start + chunks.rows["nbytes"]
@@ -206,6 +206,6 @@ def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:
 
 
 def in_order(chunks: StagedChunks) -> tuple[StagedChunks, NDArray[Any]]:
-    """Sort chunks by part and start; the permutation comes along."""
+    """Sort chunks by part and start; also return the permutation."""
     order = np.lexsort((chunks.rows["start"], chunks.rows["part"]))
     return StagedChunks(chunks.parts, chunks.rows[order]), order

@@ -1,4 +1,4 @@
-"""Which staging writes to a location."""
+"""Choice of the staging for a location."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ def staging_for(
     sparse : bool
         Whether the frame is a directory of chunk files.
     replace : bool
-        Whether a frame that is there may be replaced.
+        Whether an existing frame may be replaced.
     header_len : int
         Bytes of the frame's header.
     resume_key : str, optional
-        16 hexadecimal digits that every run of one write has in common: what an earlier one staged
-        is there for the next. By default the write is one of its own.
+        16 hexadecimal digits, the same for every run of one write: each run reuses the bytes that
+        earlier runs have staged. By default the write gets a key of its own.
     replaces : Identity, optional
-        Of the only frame that may be replaced at a local path; by default any may.
+        Identity of the only frame that may be replaced at a local path; by default any may.
     fsync : bool
-        Whether a frame at a local path is on the disk when it is published. Stores say themselves
-        when an object is safe.
+        Whether publishing at a local path waits until the frame is on the disk. Object stores
+        confirm each object themselves.
 
     Raises
     ------
     OSError
         For a local path on Windows.
     ValueError
-        Nothing can be written there: bytes, an offset inside a file, or the URL of a directory for
-        a contiguous frame.
+        The location is bytes, has an offset inside a file, or is the URL of a directory for a
+        contiguous frame.
     """
     if isinstance(location.urlpath, bytes) or location.offset:
         raise ValueError(
@@ -91,20 +91,20 @@ def update_staging_for(
     location : Location
         A local path.
     identity : Identity
-        Of the frame when it was opened.
+        Identity of the frame when it was opened.
     header_len, frame_len, cbytes : int
-        As its header says.
+        Lengths in its header.
     resume_key : str, optional
         As for `staging_for`.
     fsync : bool
-        Whether the change is on the disk when it is published; what it consists of always is.
+        Whether publishing waits for the switch; it always waits for the new chunks and index.
 
     Raises
     ------
     OSError
         On Windows.
     ValueError
-        The frame is in an object store, in bytes or in a container, where none can be changed.
+        The frame is in an object store, in bytes or in a container; it cannot be changed there.
     """
     if isinstance(location.urlpath, bytes) or location.offset or location.is_url:
         raise ValueError(
