@@ -69,7 +69,7 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
         array,
         array.dtype,
         cparams,
-        token="compress",  # noqa: S106 - begins the name of the tasks
+        token="compress",  # noqa: S106 - prefix of the names of tasks
         dtype=object,
         meta=np.empty((0,) * array.ndim, object),
     ).persist()
