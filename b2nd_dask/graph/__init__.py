@@ -1,9 +1,9 @@
-"""Dask graphs out of frames and back: the only layer that knows dask.
+"""Conversion of frames to dask graphs and back: the only layer that imports dask.
 
-`read` makes arrays of frames, `write` makes frames of arrays and stands on `read`; `persist` keeps
-arrays compressed. `expression` is what is known of a computation, `tasks` what runs it. Its front
-ends are `layers`, for graphs of `dask.array`, which `optimize` lowers, and `array_expr`, for
-expressions of `dask_array`; `from_b2nd` chooses between them. `plan` says what a graph takes,
-`resources` what computes it, `task_names` what tasks are called, `_dask_compat` holds all private
-names of dask. All import `frame` and `storage`; of `format` only the grid and statistics.
+`read` makes arrays of frames; `write` makes frames of arrays and builds on `read`; `persist` keeps
+arrays compressed. `expression` describes a computation, `tasks` runs it. There are two front ends:
+`layers` for graphs of `dask.array`, which `optimize` lowers, and `array_expr` for `dask_array`;
+`from_b2nd` chooses between them. `plan` estimates the cost of a graph, `resources` describes the
+scheduler's workers, `task_names` names tasks, `_dask_compat` holds all private names of dask. All
+import `frame` and `storage`; of `format` only the grid and statistics.
 """

@@ -1,9 +1,9 @@
-"""The names of dask that are no documented API: all that the package uses.
+"""All private names of dask that the package uses.
 
-dask may rename or change them in any release. So each is looked up when it is first needed, and
-compared with what it was in the versions that it was checked with; a name that is missing, or takes
-other arguments, raises `DaskChangedError`. Without them the optimizer leaves graphs to dask, and
-frames are read and written by documented functions alone. No other module imports such a name.
+dask may rename or change them in any release. So each is looked up at its first use and compared
+with its parameters in the versions that were checked. A missing or changed name raises
+`DaskChangedError`: the optimizer then leaves graphs to dask, and frames are read and written by
+documented functions alone. No other module imports such a name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from b2nd_dask.errors import level_of_caller
 
 if TYPE_CHECKING:
-    # for type annotations, which cannot use `__getattr__`
+    # type annotations cannot use `__getattr__`
     from dask._task_spec import Alias as Alias
     from dask._task_spec import DataNode as DataNode
     from dask._task_spec import GraphNode as GraphNode
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from dask._task_spec import Task as Task
     from dask._task_spec import TaskRef as TaskRef
 
-#: The first and the last version of dask that all names were checked with.
+#: The first and the last checked version of dask.
 CHECKED_WITH = ("2025.12.0", "2026.8.0")
-#: Names of parameters by module and name, as `parameters_of` has them; ``"numpy"`` for NumPy's
-#: function of that name.
+#: Parameters by module and name, as returned by `parameters_of`; ``"numpy"`` for NumPy's function
+#: of that name.
 _NEEDED = {
-    # tasks: documented is only that a graph maps keys to them
+    # tasks: dask documents only that a graph maps keys to them
     "dask._task_spec": {
         "Alias": "key, target",
         "DataNode": "key, value",
@@ -51,7 +51,7 @@ _NEEDED = {
         "_identity_cast": "*args, typ",
         "convert_legacy_graph": "dsk, all_keys",
     },
-    # casts, how means add and count elements
+    # casts, and the sums and counts of means
     "dask.array.chunk": {
         "astype": "x, astype_dtype, **kwargs",
         "nansum": "numpy",
@@ -70,7 +70,7 @@ _NEEDED = {
         "getargspec": "func",
         "parse_bytes": "s",
     },
-    # layers of one task a block, and the arguments that each block has its own of
+    # layers with one task per block, and their per-block arguments
     "dask.blockwise": {
         "Blockwise": (
             "output, output_indices, task, indices, numblocks, concatenate, new_axes, "
@@ -87,7 +87,7 @@ _NEEDED = {
         "ArraySliceDep": "chunks",
     },
     "dask.array.wrap": {"_broadcast_trick_inner": "func, shape, meta, *args, **kwargs"},
-    # what `compute` adds, output keys, options and what a machine has
+    # additions of `compute`, output keys, options, and resources of the machine
     "dask._expr": {"FinalizeCompute": "expr"},
     "dask.base": {"collections_to_expr": "collections, optimize_graph"},
     "dask.core": {"flatten": "seq, container"},
@@ -95,8 +95,8 @@ _NEEDED = {
     "dask.system": {"CPU_COUNT": "int"},
     "distributed.system": {"MEMORY_LIMIT": "int"},
 }
-#: Functions that those of tasks are only compared with: without one of them, the optimizer takes
-#: the tasks that call it for ones of the user's.
+#: Functions used only for comparison with those of tasks. If one is missing, the optimizer treats
+#: the tasks that call it like those of user functions.
 _COMPARED = {
     "dask.array._shuffle": {
         "_getitem": "obj, index",
@@ -134,37 +134,37 @@ logger = logging.getLogger("b2nd_dask")
 
 
 class DaskChangedError(ImportError):
-    """A name of dask is missing, or is not what it was."""
+    """A name of dask is missing or has changed."""
 
 
 @dataclass(frozen=True)
 class PrivateName:
-    """A name of a library, and what it was in the versions that it was checked with."""
+    """A private name of a library, with its parameters in the checked versions."""
 
     module: str
     name: str
-    """Also of a method: behind that of its class."""
+    """The name; a method follows the name of its class."""
     parameters: str
     is_compared: bool = False
-    """Whether the functions of tasks are only compared with it."""
+    """Whether the name is used only for comparison with functions of tasks."""
     library: str = "dask"
-    """The distribution."""
+    """The distribution that has the module."""
 
     def resolve(self) -> Any:
-        """Look the name up; `DaskChangedError` where it is missing, or is not what it was."""
+        """Look the name up; raise `DaskChangedError` if it is missing or has changed."""
         try:
             found: Any = importlib.import_module(self.module)
             for part in self.name.split("."):
                 found = getattr(found, part)
             now = self._of_numpy(found) if self.parameters == "numpy" else parameters_of(found)
-        except Exception as error:  # a module may refuse a name by any, a warning among them
+        except Exception as error:  # the lookup may raise any exception, even a warning
             raise self._changed("is missing: it has no such name") from error
         if now != self.parameters:
             raise self._changed(f"has ({now}), not ({self.parameters})")
         return found
 
     def found(self) -> Any:
-        """As `resolve`, but what no task has in place of a function that is only compared with."""
+        """As `resolve`; for a changed name of `_COMPARED` an object that equals no function."""
         try:
             return self.resolve()
         except DaskChangedError as error:
@@ -182,7 +182,7 @@ class PrivateName:
 
 
 def parameters_of(found: Any) -> str:
-    """The parameters of a function, the operands of an expression, the type of something else."""
+    """Parameters of a function, operands of an expression, or the type of another object."""
     if not callable(found):
         return type(found).__name__
     operands = getattr(found, "_parameters", None)
@@ -201,14 +201,14 @@ NAMES = tuple(
     for module, names in table.items()
     for name, parameters in names.items()
 )
-#: Modules whose names would say little alone: `chunk.sum`.
+#: Modules that stay as namespaces, since their names alone are unclear: `chunk.sum`.
 _NAMESPACES = {name: f"dask.array.{name}" for name in ("_shuffle", "chunk", "core", "reductions")}
 _DIRECT = {
     entry.name: entry
     for entry in NAMES
     if entry.module == "dask.array.core" or entry.module not in _NAMESPACES.values()
 }
-#: What graphs of layers are built of.
+#: The names that graphs of layers need.
 _LAYERS = ("ArrayBlockwiseDep", "ArraySliceDep", "blockwise", "getter")
 
 
@@ -225,7 +225,7 @@ def __getattr__(name: str) -> Any:
 
 
 def resolve_all() -> None:
-    """Look up the names that are needed; `DaskChangedError` where one is missing or changed."""
+    """Look up all needed names; raise `DaskChangedError` if one is missing or has changed."""
     for entry in NAMES:
         if not entry.is_compared:
             entry.resolve()
@@ -233,7 +233,7 @@ def resolve_all() -> None:
 
 @cache
 def optional(name: str) -> Any:
-    """One of the direct names, or None where it is missing or changed."""
+    """One of the direct names, or None if it is missing or has changed."""
     try:
         return __getattr__(name)
     except DaskChangedError:
@@ -242,39 +242,39 @@ def optional(name: str) -> Any:
 
 
 def has_layers() -> bool:
-    """Whether graphs of layers can be built: none where dask's arrays are expressions."""
+    """Whether graphs of layers can be built; false if dask's arrays are expressions."""
     return not is_planned() and None not in map(optional, _LAYERS)
 
 
 def require_layers() -> None:
-    """Look up what layers are built of; `DaskChangedError` where a name is missing or changed."""
+    """Look up the names for layers; raise `DaskChangedError` if one is missing or changed."""
     for name in _LAYERS:
         if name not in globals():
             __getattr__(name)
 
 
 def layers_of(array: Any) -> Mapping[str, Any]:
-    """The layers of the graph of an array by their names; none where it is an expression."""
+    """The layers of an array's graph by name; none for an expression."""
     return {} if is_planned() else array.dask.layers
 
 
 def block_arguments(layer: Any) -> list[Any]:
-    """List the arguments of a layer that each block has its own of; none for other layers."""
+    """List the per-block arguments of a layer; none for layers without them."""
     return list(getattr(layer, "io_deps", {}).values())
 
 
 def noted(layer: Any, name: str) -> Any:
-    """What dask has noted of the array that a layer was, such as its chunks; else None."""
+    """The note of dask on the array of a layer, such as its chunks; None without a note."""
     return (getattr(layer, "collection_annotations", None) or {}).get(name)
 
 
 def block_function(layer: Any) -> Any:
-    """Return the function that a layer calls for each of its blocks; None for other layers."""
+    """The function that a layer calls for each block; None for other layers."""
     return getattr(getattr(layer, "task", None), "func", None)
 
 
 def held_tasks(layer: Any) -> dict[Any, Any] | None:
-    """The tasks of a layer that dask holds as a dict; None for functions of blocks, and others."""
+    """The tasks of a layer that dask stores as a dict; None for all other layers."""
     tasks = getattr(layer, "mapping", None)
     return tasks if isinstance(tasks, dict) else None
 
@@ -293,13 +293,13 @@ def is_planned() -> bool:
 
 
 class _Warned:
-    """Whether this process has warned already."""
+    """Whether this process has already warned."""
 
     done = False
 
 
 def warn_once(what: str, error: BaseException | None) -> None:
-    """Warn, once a process, that something is left to dask; log the traceback at DEBUG."""
+    """Warn, once per process, that dask does a part of the work; log the traceback at DEBUG."""
     logger.debug("%s", what, exc_info=error)
     if _Warned.done:
         return

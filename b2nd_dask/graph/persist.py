@@ -19,30 +19,30 @@ from b2nd_dask.graph.write.write_tasks import checked_block
 def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
     """Compute an array and keep its blocks in memory, compressed by Blosc2.
 
-    As `dask.array.Array.persist`, for arrays that do not fit into the memory as they are: on a
-    cluster in the memory of the workers, else in that of this process. Tasks that use a block
-    decompress it, of a slice only what it touches.
+    Like `dask.array.Array.persist`, for arrays that are larger than memory: the blocks stay in the
+    memory of the cluster's workers, or else of this process. A task that uses a block decompresses
+    it; a task that slices a block decompresses only what the slice touches.
 
     Parameters
     ----------
     x : dask.array.Array, dask_array.Array or array-like
-        Anything that `to_b2nd` takes, also a `xarray.DataArray`. It is computed now.
+        Anything that `to_b2nd` accepts, also a `xarray.DataArray`. It is computed now.
     cparams : blosc2.CParams or dict, optional
-        Codec, level and filters as for `to_b2nd`. By default Zstandard at level 1 behind
+        Codec, level and filters as for `to_b2nd`. The default is Zstandard at level 1 after
         bitshuffle: masks, rounded numbers and integers of small ranges take a fifth of their memory
         or less, random floats nearly all of it.
 
     Returns
     -------
     dask.array.Array, dask_array.Array or xarray.DataArray
-        As what was given, in the same blocks; of a labelled array with its labels. The compressed
-        blocks are freed with the last array that uses them.
+        An array of the kind and the blocks of `x`, with its labels. The compressed blocks are freed
+        with the last array that uses them.
 
     Raises
     ------
     TypeError
-        The dtype holds Python objects, the array is masked, a block is not what the array promises,
-        or it is a `xarray.Dataset`: pass its arrays, by ``x.map(persist_compressed)``.
+        The dtype holds Python objects, the array is masked, a block differs from what the array
+        says, or `x` is a `xarray.Dataset`: pass its arrays, by ``x.map(persist_compressed)``.
     ValueError
         Chunks have an unknown size, or the array has more than 16 dimensions.
     UnsupportedFrameError
@@ -62,14 +62,14 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
             )
         return x.copy(data=persist_compressed(x.data, cparams=cparams))
     array = as_dask(x, named=False, snapshot=False)
-    # raises here what would otherwise be an error of a worker
+    # raise errors of the options here, not on a worker
     memory_plan(tuple(max(axis, default=0) for axis in array.chunks), array.dtype, cparams)
     compressed = da.map_blocks(
         _compress_block,
         array,
         array.dtype,
         cparams,
-        token="compress",  # noqa: S106 - begins the name of the tasks
+        token="compress",  # noqa: S106 - prefix of the names of tasks
         dtype=object,
         meta=np.empty((0,) * array.ndim, object),
     ).persist()
@@ -83,7 +83,7 @@ def _compress_block(block: Any, dtype: np.dtype[Any], cparams: Any) -> Compresse
 
 
 def _decompressed(compressed: da.Array, like: da.Array) -> da.Array:
-    """Make an array of blocks that are held compressed."""
+    """Make a dask array whose tasks decompress blocks."""
     # dask fuses further slices into the index of its getter
     index = _dask_compat.optional("getter") or operator.getitem
     found: da.Array = da.map_blocks(

@@ -1,10 +1,10 @@
-"""Prefetch what the tasks of a graph read from stores, where threads of this process run them.
+"""Prefetch the chunks that tasks read from stores, for schedulers with threads of this process.
 
-dask's local schedulers tell callbacks which tasks are ready, in the order in which they will run.
-On a cluster no process knows what it will run next. The functions that a task calls say what it
-reads; `plan` looks at them, too.
+dask's local schedulers pass the ready tasks to callbacks, in their order of execution; on a
+cluster no process knows this order. The functions that a task calls determine its reads; `plan`
+uses them, too.
 
-Needs private names of dask, so it is imported with the rules of the optimizer.
+Needs private names of dask, so the rules of the optimizer import it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from b2nd_dask.graph.read.blocks import FrameRegion
 from b2nd_dask.graph.tasks import BlockRead, index_block, read_at_once, reduce_block
 from b2nd_dask.storage import Item, Prefetch
 
-#: A graph whose first tasks read nothing from a store is not looked at further.
+#: If so many first tasks of a graph read nothing from a store, the search for reads ends.
 _FIRST_TASKS = 1000
-#: Compressed bytes of a task that has enough under way by itself. (`read_at_once` reads in pieces.)
+#: Compressed bytes above which a task needs no prefetch. (`read_at_once` reads in pieces.)
 _MOST_OF_TASK = 16 << 20
 _GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
-#: Tasks whose results say what others read and write.
+#: Tasks whose results determine the reads and writes of other tasks.
 _MAKERS = (begin, begin_intermediate, open_view, flat_source)
 
 
 class _Prefetching(Callback):
-    """Begins a prefetch with a graph that was announced, and ends it with the graph."""
+    """Starts a prefetch for the graph that was announced, and ends it with the graph."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -56,12 +56,12 @@ class _Prefetching(Callback):
         self._running: dict[int, Prefetch] = {}
 
     def announce(self) -> None:
-        """Say that the next graph that this thread computes may read from stores.
+        """Announce that the next graph computed by this thread may read from stores.
 
-        It may be another one, where nobody computes the announced one: nothing is found in it.
+        If the announced graph is never computed, another graph is searched in vain.
         """
         self._of_thread.is_announced = True
-        # each time: dask loses callbacks where two threads compute at once
+        # repeated: dask loses callbacks if two threads compute concurrently
         self.register()
 
     def _start_state(self, dsk: Mapping[Any, Any], state: Mapping[str, Any]) -> None:
@@ -71,7 +71,7 @@ class _Prefetching(Callback):
             return
         try:
             ready = [dsk[key] for key in reversed(state["ready"])]
-        except Exception as error:  # noqa: BLE001 - another dask; the same is read without it
+        except Exception as error:  # noqa: BLE001 - another dask; reads work without prefetch
             warn_once("b2nd_dask reads from stores without prefetch", error)
             return
         self._running[id(state)] = prefetch = Prefetch(_items(dsk, ready))
@@ -86,7 +86,7 @@ prefetching = _Prefetching()
 
 
 def _items(graph: Mapping[Any, Any], nodes: Iterable[Any]) -> Iterator[Item]:
-    """What tasks that are ready read from stores, as far as that is certain."""
+    """The reads from stores that the ready tasks will certainly make."""
     calls, found = TaskCalls(graph), False
     for number, node in enumerate(nodes):
         if number == _FIRST_TASKS and not found:
@@ -106,7 +106,7 @@ def _items(graph: Mapping[Any, Any], nodes: Iterable[Any]) -> Iterator[Item]:
 
 
 def _may_read_less(func: Any, args: list[Any]) -> bool:
-    """Whether it reads less than its blocks: positions, or what statistics do not tell."""
+    """Whether a task may read less than its blocks: by positions or by statistics pruning."""
     return func is index_block or (
         func is reduce_block and args[1].asks and args[0].source.has_statistics
     )
@@ -123,7 +123,7 @@ def _regions_in(func: Any, args: list[Any]) -> Iterator[tuple[Readable, tuple[ra
 
 
 class TaskCalls:
-    """The calls of the tasks of a graph."""
+    """The function calls of the tasks of a graph."""
 
     def __init__(self, graph: Mapping[Any, GraphNode]) -> None:
         self._graph = graph
@@ -131,7 +131,7 @@ class TaskCalls:
     def of(
         self, node: Any, scope: Mapping[Any, Any] = MappingProxyType({})
     ) -> Iterator[tuple[Any, list[Any]]]:
-        """The functions that a task calls, and their arguments as far as they are known."""
+        """The functions that a task calls, and their arguments or `UNKNOWN`."""
         if not isinstance(node, Task):
             return
         if node.func is _execute_subgraph:
@@ -148,14 +148,14 @@ class TaskCalls:
             yield node.func, [self._known(each, scope) for each in arguments]
 
     def _known(self, arg: Any, scope: Mapping[Any, Any]) -> Any:
-        """The value of an argument, where the graph tells it."""
+        """The value of an argument if the graph contains it, else `UNKNOWN`."""
         if isinstance(arg, DataNode):
             return arg.value
         if isinstance(arg, TaskRef | Alias):
             key = arg.key if isinstance(arg, TaskRef) else arg.target
             node = scope.get(key, self._graph.get(key, UNKNOWN))
             found = self._known(node, scope)
-            # the only block of an array without axes is some number
+            # a block without axes is a number; any number stands for it
             return 1 if found is UNKNOWN and isinstance(key, tuple) and len(key) == 1 else found
         if not isinstance(arg, Task):
             return arg
@@ -164,7 +164,7 @@ class TaskCalls:
         return self._made(arg) if is_among(arg.func, _MAKERS) else UNKNOWN
 
     def _made(self, node: Task) -> Any:
-        """The write that a task begins, or the source of a rechunk that it makes."""
+        """The transaction that a task starts, or the source of a rechunk that it makes."""
         first, *others = (self._known(arg, {}) for arg in node.args)
         if node.func is flat_source:
             return flat_source(first, *others) if isinstance(first, RegionSource) else UNKNOWN
@@ -172,12 +172,12 @@ class TaskCalls:
 
 
 def _is_collection(node: Task) -> bool:
-    """Whether a task puts results into a list or the like."""
+    """Whether a task collects results in a list or the like."""
     return isinstance(node, NestedContainer) or node.func is _identity_cast
 
 
 def region_of_getter(func: Any, args: list[Any]) -> tuple[Readable, Any] | None:
-    """What a getter of dask reads of a frame; None for other functions."""
+    """The region of a frame that dask's getter reads; None for other functions."""
     source: Any = args[0] if args else None
     if not isinstance(source, FrameRegion | Readable | Frame) or not is_among(func, _GETTERS):
         return None
@@ -187,5 +187,5 @@ def region_of_getter(func: Any, args: list[Any]) -> tuple[Readable, Any] | None:
     try:
         return region.frame, region.select(index).axes
     except IndexError:
-        # lists of positions, of which dask leaves few here
+        # lists of positions: whole axes, since the optimizer leaves few of them to dask
         return region.frame, tuple(map(range, region.frame.shape))

@@ -1,8 +1,8 @@
 """Threads and memory of the cluster or the process that will compute a graph.
 
-dask does not say which scheduler a graph is optimized for. Where the user's settings name no local
-one, a client computes on its cluster. A process that has a scheduler, and no client, optimizes for
-that one. Else threads of this process compute.
+dask does not pass the scheduler to the optimizer. Unless the user's settings name a local
+scheduler, a client computes on its cluster. A process with a scheduler but without a client
+optimizes for that scheduler. Otherwise threads of this process compute.
 """
 
 from __future__ import annotations
@@ -21,50 +21,50 @@ from b2nd_dask.system import memory_limit
 
 logger = logging.getLogger("b2nd_dask")
 
-#: So long a scheduler may take to say what workers it has; then tasks are sized for this process.
+#: Maximum wait for a scheduler's list of workers; then tasks are sized for this process.
 ANSWER_SECONDS = 10
-#: Blocks that `chunks="auto"` makes: so many fit into the memory of each thread of a cluster, since
-#: transforms need copies, results wait for others, and workers spill from 60 % of their memory on.
+#: Number of blocks from `chunks="auto"` that fit into the memory of a cluster's thread: transforms
+#: need copies, results wait for other results, and workers spill from 60 % of their memory on.
 BLOCKS_OF_A_THREAD = 12
-#: Fewer blocks than this for each thread would leave threads idle at the end ...
+#: Fewer blocks per thread would leave threads idle at the end ...
 TASKS_OF_A_THREAD = 4
-#: ... but a task of a cluster costs about as much as reading so many bytes.
+#: ... but a task on a cluster costs about as much as a read of so many bytes.
 SMALLEST_BLOCK_NBYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Threads and memory of all processes together that compute."""
+    """Threads and memory of all computing processes together."""
 
     threads: int
     memory: int
-    """Bytes."""
+    """Bytes of memory."""
 
 
 def available() -> Resources:
-    """Threads and memory of the cluster that this process computes on, or else of this process."""
+    """Threads and memory of the cluster that this process computes on, or of this process."""
     threads, memory = _cluster()
-    # as many as dask's schedulers of this process start
+    # the number of threads of dask's local schedulers
     threads = threads or dask.config.get("num_workers", None) or _dask_compat.optional("CPU_COUNT")
     return Resources(threads or os.cpu_count() or 1, memory or _own_memory())
 
 
 def on_cluster() -> bool:
-    """Whether a cluster computes, rather than threads or processes of this machine."""
+    """Whether a cluster computes, not threads or processes of this machine."""
     return _client_and_scheduler() != (None, None)
 
 
 def array_chunk_nbytes(text: str | None = None) -> int:
-    """Bytes of a block by a text such as ``"64MB"``, or else by dask's ``array.chunk-size``."""
+    """Bytes of a block from a text such as ``"64MB"``, by default dask's ``array.chunk-size``."""
     parse_bytes = _dask_compat.optional("parse_bytes")
     text = text or dask.config.get("array.chunk-size")
     return int(parse_bytes(text)) if parse_bytes else 1 << 27
 
 
 def nbytes_of(max_mem: Any) -> int:
-    """Read a number of bytes, or a text such as ``"512MB"``.
+    """Convert a number of bytes, or a text such as ``"512MB"``, to an integer.
 
-    Raises ValueError for no such text, or no positive number; TypeError for what is neither.
+    Raises ValueError for another text or a number below 1, TypeError for any other type.
 
     Examples
     --------
@@ -89,9 +89,9 @@ def nbytes_of(max_mem: Any) -> int:
 
 
 def auto_limit(nbytes: int, chunks: Any = "auto") -> int | None:
-    """Bytes of a block of an array of so many: dask's, and on a cluster no more than suit it.
+    """Bytes of an automatic block of an array of `nbytes`: dask's, on a cluster perhaps fewer.
 
-    None where `chunks` do not leave it to us.
+    None if `chunks` are not automatic.
     """
     parts = list(chunks.values()) if isinstance(chunks, dict) else chunks
     texts = {part for part in np.ravel(np.array(parts, object)) if isinstance(part, str)}
@@ -125,15 +125,15 @@ def _client_and_scheduler() -> tuple[Any, Any]:
 
 
 def _cluster() -> tuple[int, int]:
-    """Threads and memory of the workers of a cluster; 0 where there is none."""
+    """Threads and memory of a cluster's workers; 0 without a cluster."""
     client, scheduler = _client_and_scheduler()
     if scheduler is not None:
-        # totals, since workers may come and go in another thread meanwhile
+        # totals of the scheduler, since workers may come and go in another thread
         return scheduler.total_nthreads, scheduler.total_memory
     if client is None or client.asynchronous:
-        return 0, 0  # only a coroutine may ask an asynchronous one
+        return 0, 0  # only a coroutine can call an asynchronous client
     try:
-        # as `scheduler_info`, which waits for as long as a connection may take
+        # not `scheduler_info`, whose wait is as long as the connection timeout
         identity = client.scheduler.identity
         found = client.sync(identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
     except OSError as error:
@@ -144,6 +144,6 @@ def _cluster() -> tuple[int, int]:
 
 
 def _own_memory() -> int:
-    """Bytes that this process may use: what the machine, its container and `ulimit` leave it."""
+    """Bytes that this process may use: limits of the machine, its container and `ulimit`."""
     machine = _dask_compat.optional("MEMORY_LIMIT") or sys.maxsize
     return min(machine, memory_limit())

@@ -1,20 +1,20 @@
-"""Names of tasks, as dask's dashboard shows them: what runs, and on which frame.
+"""Names of tasks for dask's dashboard: the step and its frame.
 
-dask groups the keys of tasks by `dask.utils.key_split`, which keeps the first word of a key, up to
-a hyphen, and behind it only words of letters alone. So step and frame are one word.
+dask groups the keys of tasks by `dask.utils.key_split`. It keeps the first word of a key, up to
+a hyphen, and further words only if they consist of letters. So step and frame are one word.
 """
 
 from __future__ import annotations
 
 import re
 
-#: Longer names of frames are cut: a dashboard has little room.
+#: Maximum length of a frame's name: a dashboard has little room.
 MAX_NAME_LEN = 40
 
 _SUFFIX = re.compile(r"\.b2nd(\[\d+:\])?$")
-#: How the label of joined frames ends.
+#: Suffix of the label of joined frames.
 _OTHERS = re.compile(r" and (\d+) others$")
-#: What dask adds to the name of a reduction.
+#: Parts that dask adds to the name of a reduction.
 _STEP = re.compile(r"^(chunk_|_)|_(chunk|combine|agg|skip)$")
 _UNSAFE = re.compile(r"[^\w.]+")
 
@@ -34,12 +34,12 @@ def of_frame(label: str, token: str) -> str:
 
 
 def read_name(label: str, token: str) -> str:
-    """Name of a task that reads of a frame, by its path or URL without secrets, and a token."""
+    """Name of a task that reads a frame, from its path or URL without secrets, and a token."""
     return "read" + of_frame(label, token)
 
 
 def frame_name(label: str) -> str:
-    """Last part of a path or URL, without what dask or a dashboard would read as syntax.
+    """Last part of a path or URL, without characters that dask or a dashboard parses.
 
     Examples
     --------
@@ -71,5 +71,5 @@ def reading_name(name: str, label: str) -> str:
     'read_mean(t2m)-mean_combine.partial.0a1b'
     """
     step = _STEP.sub("", name.partition("-")[0])
-    # names that differ stay so
+    # different names stay different
     return f"read_{step}" + of_frame(label, name.replace("-", "."))

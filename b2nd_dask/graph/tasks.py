@@ -1,7 +1,7 @@
-"""What tasks of an optimized graph run: blocks that are read, computed, reduced or indexed.
+"""Functions that tasks of an optimized graph run: read, compute, reduce or index blocks.
 
-A task carries a reference to the frame, which part of it to read, and the program to run on the
-elements. Nothing here knows graphs of layers.
+A task carries a reference to the frame, the region to read, and the program for its elements.
+This module does not know graphs of layers.
 """
 
 from __future__ import annotations
@@ -25,56 +25,56 @@ from b2nd_dask.graph.expression.program import Program
 from b2nd_dask.graph.expression.tiles import is_plain, run_on_block
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 
-#: Kinds of dtypes whose scalars lose the length of the elements.
+#: Kinds of dtypes whose scalars lose the element length of the dtype.
 _OF_LENGTH = "SUV"
 
 
 @dataclass(frozen=True)
 class Finish:
-    """How the elements that were read become a block: axes dropped, reversed, exchanged, added."""
+    """Conversion of read elements to a block: axes are dropped, reversed, permuted, added."""
 
     index: tuple[int | slice, ...]
     order: tuple[int, ...]
     expand: tuple[slice | None, ...]
 
     def of(self, elements: NDArray[Any]) -> Any:
-        """Finish elements; a view of them."""
-        # with the ellipsis a single element stays an array: strings would lose their length
+        """Return the block as a view of the elements."""
+        # the ellipsis keeps a single element an array: a string scalar would lose its length
         found: Any = elements[(*self.index, ...)]
         if len(self.order) > 1:
             found = found.transpose(self.order)
         found = found[self.expand] if None in self.expand else found
-        # a single element is a scalar, as NumPy has it, but for those with a length of their own
+        # a single element becomes a scalar as in NumPy, except for dtypes with an element length
         return found[()] if not found.ndim and found.dtype.kind not in _OF_LENGTH else found
 
 
 @dataclass(frozen=True, eq=False)
 class BlockRead:
-    """A block of a frame that a task reads."""
+    """The read of a block of a frame."""
 
     source: Readable
     axes: tuple[range, ...]
     """Ascending positions along each axis."""
     finish: Finish | None = None
-    """None where the elements are the block."""
+    """None if the elements are the block already."""
     predicate: Predicate | None = None
-    """Prunes chunks whose elements cannot change the result; of a single frame."""
+    """Prunes chunks that cannot change the result; only for a single frame."""
 
     @classmethod
     def of(cls, source: Readable, axes: tuple[range, ...], *more: Any) -> BlockRead:
-        """Read of the frames of a region alone, of several that are joined."""
+        """Make the read; of joined frames refer only to those in the region."""
         if isinstance(source, JoinedReference) and all(axes):
             source, axes = source.part_of_axes(axes)
         return cls(source, axes, *more)
 
     @property
     def is_reversed(self) -> bool:
-        """Whether the elements lie in memory in the reverse order of an axis."""
+        """Whether the elements are in reverse memory order along an axis."""
         index = () if self.finish is None else self.finish.index
         return any(isinstance(part, slice) and part.step == -1 for part in index)
 
     def elements(self, threads: int = 1) -> Any:
-        """Read it; read-only and of zero strides where one element fills it."""
+        """Read the block; a constant block is read-only with zero strides."""
         if self.predicate is not None and isinstance(self.source, FrameReference):
             elements = self.source.read_pruned(self.axes, self.predicate)
         else:
@@ -88,12 +88,12 @@ def compute_block(*blocks: Any, program: Program, views: bool) -> Any:
     Parameters
     ----------
     *blocks
-        The elements of the program, and its inputs: blocks to read, and results of other tasks.
+        The program's elements and inputs: blocks to read, and results of other tasks.
     program : Program
-        Without steps where the block is all that is wanted.
+        Without steps the block itself is the result.
     views : bool
-        Whether the result may be a read-only view, of a constant block. Otherwise it is writable,
-        as functions of the user may expect.
+        Whether the result may be a read-only view of a constant block. Otherwise it is writable, as
+        user functions may expect.
     """
     arrays = [each.elements() if isinstance(each, BlockRead) else each for each in blocks]
     if not program.steps:
@@ -105,33 +105,33 @@ def compute_block(*blocks: Any, program: Program, views: bool) -> Any:
 
 
 def _run_on_single(program: Program, arrays: list[Any]) -> Any:
-    """Run a program on a single element, as NumPy does on arrays of one.
+    """Run a program on a single element as on an array of length 1.
 
-    Single elements behave otherwise: integers that overflow warn, and strings compare to Python's
-    booleans.
+    NumPy treats single elements differently: an integer overflow warns, and a comparison of strings
+    returns Python's booleans.
     """
     is_array = isinstance(arrays[0], np.ndarray)
     one = program.run(np.asarray(arrays.pop(0))[None], arrays)
     if any(map(np.ndim, arrays)):
-        # of an axis that another array has
+        # another input has an axis
         return one
-    # of a masked array the element may be `numpy.ma.masked`
+    # the element of a masked array may be `numpy.ma.masked`
     return one.reshape(()) if is_array else one[0]
 
 
 def read_at_once(block: BlockRead, program: Program, chunks: Chunks, threads: int) -> Any:
-    """Make all that a computation returns, with threads of the task unless somebody else has them.
+    """Compute a whole result in one task, with own threads unless other tasks need them.
 
     Parameters
     ----------
     block : BlockRead
-        What to read; in the order of the frame if the program has steps.
+        The block; in the order of the frame if the program has steps.
     program : Program
-        To run on it piece by piece, without inputs; it makes booleans or numbers.
+        Runs on each piece; has no inputs, and returns booleans or numbers.
     chunks : tuple of tuple of int
         Sizes of the pieces.
     threads : int
-        Of dask's threaded scheduler.
+        Number of threads of dask's threaded scheduler.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def read_at_once(block: BlockRead, program: Program, chunks: Chunks, threads: in
         Writable, in C order.
     """
     if threading.current_thread() is threading.main_thread():
-        # where a program computes for the synchronous scheduler, or for that of processes
+        # main thread: the synchronous scheduler, or a process of the multiprocessing scheduler
         threads = min(threads, own_threads())
     if not program.steps:
         found = block.elements(threads)
@@ -159,19 +159,19 @@ def read_at_once(block: BlockRead, program: Program, chunks: Chunks, threads: in
 
 
 def pieces_of(block: BlockRead, chunks: Chunks) -> Iterator[tuple[tuple[slice, ...], BlockRead]]:
-    """Cut a block, in the order of the frame: where each piece lies in it, and what to read."""
+    """Cut a block, in the order of the frame: the slices of each piece, and its read."""
     for box in regions_of(chunks):
         axes = (axis[along] for axis, along in zip(block.axes, box, strict=True))
         yield box, BlockRead(block.source, tuple(axes), predicate=block.predicate)
 
 
 def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
-    """Compute the chunk step of a reduction chunk by chunk, while the block is read.
+    """Compute the chunk step of a reduction chunk by chunk during the read of a block.
 
     Parameters
     ----------
     block : BlockRead
-        Its elements in the order of the frame.
+        The block, in the order of the frame.
     inputs : sequence
         Inputs of the program of the chunk step: numbers, arrays, and blocks to read.
 
@@ -195,14 +195,14 @@ def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
 def index_block(
     block: BlockRead, func: Any, program: Program, inputs: Sequence[Any], *arguments: Any
 ) -> Any:
-    """Index a block of a frame, then run the program that dask would run before.
+    """Index a block of a frame, then run the program that dask would run before the index.
 
     Parameters
     ----------
     block : BlockRead
-        Its elements in the order of the frame.
+        The block, in the order of the frame.
     func : callable
-        Indexes its first argument by the others.
+        Indexes its first argument by the other arguments.
     program : Program
         The elementwise work.
     inputs : sequence
@@ -221,7 +221,7 @@ def index_block(
 
 
 class Window:
-    """A block of a frame that is read when it is indexed."""
+    """A block of a frame that is read by indexing."""
 
     def __init__(self, frame: Readable, axes: tuple[range, ...]) -> None:
         self._frame = frame
@@ -231,10 +231,10 @@ class Window:
         return f"<Window {self._axes} of {self._frame!r}>"
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Read a part of the block, as NumPy would index it.
+        """Read a part of the block, indexed as in NumPy.
 
-        Of points, and of lists along one axis, which is all that dask leaves here, only the blocks
-        that they touch are read; the whole block where a list touches most of it.
+        Indices are points, or a list along one axis; dask passes no others. Only the blocks that
+        they touch are read, or the whole block if a list touches most of it.
         """
         axes, full = self._axes, index if isinstance(index, tuple) else (index,)
         lists = [number for number, part in enumerate(full) if _is_positions(part)]
@@ -264,7 +264,7 @@ class Window:
         cells = distinct // self._frame.blocks[along]
         runs = np.split(distinct, np.flatnonzero(np.diff(cells) > 1) + 1)
         if 1 < len(runs) >= len(axes[along]) / self._frame.blocks[along] / 2:
-            # so many reads cost more than the blocks between them
+            # so many reads would cost more than the blocks between them
             elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
             return elements
         before, behind = chosen[:along], chosen[along + 1 :]
@@ -273,7 +273,7 @@ class Window:
             np.take(self._frame.read_axes((*before, within, *behind)), run - within.start, along)
             for run, within in ends
         )
-        # otherwise the byte order would become native
+        # without dtype= the byte order would become native
         found = np.concatenate(list(parts), along, dtype=self._frame.dtype)
         return np.take(found, inverse.reshape(positions.shape), along)
 
@@ -281,20 +281,20 @@ class Window:
 def regions_of_index(
     block: BlockRead, func: Any, program: Program, inputs: Sequence[Any], *arguments: Any
 ) -> list[tuple[Readable, tuple[range, ...]]]:
-    """What `index_block` reads, of arguments that are known, and of the block otherwise.
+    """Regions that `index_block` reads; the whole block if arguments are unknown.
 
-    Of blocks that are read for single elements one element stands for each.
+    For reads of single elements, one element stands for each block that they touch.
     """
     whole, recorder = [(block.source, block.axes)], _Recorder(block.source)
     try:
         func(Window(recorder, block.axes), *arguments)  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001 - of results of other tasks nothing is known
+    except Exception:  # noqa: BLE001 - results of other tasks are unknown
         return whole
     return recorder.regions if all(map(is_scalar, inputs)) else whole
 
 
 class _Recorder:
-    """Looks like a frame to `Window`, and notes what is read of it."""
+    """Stands in for a frame in `Window`, and records the regions that it reads."""
 
     def __init__(self, frame: Readable) -> None:
         self.shape, self.blocks, self.dtype = frame.shape, frame.blocks, frame.dtype
@@ -302,12 +302,12 @@ class _Recorder:
         self._frame = frame
 
     def read_axes(self, axes: tuple[range, ...]) -> NDArray[Any]:
-        """Note a region; return elements of its shape."""
+        """Record a region; return elements of its shape."""
         self.regions.append((self._frame, axes))
         return np.broadcast_to(np.zeros((), self.dtype), tuple(map(len, axes)))
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
-        """Note the blocks of single elements, each by one element."""
+        """Record the blocks of single elements, each by one element."""
         parts = [(self._frame, coords)]
         if isinstance(self._frame, JoinedReference):
             parts = [(frame, own) for frame, own, _ in self._frame.split_points(coords)]
@@ -321,7 +321,7 @@ class _Recorder:
 
 
 def _is_positions(part: Any) -> bool:
-    """Whether a part of an index is a 1-D list of integers."""
+    """Whether an entry of an index is a 1-D list of integers."""
     return isinstance(part, list | np.ndarray) and (
         np.ndim(part) == 1 and np.asarray(part).dtype.kind in "iu"
     )

@@ -1,17 +1,17 @@
-"""Front end for `dask_array`, whose arrays are expressions: a source absorbs what reads can do.
+"""Front end for `dask_array`, whose arrays are expressions: a source absorbs what a read can do.
 
-`source` has the expressions that read frames, with the nodes, programs and tasks that `dask.array`
-uses, too. `arrays` makes arrays of frames, and arrays of `dask.array` of what is written. `compat`
-has all private names of `dask_array`. Nothing imports this package but
-`graph.read.from_b2nd`, on demand.
+`source` has the expressions that read frames; nodes, programs and tasks are those of `dask.array`.
+`arrays` makes expressions from frames, and for writes converts expressions to arrays of
+`dask.array`. `compat` has all private names of `dask_array`. Only `graph.read.from_b2nd` imports
+this package, on demand.
 
-`dask_array` asks a source what becomes of each expression above it. `absorb.rule_table` has the
-rules, one for each class of expressions; those of elementwise work and of reductions are in
-`rules`. A rule returns the expression that takes the place of both, or the
-reason why it stays. At DEBUG the logger `b2nd_dask` has a line for each answer: which expression
-absorbed which, or why not.
+`dask_array` offers a source each expression above it. `absorb.rule_table` has one rule for each
+class of expressions; the rules for elementwise work and for reductions are in `rules`. A rule
+returns the expression that replaces both, or the reason why the upper one stays. At level DEBUG
+the logger `b2nd_dask` has a line for each decision: which expression absorbed which, or
+why not.
 
-A new rule is a function of a source, the expression above it, and what depends on each expression;
-and a row of the table, with the name in `optimizer.RULE_NAMES` that switches it. What it needs of
-`dask_array` goes into `compat.NAMES`.
+A new rule is a function of a source, the expression above it, and the dependents of each
+expression; it needs a row in the table, with its switch from `optimizer.RULE_NAMES`. Names of
+`dask_array` that it needs go into `compat.NAMES`.
 """

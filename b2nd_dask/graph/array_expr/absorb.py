@@ -1,4 +1,4 @@
-"""What a source absorbs of the expression above it: one rule for each class of expressions."""
+"""Absorption of expressions into the source below: one rule for each class of expressions."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ logger = logging.getLogger("b2nd_dask")
 
 
 class Rule(NamedTuple):
-    """What becomes of an expression of one class above a source."""
+    """The rule for expressions of one class above a source."""
 
     apply: Callable[[FrameExpr, Any, Dependents], Any]
-    """Returns the expression in its place, or the reason why it stays; None of our own."""
+    """Returns the replacement, or the reason why the expression stays; None for our own."""
     switch: str | None
-    """Which of `optimizer.RULE_NAMES` has it; None where it is needed for right results."""
+    """Its name in `optimizer.RULE_NAMES`; None if right results depend on it."""
     alone: bool = False
-    """Whether it applies only where nothing else needs the source."""
+    """Whether it applies only if the source has no other dependent."""
 
 
 @cache
 def rule_table() -> dict[type, Rule]:
-    """The rules, by classes of expressions; subclasses of reductions have theirs, too."""
+    """The rules by class of expressions; subclasses of reductions use the rule of theirs."""
     names = compat.rule_names()
     return {
         FrameExpr: Rule(inlined, "elementwise"),
@@ -55,7 +55,7 @@ def rule_table() -> dict[type, Rule]:
 
 
 def absorbed(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
-    """The expression that replaces one above a source; None where that stays."""
+    """The replacement of an expression above a source; None if the expression stays."""
 
     def found_by(rule: Rule) -> Any:
         if rule.alone and (others := source._other_dependents(parent, dependents)):
@@ -71,9 +71,9 @@ def absorbed(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
 
 
 def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
-    """Read in other blocks when an expression is lowered; None where `dask_array` moves elements.
+    """Read in other blocks during the lowering of an expression; None if `dask_array` rechunks.
 
-    Others may read the same elements then: what is read from a store is read once.
+    Other expressions may read the same elements, so elements of a store are not read twice.
     """
 
     def found_by(_: Rule) -> FrameExpr | str:
@@ -87,7 +87,7 @@ def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
 
 
 def _rule_for(kind: Any) -> Rule | None:
-    """The rule for a class of expressions; none where `dask_array` has changed."""
+    """The rule for a class of expressions; None without one, or if `dask_array` has changed."""
     names = compat.rule_names()
     if names is None:
         return None
@@ -97,14 +97,14 @@ def _rule_for(kind: Any) -> Rule | None:
 def _decided(
     source: FrameExpr, above: str, rule: Rule | None, found_by: Callable[[Rule], Any]
 ) -> Any:
-    """What a rule finds; None, and a line at DEBUG, where it names a reason to do nothing.
+    """The replacement that a rule finds; None, with a line at DEBUG, if it returns a reason.
 
-    It is None, too, where a rule fails.
+    Also None if the rule raises an exception.
 
     Raises
     ------
     ValueError
-        A setting of this package means nothing.
+        A setting of this package is invalid.
     """
     found: Any
     try:
@@ -117,7 +117,7 @@ def _decided(
             found = found_by(rule)
     except SettingError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, the expression is right as it is
+    except Exception as error:  # noqa: BLE001 - in any case the expression itself is right
         warn_once("b2nd_dask leaves an expression to dask_array", error)
         return None
     if isinstance(found, str):
@@ -130,14 +130,14 @@ def _decided(
 
 
 def _moved(source: FrameExpr, top: Node | None, chunks: Chunks) -> FrameExpr | str:
-    """The source of the node that its own has become; None refuses."""
+    """The source of a moved node; a reason if the node did not accept the move."""
     if top is None:
         return "its elements cannot be read so"
     return source_of(top, source.dtype, chunks, source.prefix)
 
 
 def _sliced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
-    """Read a slice alone; or several, if nothing else is needed and they are no more together."""
+    """Read only a slice; or all slices, if the source has only these and they are no larger."""
     others = source._other_dependents(parent, dependents)
     if not all(isinstance(other, type(parent)) for other in others.values()):
         return f"it is needed by {', '.join(others)}"
@@ -178,7 +178,7 @@ def _read_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | str:
 
 
 def _unnamed(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
-    """Drop the names under which `persist()` finds blocks where `compute()` joins them."""
+    """Drop the names by which `persist()` finds blocks, if `compute()` joins the blocks."""
     above = [reference() for reference in dependents.get(parent._name, ())]
     if {type(each) for each in above if each is not None} != {
         compat.rule_names().FinalizeComputeArray
@@ -188,7 +188,7 @@ def _unnamed(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExp
 
 
 def _read_at_once(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:
-    """Read what `compute()` returns by one task, in place of one for each block and their join."""
+    """Read a result of `compute()` by one task, instead of one task per block and a join."""
     found = at_once(source.top, asks=False)
     if found is None:
         return "tasks of blocks read it faster, or need less memory"
@@ -196,10 +196,10 @@ def _read_at_once(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:
 
 
 def _given_lists(source: FrameExpr, parent: Any, _: Any) -> Any:
-    """Keep the tasks of blocks apart from a function that is given lists of them.
+    """Do not fuse the tasks of blocks into a function that takes lists of blocks.
 
-    Those are blocks along axes that its result does not have. In fused tasks dask-array 0.7.1 gives
-    a block in place of a list.
+    These lists run along axes that the result does not have. In fused tasks dask-array 0.7.1 passes
+    one block in place of a list.
     """
     labels = {label for own in parent.args[1::2] if own is not None for label in own}
     if parent.concatenate or labels <= set(parent.out_ind):

@@ -1,7 +1,7 @@
-"""Arrays of `dask_array` that read frames, and arrays of `dask.array` that compute the same.
+"""Arrays of `dask_array` that read frames, and their conversion to arrays of `dask.array`.
 
-The latter are what is written. Reads, moves and functions of blocks become layers, which the
-optimizer and bounded writes know; all else the tasks that `dask_array` makes, as one layer.
+Writes need the conversion. Reads, moves and functions of blocks become layers, which the optimizer
+and bounded writes understand; other expressions keep the tasks of `dask_array`, as one layer.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from b2nd_dask.graph.read.from_b2nd import array_of
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Keywords of `dask.array.blockwise` that are no keywords of its function.
+#: Keywords of `dask.array.blockwise` that are not passed to its function.
 _BLOCKWISE = frozenset(
     ["name", "token", "dtype", "adjust_chunks", "new_axes", "align_arrays", "concatenate", "meta"]
 )
 
-#: What moves elements, by names of expressions: of an array, and the expression.
+#: Moves by names of expressions: functions of the array and the expression.
 _MOVES: dict[str, Callable[[da.Array, Any], da.Array]] = {
     "SliceSlicesIntegers": lambda array, moving: array[moving.index],
     "Rechunk": lambda array, moving: array.rechunk(moving.chunks),
@@ -43,13 +43,13 @@ _MOVES: dict[str, Callable[[da.Array, Any], da.Array]] = {
 
 
 def expression_reading(source: Readable, sizes: Chunks, name: str | None = None) -> Any:
-    """Make an array of `dask_array` of a frame, or of joined ones, in blocks of given lengths."""
+    """Make an array of `dask_array` of a frame or joined frames, in blocks of given lengths."""
     expression = source_of(Read.whole(source, sizes, ""), source.dtype, sizes, name)
     return compat.source_names().new_collection(expression)
 
 
 def expression_of(array: da.Array) -> Any:
-    """An array of `dask_array` with the graph of one of `dask.array`, which may read a frame."""
+    """Convert an array of `dask.array`, which may read a frame, to one of `dask_array`."""
     layers = getattr(array.dask, "layers", {})
     reading = reading_of(layers[array.name]) if len(layers) == 1 and array.name in layers else None
     if reading is not None:
@@ -62,12 +62,12 @@ def expression_of(array: da.Array) -> Any:
 
 
 def classic_array(array: Any) -> da.Array:
-    """An array of `dask.array` that computes what one of `dask_array` does."""
+    """Convert an array of `dask_array` to an equal one of `dask.array`."""
     return _Conversion().of(array.expr)
 
 
 class _Conversion:
-    """Converts expressions, each once."""
+    """Converts expressions, each only once."""
 
     def __init__(self) -> None:
         self._done: dict[str, da.Array] = {}
@@ -83,11 +83,11 @@ class _Conversion:
         return self._done[name]
 
     def _of_layers(self, expression: Any) -> Any:
-        """The array, of functions of `dask.array`; None where these do not know the expression."""
+        """The array, by functions of `dask.array`; None if they cannot express it."""
         try:
             convert = _converter(expression)
             return None if convert is None else convert(self, expression)
-        except Exception:  # whatever it is, the tasks of dask_array are right
+        except Exception:  # in any case the tasks of dask_array are right
             logger.debug("%s: its tasks are taken", expression._name, exc_info=True)
             return None
 
@@ -116,7 +116,7 @@ class _Conversion:
         plain = all(hasattr(one, "_name") and hasattr(one, "chunks") for one in arrays)
         if not plain or len(expression.dependencies()) > len(arrays):
             return None
-        # to dask.array an axis of one element is one that repeats, also in several blocks
+        # dask.array broadcasts an axis of one element, even if it has several blocks
         if any(sum(along) == 1 < len(along) for one in arrays for along in one.chunks):
             return None
         keywords = {name: dask_original(value) for name, value in expression.kwargs.items()}
@@ -166,7 +166,7 @@ def _converter(expression: Any) -> Callable[..., Any] | None:
 
 
 def _of_read(read: Read) -> Any:
-    """The frame, or joined ones, and what moves their elements."""
+    """The array of a frame or joined frames, with the moves of a read applied."""
     source = read.source
     if read.is_box and read.positions == tuple(map(range, source.shape)):
         return array_of(source, read.chunks)
@@ -184,10 +184,10 @@ def _moves(made: da.Array, expression: Any) -> bool:
 
 
 def _of_tasks(expression: Any) -> da.Array:
-    """The tasks that `dask_array` makes of an expression, as one layer."""
+    """An array with the tasks that `dask_array` makes of an expression, as one layer."""
     tasks = dict(compat.source_names().new_collection(expression).__dask_graph__())
     name = expression._name
-    # leaves that read no frame are arrays as any others
+    # leaves that read no frame are ordinary arrays
     is_leaf = not expression.dependencies() and type(expression) is not FrameExpr
     graph = (
         HighLevelGraph({name: tasks}, {name: set()})

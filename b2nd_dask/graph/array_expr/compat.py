@@ -1,7 +1,7 @@
-"""The names of `dask_array` that are no documented API: all that the package uses.
+"""All private names of `dask_array` that the package uses.
 
-They are compared with what they were in version 0.7.1, which they were checked with. Where one has
-changed, frames become expressions that absorb nothing.
+They are compared with those of version 0.7.1, which was checked. If a name has changed, frames
+become expressions that absorb nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from b2nd_dask.graph._dask_compat import DaskChangedError, PrivateName, paramete
 
 #: Operands of expressions, and parameters of functions, by module and name.
 NAMES = {
-    # what expressions that read are, and what makes an array of an expression
+    # the base of reading expressions, and the array of an expression
     "io._base": {"IO": ""},
     "_new_collection": {"new_collection": "expr"},
-    # what `compute()` and `persist()` add, who needs an expression, and who counts on its blocks
+    # additions of `compute()` and `persist()`, dependents, and contracts on blocks
     "_expr": {
         "FinalizeComputeArray": "arr",
         "RootAlias": "array, name",
         "ArrayExpr._other_dependents": "self, parent, dependents",
         "ArrayExpr._preserve_grid_contract": "self, parent, result, dependents",
     },
-    # functions of blocks, elementwise work, and which of its arguments have no blocks
+    # functions of blocks, elementwise work, and its arguments without blocks
     "_blockwise": {
         "Blockwise": (
             "func, out_ind, name, token, dtype, adjust_chunks, new_axes, align_arrays, "
@@ -36,19 +36,19 @@ NAMES = {
         "Elemwise": "op, dtype, name, where, out, _user_kwargs",
     },
     "_core_utils": {"is_scalar_for_elemwise": "arg"},
-    # what makes an array of a graph
+    # arrays from a graph
     "core": {"from_graph": "layer, _meta, chunks, keys, name, dependencies, rename"},
-    # what moves elements
+    # moves
     "_rechunk": {"Rechunk": "array, _chunks, threshold, block_size_limit, balance, method"},
     "manipulation._expand": {"ExpandDims": "array, axes"},
     "manipulation._reshape": {"Reshape": "array, _shape"},
     "manipulation._transpose": {"Transpose": "array, axes"},
     "slicing._basic": {"SliceSlicesIntegers": "array, index, allow_getitem_optimization"},
-    # arrays of one repeated element
+    # constant arrays
     "creation._ones_zeros": dict.fromkeys(
         ("BroadcastTrick", "Empty"), "shape, dtype, chunks, meta, kwargs, name"
     ),
-    # reductions, how partial results combine, and what kind of array these are
+    # reductions, the combination of partial results, and the kind of their array
     "reductions._reduction": {
         "Reduction": (
             "array, chunk, aggregate, axis, keepdims, dtype, split_every, combine, name, "
@@ -61,10 +61,10 @@ NAMES = {
     },
     "_utils": {"compute_meta": "func, _dtype, *args, **kwargs"},
 }
-#: Without these there are no expressions of ours; without the others they absorb nothing.
+#: Names that our expressions need to exist; without the other names they absorb nothing.
 _OF_SOURCES = ("IO", "new_collection")
-#: Functions that `dask_array` has copied from `dask.array`: its module, the one in
-#: `_dask_compat`, and their names.
+#: Functions that `dask_array` copies from `dask.array`: its module, the module in `_dask_compat`,
+#: and their names.
 _COPIES = (
     ("_core_utils", "core", "_enforce_dtype"),
     ("_chunk", "chunk", "astype getitem"),
@@ -78,7 +78,7 @@ _COPIES = (
 
 
 def resolved(*chosen: str) -> Any:
-    """The chosen names, or all, by their last parts; `DaskChangedError` if one has changed."""
+    """The chosen names, or all, by their last parts; raise `DaskChangedError` if changed."""
     wanted = [
         PrivateName(f"dask_array.{module}", name, parameters, library="dask-array")
         for module, names in NAMES.items()
@@ -90,13 +90,13 @@ def resolved(*chosen: str) -> Any:
 
 @cache
 def source_names() -> Any:
-    """What sources need of `dask_array`, as attributes; `DaskChangedError` if changed."""
+    """Names for sources, as attributes; raise `DaskChangedError` if one has changed."""
     return resolved(*_OF_SOURCES)
 
 
 @cache
 def rule_names() -> Any:
-    """What rules need of `dask_array`, as attributes; None where it has changed."""
+    """Names for rules, as attributes; None if one has changed."""
     try:
         return resolved()
     except DaskChangedError as error:
@@ -106,7 +106,7 @@ def rule_names() -> Any:
 
 @cache
 def _originals() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """The functions of `dask.array` that those of `dask_array` are copies of."""
+    """The functions of `dask.array`, by their copies in `dask_array`."""
     found: dict[Any, Any] = {}
     for module, namespace, names in _COPIES:
         own = getattr(_dask_compat, namespace)
@@ -121,11 +121,11 @@ def _alike(copy: Any, known: Any) -> bool:
 
 
 def dask_original(func: Any) -> Any:
-    """The function of `dask.array` that a function, or what a partial calls, is a copy of."""
+    """The original in `dask.array` of a copied function, also inside a partial."""
     if isinstance(func, partial):
         keywords = {name: dask_original(value) for name, value in func.keywords.items()}
         return partial(dask_original(func.func), *map(dask_original, func.args), **keywords)
     try:
         return _originals().get(func, func)
-    except TypeError:  # of a value that cannot be hashed
+    except TypeError:  # an unhashable value
         return func

@@ -1,7 +1,7 @@
 """Rules of sources for calls and reductions above them: one expression in place of several.
 
 Elementwise work joins the source. A reduction folds into it: its tasks reduce blocks while they
-read them, and `dask_array` combines their results.
+read them, and `dask_array` combines the results.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.task_names import reading_name
 
 _NAMES: Any = compat.rule_names()
-# where dask_array has changed, no rule needs the class below
+# if dask_array has changed, no rule needs the class below
 _Reduction: Any = getattr(_NAMES, "Reduction", object)
 
-#: Begins the names of sources that one reduction reads on its own.
+#: Prefix of names of sources that only one reduction reads.
 _ALONE = "alone"
 
 
 def joined(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
-    """One source in place of an elementwise call of sources; others that it uses are inputs."""
+    """Replace an elementwise call of sources by one source; its other arguments become inputs."""
     found = _joined(parent, dependents)
     if isinstance(found, str) and _is_broadcast(source, parent):
         return unfused(source, parent)
@@ -84,7 +84,7 @@ def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
 
 
 def inlined(source: FrameExpr, parent: FrameExpr, dependents: Dependents) -> Any:
-    """An expression that reads itself what a source, which was an input of it, has read for it."""
+    """Let an expression read the elements of one of its inputs, a source, by itself."""
     if _is_broadcast(source, parent):
         return unfused(source, parent)
     if not _is_inlined(source, parent, dependents):
@@ -99,14 +99,14 @@ def inlined(source: FrameExpr, parent: FrameExpr, dependents: Dependents) -> Any
 
 
 def _is_inlined(arg: Any, parent: Any, dependents: Dependents) -> bool:
-    """Whether a call takes an argument's tree: that of a source which nothing else needs."""
+    """Whether a call absorbs an argument's tree: a source without other dependents."""
     if type(arg) is not FrameExpr or arg.top.filters or _is_broadcast(arg, parent):
         return False
     return is_read_once(arg, dependents)
 
 
 def _is_broadcast(source: FrameExpr, parent: Any) -> bool:
-    """Whether several blocks need one block of a source: it is read once for all of them."""
+    """Whether several blocks need one block of a source, which is then read once for all."""
     return bool(math.prod(source.numblocks) < math.prod(parent.numblocks))
 
 
@@ -116,7 +116,7 @@ def call_of(expression: Any) -> tuple[Any, Mapping[str, Any], bool] | None:
     Returns
     -------
     tuple or None
-        None for what may do more than elementwise work, and where blocks do not line up.
+        None if it may do more than elementwise work, or if blocks do not align.
     """
     names = compat.rule_names()
     if type(expression) is not names.Elemwise or expression.where is not True:
@@ -131,7 +131,7 @@ def call_of(expression: Any) -> tuple[Any, Mapping[str, Any], bool] | None:
         return None
     func, kwargs, is_filter = call
     if is_filter:
-        # the dtype that is enforced is that of its elements
+        # the enforced dtype is the elements' dtype
         func, kwargs = unwrapped(func, kwargs)[0], {}
     arrays = [arg for arg, value in zip(args, known, strict=True) if value is UNKNOWN]
     blocks: list[Any] = [getattr(arg, "chunks", None) for arg in arrays]
@@ -145,7 +145,7 @@ def call_of(expression: Any) -> tuple[Any, Mapping[str, Any], bool] | None:
 
 
 def constant_of(expression: Any) -> Literal | None:
-    """The element of an array that `dask_array.full` or the like has made; None for others."""
+    """The element of an array of `dask_array.full` or the like; None for other arrays."""
     names = compat.rule_names()
     if not isinstance(expression, names.BroadcastTrick) or isinstance(expression, names.Empty):
         return None
@@ -154,10 +154,10 @@ def constant_of(expression: Any) -> Literal | None:
 
 
 def is_read_once(source: FrameExpr, dependents: Dependents) -> bool:
-    """Whether all that needs a source comes together in one elementwise expression.
+    """Whether all dependents of a source come together in one elementwise expression.
 
-    Then this reads the source alone. There must be an expression above the source, such that
-    without it nothing that is no elementwise work is reached.
+    Then only this expression reads the source. There must be an expression above the source through
+    which all paths to results and to other than elementwise work lead.
     """
     uses: dict[str, set[str]] = {}
     todo: list[Any] = [source]
@@ -177,7 +177,7 @@ def is_read_once(source: FrameExpr, dependents: Dependents) -> bool:
         seen, left = {at}, [source._name]
         while left:
             name = left.pop()
-            # of a result, and of work of another kind, there are none
+            # a result, and work of another kind, have no uses here
             if not uses.get(name):
                 return False
             left += uses[name] - seen
@@ -192,13 +192,13 @@ def _is_elementwise(expression: Any) -> bool:
 
 
 def reduced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameReduction | str | None:
-    """The reduction that folds into a source.
+    """The reduction that folds into a source; None or a reason if it does not fold.
 
-    Where statistics answer all, it does not matter what else reads the blocks.
+    If statistics answer it completely, other dependents of the blocks do not matter.
     """
     if isinstance(parent, FrameReduction):
         return None
-    # the user's own subclass may do anything
+    # a user's subclass may do anything
     if type(parent)._lower is not _Reduction._lower:
         return "it makes tasks of its own"
     found = _reduced_read(source, parent)
@@ -214,7 +214,7 @@ def reduced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameRedu
 
 
 def _fold_of(reduction: Any) -> Fold | None:
-    """The chunk step of a reduction; None where that does not run chunk by chunk."""
+    """The chunk step of a reduction; None if it does not run chunk by chunk."""
     axis = tuple(reduction.axis)
     if reduction.weights is not None or reduction.output_size != 1 or len(set(axis)) != len(axis):
         return None
@@ -223,7 +223,7 @@ def _fold_of(reduction: Any) -> Fold | None:
 
 
 def _reduced_read(source: Any, reduction: Any) -> ReducedRead | str:
-    """What a reduction of a source reads; the reason where its chunk step does not fold."""
+    """The read of a reduction of a source; the reason if its chunk step does not fold."""
     fold = _fold_of(reduction)
     if fold is None or type(source) is not FrameExpr or source.top.filters:
         return "its chunk step does not run chunk by chunk, or counts on the blocks"
@@ -244,7 +244,7 @@ def _is_combined(fold: Fold, reduction: Any) -> bool:
 
 
 def _merged(found: ReducedRead, reduction: Any) -> Chunks:
-    """The blocks that tasks reduce: small neighbours share one."""
+    """The blocks of tasks: small neighbours are merged."""
     read: Read = found.read
     if _is_combined(found.fold, reduction):
         merges = "merge_blocks" in active_rules()
@@ -282,7 +282,7 @@ class FrameReduction(_Reduction):  # type: ignore[misc]
 
 
 class ReducedExpr(ReadingExpr):
-    """The chunk step of a reduction, of the blocks that are read."""
+    """The chunk step of a reduction on the blocks that are read."""
 
     _parameters = ("tree", "fold", "grid", "dtype", "prefix")
 
@@ -292,7 +292,7 @@ class ReducedExpr(ReadingExpr):
 
     @cached_property
     def chunks(self) -> Chunks:
-        """One element for each block along the axes that are reduced."""
+        """Blocks with one element along the reduced axes."""
         return tuple(
             (1,) * len(along) if i in self.fold.axis else along for i, along in enumerate(self.grid)
         )

@@ -1,4 +1,4 @@
-"""The source of expressions: elements of frames, with the elementwise work on them, as one node."""
+"""The source of expressions: elements of frames and elementwise work on them, as one node."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from b2nd_dask.graph.task_names import read_name
 from b2nd_dask.graph.tasks import compute_block
 
 Dependents = Mapping[str, Iterable[Any]]
-"""Weak references to the expressions that use each expression."""
+"""Weak references to the dependents of each expression."""
 TaskMaker = Callable[[Key, tuple[int, ...]], Any]
-"""Makes the task of a block, of its key and its number."""
+"""Makes the task of a block, from its key and its number."""
 
-#: Begins the names of sources whose blocks have tasks of their own.
+#: Prefix of names of sources whose blocks have their own tasks.
 UNFUSED = "read-apart"
 
 _IO: Any = compat.source_names().IO
@@ -38,13 +38,13 @@ _IO: Any = compat.source_names().IO
 
 @dataclass(frozen=True, eq=False)
 class Argument(Opaque):
-    """Another expression, which takes itself what moves its elements."""
+    """Another expression as a leaf; it accepts moves of its elements itself."""
 
     expression: Any
 
     @classmethod
     def of(cls, expression: Any) -> Argument:
-        """The leaf of an expression, in the blocks that this has."""
+        """The leaf of an expression, in the expression's blocks."""
         return cls(expression._name, expression.chunks, expression)
 
     @property
@@ -57,11 +57,11 @@ class Argument(Opaque):
         return Argument.of(_in_blocks(found, selection.chunks))
 
     def accept_rechunk(self, chunks: Chunks, layer: str) -> Argument:
-        """Give the expression other blocks."""
+        """Rechunk the expression."""
         return Argument.of(_in_blocks(self.expression, chunks))
 
     def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Argument:
-        """Exchange the axes of the expression."""
+        """Transpose the expression."""
         return Argument.of(self._array.transpose(axes).expr)
 
 
@@ -70,7 +70,7 @@ def _in_blocks(expression: Any, chunks: Chunks) -> Any:
 
 
 def as_index(entry: range | int | None) -> Any:
-    """An entry of a selection as one of an index."""
+    """Convert an entry of a selection to an entry of an index."""
     if not isinstance(entry, range):
         return entry
     return slice(entry.start, entry.stop if entry.stop >= 0 else None, entry.step)
@@ -78,10 +78,10 @@ def as_index(entry: range | int | None) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A node that reads, as an operand of expressions: inputs behind it are opaque leaves."""
+    """A node that reads, as an operand of expressions; its inputs are opaque leaves."""
 
     top: Node
-    """Its opaque leaves have numbers of inputs for names."""
+    """The node; its opaque leaves have the numbers of inputs as names."""
     grids: tuple[Chunks, ...]
     """The blocks of each input."""
 
@@ -90,13 +90,13 @@ class Tree:
 
     @cached_property
     def compiled(self) -> Compiled:
-        """Its program."""
+        """The program of the tree."""
         found = compile_tree(self.top)
         assert found is not None, "a source reads"  # noqa: S101
         return found
 
     def __dask_tokenize__(self) -> Any:
-        # as a program: dask would descend into a deep tree, and into what is used twice each time
+        # by the program: dask would recurse into a deep tree, and repeat shared subtrees
         read, program, inputs = self.compiled
         steps = [
             (step.func, list(map(_token, step.args)), tokenize(step.keywords))
@@ -120,12 +120,12 @@ def _token_of_leaf(leaf: Node) -> Any:
 
 
 def _token_of_chunks(chunks: Chunks) -> Any:
-    # of many thousand blocks dask would look at each length
+    # dask would visit the length of each of many thousand blocks
     return [np.asarray(along, np.int64).tobytes() for along in chunks]
 
 
 def operands_of(top: Node) -> tuple[Tree, list[Any]]:
-    """A node as an operand, and the inputs that go with it, each once."""
+    """A node as an operand, and its distinct inputs."""
     inputs: dict[str, tuple[int, Any]] = {}
 
     def numbered(node: Node) -> Node:
@@ -140,49 +140,49 @@ def operands_of(top: Node) -> tuple[Tree, list[Any]]:
 
 
 class ReadingExpr(_IO):  # type: ignore[misc]
-    """What reads blocks of frames, and computes the program of the operand `tree` on them.
+    """An expression that reads blocks of frames and runs the program of its operand `tree`.
 
-    Operands behind the named ones are the inputs: other expressions that the work needs.
+    The operands after the named ones are the inputs: other expressions that the program needs.
     """
 
     _pickle_excluded_cached_properties = frozenset({"_makers", "_cached_keys"})
 
     @property
     def inputs(self) -> list[Any]:
-        """Other expressions, in the blocks that the work needs: rewrites may have changed them."""
+        """The inputs, in the blocks that the program needs: rewrites may have changed theirs."""
         own = self.operands[len(self._parameters) :]
         return list(map(_in_blocks, own, self.tree.grids))
 
     @property
     def top(self) -> Any:
-        """The node of all elements, whose leaves are the inputs."""
+        """The node of all elements, with the inputs as leaves."""
         return with_leaves(self.tree.top, self._bind())
 
     @property
     def compiled(self) -> Compiled:
-        """The program, whose leaves are the inputs."""
+        """The program, with the inputs as leaves."""
         found: Compiled = self.tree.compiled
         return found._replace(inputs=tuple(map(self._bind(), found.inputs)))
 
     def _bind(self) -> Callable[[Node], Node]:
-        """What puts the inputs in place of their numbers."""
+        """Return the function that replaces numbered leaves by the inputs."""
         leaves = list(map(Argument.of, self.inputs))
         return lambda node: leaves[int(node.name)] if isinstance(node, Opaque) else node
 
     def with_top(self, top: Node) -> Any:
-        """The same expression of another node of the same elements."""
+        """The same expression with another node for the same elements."""
         tree, inputs = operands_of(top)
         return type(self)(tree, *self.operands[1 : len(self._parameters)], *inputs)
 
     @property
     def label(self) -> str:
-        """What names of tasks say of the frame."""
+        """Label of the frame for names of tasks."""
         label: str = self.tree.compiled.read.source.label
         return label
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """Of the result."""
+        """Dtype of the result."""
         dtype: np.dtype[Any] = np.dtype(self.operand("dtype"))
         return dtype
 
@@ -210,7 +210,7 @@ class ReadingExpr(_IO):  # type: ignore[misc]
         raise NotImplementedError
 
     def _announce(self) -> None:
-        """Let reads of a store be prefetched."""
+        """Announce reads of a store, so that they are prefetched."""
         if self.tree.compiled.read.source.is_remote:
             prefetching.announce()
 
@@ -239,19 +239,19 @@ class FrameExpr(ReadingExpr):
         token = self.deterministic_token
         return f"{self.prefix}-{token}" if self.prefix else read_name(self.label, token)
 
-    # the rules make sources, and so are imported late
+    # imported late, since the rules make sources
     def _simplify_up(self, parent: Any, dependents: Dependents) -> Any:
         from b2nd_dask.graph.array_expr.absorb import absorbed
 
         return absorbed(self, parent, dependents)
 
     def _accept_rechunk(self, chunks: Chunks, **_: Any) -> FrameExpr | None:
-        """Called by expressions that change blocks, also when they are lowered."""
+        """Called by expressions that change blocks, also during their lowering."""
         from b2nd_dask.graph.array_expr.absorb import lowered_in_blocks
 
         return lowered_in_blocks(self, chunks)
 
-    # how dask_array fuses functions of blocks with a read
+    # attributes by which dask_array fuses functions of blocks with a read
     @property
     def _is_blockwise_fusable(self) -> bool:
         return bool(self.prefix != UNFUSED)
@@ -275,7 +275,7 @@ class FrameExpr(ReadingExpr):
         read, program, leaves = self.compiled
         predicate = predicate_of(self.top) if asks else None
         inputs = [input_of(read, predicate), *map(input_of, leaves)]
-        # what uses the blocks is not known here, and may write into them
+        # dependents of the blocks are unknown here and may write into them
         compute = partial(compute_block, program=program, views=False)
 
         def make(key: Key, block: tuple[int, ...]) -> Any:
@@ -286,13 +286,13 @@ class FrameExpr(ReadingExpr):
 
 
 def source_of(top: Node, dtype: Any, chunks: Chunks, prefix: str | None = None) -> FrameExpr:
-    """The source of a node."""
+    """Make the source of a node."""
     tree, inputs = operands_of(top)
     return FrameExpr(tree, dtype, chunks, prefix, *inputs)
 
 
 def unfused(source: FrameExpr, parent: Any) -> Any:
-    """The same expression of a source whose blocks have tasks of their own."""
+    """The same expression above a copy of the source whose blocks have their own tasks."""
     if source.prefix == UNFUSED:
         return "its blocks have tasks of their own"
     apart = source_of(source.top, source.dtype, source.chunks, UNFUSED)
@@ -301,7 +301,7 @@ def unfused(source: FrameExpr, parent: Any) -> Any:
 
 
 class ReadAtOnce(ReadingExpr):
-    """What `compute()` returns of a source that reads: one task, and one block."""
+    """A result of `compute()` from a source: one task and one block."""
 
     _parameters = ("tree", "dtype", "chunks", "threads")
 

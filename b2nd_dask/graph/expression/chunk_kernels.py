@@ -1,7 +1,7 @@
-"""What a reduction makes of some elements: its partial result, in few passes over them.
+"""Kernels that reduce elements to a partial result, in few passes over them.
 
-dask's own chunk steps copy all elements to leave missing ones (NaN) out of a sum, and look for them
-again to count the others. Here a sum that is no NaN tells that none was missing.
+dask's own chunk steps copy all elements to leave missing ones (NaN) out of a sum, and search them
+again to count the others. Here a sum that is not NaN proves that no element is missing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from b2nd_dask.graph._dask_compat import chunk
 
 Axis = tuple[int, ...]
 
-#: What narrow floats accumulate in until a block is complete. A sum that is rounded to its dtype
-#: for each chunk overflows, or loses digits, where NumPy's sum of the whole block does not.
+#: Dtypes in which narrow floats accumulate until a block is complete. A sum that is rounded to the
+#: narrow dtype after each chunk overflows or loses digits, unlike NumPy's sum of the whole block.
 _WIDER = {
     np.dtype("f2"): np.dtype("f8"),
     np.dtype("f4"): np.dtype("f8"),
@@ -27,8 +27,8 @@ _WIDER = {
 }
 _HALF = np.dtype("f2")
 
-#: A function of elements and of reduced axes, of which it keeps one element; whether the elements
-#: are `scratch`, which it may overwrite; and the keywords of dask's chunk step.
+#: Takes elements; reduced axes, which keep length 1; `scratch`, whether it may overwrite the
+#: elements; and the keywords of dask's chunk step.
 Kernel = Callable[..., PartialResult]
 
 
@@ -40,7 +40,7 @@ def sum_kernel(
     *,
     scratch: bool = False,
 ) -> PartialResult:
-    """Compute what `sum` takes of a chunk, or `nansum`."""
+    """Compute the partial result of `sum` or `nansum`."""
     return {"": _summed_by(sum, elements, axis, dtype, scratch)[0]}
 
 
@@ -52,7 +52,7 @@ def product_kernel(
     skips_nan: bool = False,
     scratch: bool = False,
 ) -> PartialResult:
-    """Compute what `prod` takes of a chunk, or `nanprod`."""
+    """Compute the partial result of `prod` or `nanprod`."""
     if skips_nan and elements.dtype.kind in "fc":
         elements = _replaced(elements, np.isnan(elements), 1, scratch)
     narrow = elements.dtype if dtype is None else np.dtype(dtype)
@@ -73,7 +73,7 @@ def mean_kernel(
     scratch: bool = False,
     **_: Any,
 ) -> PartialResult:
-    """Compute what `mean` takes of a chunk, or `nanmean`, whose `sum` leaves out missing ones."""
+    """Compute the partial result of `mean`, or of `nanmean`, whose `sum` skips missing ones."""
     total, missing = _summed_by(sum, elements, axis, dtype, scratch)
     return {"n": _count(elements, axis, missing), "total": total}
 
@@ -88,7 +88,7 @@ def moment_kernel(
     scratch: bool = False,
     **_: Any,
 ) -> PartialResult:
-    """Compute what `var` and `std` take of a chunk, or `nanvar` and `nanstd`."""
+    """Compute the partial result of `var` and `std`, or `nanvar` and `nanstd`."""
     own = None if implicit_complex_dtype else dtype
     total, missing = _summed_by(sum, elements, axis, own, scratch)
     n = _count(elements, axis, missing)
@@ -106,7 +106,7 @@ def moment_kernel(
 
 
 def extreme_kernel(ufunc: np.ufunc) -> Kernel:
-    """Give the kernel of a reduction that chooses one element."""
+    """Make the kernel of a reduction that chooses one element."""
 
     def kernel(
         elements: NDArray[Any], axis: Axis, *, scratch: bool = False, **keywords: Any
@@ -117,14 +117,14 @@ def extreme_kernel(ufunc: np.ufunc) -> Kernel:
 
 
 def _wider(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype in which a narrower one accumulates; None for any other."""
+    """Return the dtype in which a narrow dtype accumulates; None for any other."""
     return _WIDER.get(dtype.newbyteorder("="))
 
 
 def _summed_by(
     func: Any, elements: NDArray[Any], axis: Axis, dtype: Any, scratch: bool
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Add elements up as a function of dask would; and which ones are missing, if it skips them."""
+    """Sum elements like dask's `func`; also return the mask of missing ones if it skips them."""
     if func is chunk.sum:
         return _summed(elements, axis, dtype), None
     return _summed_present(elements, axis, dtype, scratch)
@@ -133,9 +133,9 @@ def _summed_by(
 def _summed_present(
     elements: NDArray[Any], axis: Axis, dtype: Any, scratch: bool
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Add up the elements that are not missing; and which ones are, None where none is."""
+    """Sum the elements that are not missing; also return the mask of missing ones, or None."""
     kind = elements.dtype.kind
-    # a sum of another kind, of integers or of real parts, does not tell that some are missing
+    # a sum in another kind (integers, or real parts) may hide that elements are missing
     if kind not in "fc" or dtype is None or np.dtype(dtype).kind in ("c", kind):
         with np.errstate(invalid="ignore"):
             total = _summed(elements, axis, dtype)
@@ -146,7 +146,7 @@ def _summed_present(
 
 
 def _summed(elements: NDArray[Any], axis: Axis, dtype: Any) -> NDArray[Any]:
-    """Add elements up, narrow ones in a wider dtype where their own would overflow."""
+    """Sum elements; use a wider dtype for narrow ones that would overflow."""
     narrow = elements.dtype if dtype is None else np.dtype(dtype)
     wide = _wider(narrow)
     total: NDArray[Any]
@@ -154,7 +154,7 @@ def _summed(elements: NDArray[Any], axis: Axis, dtype: Any) -> NDArray[Any]:
         total = np.sum(elements, axis=axis, dtype=dtype, keepdims=True)
         return total
     with np.errstate(over="ignore", invalid="ignore"):
-        # NumPy's own sums lose little of four bytes, and take half of the time
+        # NumPy's own sums of 4-byte floats lose little, and take half of the time
         if narrow.newbyteorder("=") != _HALF:
             total = np.sum(elements, axis=axis, dtype=dtype, keepdims=True)
             if np.isfinite(total).all():
@@ -167,14 +167,14 @@ def _summed(elements: NDArray[Any], axis: Axis, dtype: Any) -> NDArray[Any]:
 def _count(
     elements: NDArray[Any], axis: Axis, missing: NDArray[np.bool_] | None
 ) -> NDArray[np.int64]:
-    """How many elements are not missing."""
+    """Number of elements that are not missing."""
     kept = [1 if i in axis else length for i, length in enumerate(elements.shape)]
     all_of_them = math.prod(elements.shape[i] for i in axis)
     if missing is None:
         return np.broadcast_to(np.int64(all_of_them), kept)
     if len(axis) == missing.ndim:
         return np.full(kept, all_of_them - np.count_nonzero(missing))
-    # few are added up as bytes, in a tenth of the time
+    # few elements are counted in bytes, in a tenth of the time
     narrow = np.uint8 if all_of_them < 256 else np.int64
     absent = np.sum(missing.view(np.uint8), axis=axis, dtype=narrow, keepdims=True)
     counts: NDArray[np.int64] = all_of_them - absent.astype(np.int64)
@@ -184,7 +184,7 @@ def _count(
 def _replaced(
     elements: NDArray[Any], missing: NDArray[np.bool_], by: int, scratch: bool
 ) -> NDArray[Any]:
-    """Elements with a number in place of the missing ones; a copy, unless they are scratch."""
+    """Elements with a number in place of missing ones; a copy, unless they are scratch."""
     replaced = elements if scratch else elements.copy()
     np.copyto(replaced, by, where=missing)
     return replaced

@@ -1,4 +1,4 @@
-"""The chunk steps of dask's reductions, and how their partial results combine."""
+"""The chunk steps of dask's reductions, and the combination of their partial results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum
 _COMBINING_KEYWORDS = frozenset({"axis", "keepdims", "dtype", "ddof", "order", "sum", "numel"})
 _MEANS = (reductions.mean_combine, reductions.mean_agg)
 _MOMENTS = (reductions.moment_combine, reductions.moment_agg)
-#: Values of `sum` and `numel`: what is added is counted.
+#: Pairs of `sum` and `numel` that skip the same elements.
 _COUNTED = frozenset({(chunk.sum, reductions.numel), (chunk.nansum, reductions.nannumel)})
 
 
@@ -50,11 +50,11 @@ class Combining:
     func: Callable[..., Any]
     keywords: Mapping[str, Any]
     concatenated: bool
-    """Whether its argument is concatenated partial results, rather than a list of them."""
+    """Whether its argument is an array of concatenated partial results, not a list of them."""
 
     def is_plain(self, own: Mapping[str, Any]) -> bool:
-        """Whether it combines as dask's own reductions, given the keywords of the chunk step."""
-        # these take a list of partial results of several fields each
+        """Whether it combines like dask's own reductions, given the keywords of the chunk step."""
+        # these functions take a list of partial results, each with several fields
         has_fields = is_among(self.func, _MEANS + _MOMENTS)
         default = own.get("dtype") if has_fields else None
         sums = self.keywords.get("sum")
@@ -69,8 +69,8 @@ class Combining:
 
 
 def combining_step(func: Any) -> Combining | None:
-    """Parse a function that combines, perhaps after dask concatenates the partial results."""
-    first = getattr(func, "first", None)  # of those that toolz composed
+    """Parse a combining function, also one after dask's concatenation of partial results."""
+    first = getattr(func, "first", None)  # of functions composed by toolz
     concatenated = isinstance(first, partial) and first.func is _concatenate2
     if concatenated:
         (func,) = func.funcs
@@ -91,28 +91,28 @@ class ReductionKind:
 
     accumulation: Accumulation
     kernel: Kernel
-    """Computes partial results, which may be in a wider dtype than those of dask's chunk step."""
+    """Computes partial results, perhaps in a wider dtype than dask's chunk step."""
     combined_by: tuple[Callable[..., Any], ...]
-    """Steps with which dask combines results of the chunk step."""
+    """Steps by which dask combines results of the chunk step."""
     is_tiled: bool = False
-    """Whether the kernel makes arrays of all elements, which stay in the cache for tiles."""
+    """Whether the kernel makes arrays of all elements; tiles keep these in the cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """What is computed of each block before results are combined: a chunk step of dask.
+    """A chunk step of dask: the computation on each block before results are combined.
 
-    Elementwise work may stand before it.
+    Elementwise work may precede it.
     """
 
     func: Callable[..., Any]
-    """The step; partials have its keywords."""
+    """The step, perhaps a partial with keywords."""
     axis: tuple[int, ...]
     """Axes to reduce."""
     program: Program = ELEMENTS
-    """The work before it."""
+    """The preceding elementwise work."""
     asks: bool = False
-    """Whether it is answered from statistics of chunks where these suffice."""
+    """Whether statistics of chunks answer it where they suffice."""
 
     @property
     def _kind(self) -> ReductionKind:
@@ -129,21 +129,21 @@ class Fold:
         )
 
     def bound(self, inputs: Sequence[Any]) -> Fold:
-        """The same with values as the inputs of its program."""
+        """A copy with values as the inputs of its program."""
         return replace(self, program=self.program.bound(inputs)) if inputs else self
 
     def step(self, elements: NDArray[Any]) -> Any:
-        """Run dask's own chunk step on what the program made."""
+        """Run dask's own chunk step on the program's result."""
         return self.func(elements, axis=self.axis, keepdims=True)
 
     def reduction(self, dtype: np.dtype[Any]) -> Reduction:
-        """The reduction that runs chunk by chunk, of elements of a dtype, without inputs."""
+        """The reduction chunk by chunk of elements of a dtype; the program has no inputs."""
         func, keywords = _with_keywords(self.func)
         ask = Question(func, keywords, self.program, dtype) if self.asks else None
         return Reduction(self.axis, self._kind.accumulation, self.partial_result, ask)
 
     def partial_result(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> PartialResult:
-        """Reduce some elements; narrow floats to wider ones."""
+        """Reduce some elements; narrow floats accumulate in wider ones."""
         kind, (_, keywords) = self._kind, _with_keywords(self.func)
         kernel = partial(kind.kernel, **keywords)
         if self.program.steps or kind.is_tiled:
@@ -163,9 +163,9 @@ class Fold:
     def result_of_one(
         self, dtype: np.dtype[Any], ndim: int, inputs: Sequence[Any] = ()
     ) -> PartialResult:
-        """The result of dask's own chunk step for one element, which tells dtypes and fields.
+        """The result of dask's own chunk step for one element, which shows dtypes and fields.
 
-        The program runs on none: it may refuse an element that no frame has.
+        The program runs on no element: it may raise for a value that no frame has.
         """
         made = self.program.dtype([np.empty((0,) * ndim, dtype), *inputs])
         found = self.step(np.ones((1,) * ndim, made))
@@ -174,7 +174,7 @@ class Fold:
 
 
 def fold_of(func: Any, kwargs: Mapping[str, Any]) -> Fold | None:
-    """Parse the call of a function on a block as a fold; None if it is no known chunk step."""
+    """Parse the call of a function on a block as a fold; None for an unknown chunk step."""
     if set(kwargs) != {"axis", "keepdims"}:
         return None
     axis, keepdims = kwargs["axis"], kwargs["keepdims"]
@@ -199,7 +199,7 @@ def _is_known(func: Callable[..., Any]) -> bool:
         and keywords.keys() <= _KEYWORDS
         and keywords.get("order", 2) == 2
         and is_among(counted, _COUNTED)
-        # counts wrap around in whole numbers, each time that dask combines some
+        # integer counts wrap around each time that dask combines some
         and (
             _KINDS[func].combined_by not in (_MEANS, _MOMENTS) or _is_inexact(keywords.get("dtype"))
         )
@@ -207,7 +207,7 @@ def _is_known(func: Callable[..., Any]) -> bool:
 
 
 def _is_inexact(dtype: Any) -> bool:
-    """Whether results are floats or complex numbers, as they are where no dtype is given."""
+    """Whether results are floats or complex numbers, as with the default dtype."""
     return dtype is None or np.dtype(dtype).kind in "fc"
 
 

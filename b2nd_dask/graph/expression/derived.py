@@ -1,8 +1,8 @@
-"""What statistics of elements tell of what a program makes of them.
+"""Statistics of a program's results, derived from statistics of its elements.
 
-Least and greatest element bound the results of each step. A bound is a result itself where the
-program makes it of one of these two. The sum of what only scales and shifts whole numbers, as
-the unpacking of packed ones does, follows from theirs.
+The minimum and maximum of the elements bound the result of each step. A bound is the exact minimum
+or maximum if the program attains it at one of the two. If the program only scales and shifts whole
+numbers, as for packed data, the sum follows from their sum.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from b2nd_dask.graph.expression.ranges import Line, Range, anything_of, cast, re
 logger = logging.getLogger("b2nd_dask")
 _T = TypeVar("_T")
 
-#: Sums follow a straight line while rounding on the way may change an element by no more than so
-#: many units of the precision of the greatest one. Of ``(x + 1e20) - 1e20`` nothing else is left.
+#: A sum follows a straight line only while rounding may change an element by at most so many units
+#: of the precision of the greatest magnitude. ``(x + 1e20) - 1e20`` has lost all else.
 _MOST_ROUNDED = 1 << 10
-#: Nor by more than this part of the greatest one: so many units of float16 are all of it.
+#: And by at most this fraction of the greatest magnitude: for float16 so many units are all of it.
 _MOST_APART = 2.0**-12
 
 
 def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
-    """Evaluate rules on statistics; return `unknown` where one raises an exception.
+    """Evaluate rules on statistics; return `unknown` if one raises an exception.
 
     An error of the user's own program is raised when the elements are read.
     """
@@ -46,22 +46,22 @@ def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
 
 @dataclass(frozen=True, eq=False)
 class Derived:
-    """What is known of what a program makes of the elements of each chunk."""
+    """Known statistics of a program's results in each chunk."""
 
     statistics: ChunkStatistics
     counts: NDArray[np.int64]
     partly: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
-    """Columns that are known of some chunks only, and of which."""
+    """Masks of the chunks whose column is known, for columns not known in all chunks."""
 
     def knows(self, *columns: str) -> NDArray[np.bool_]:
-        """Of which chunks columns are known, where those of the elements are."""
+        """Mask of chunks whose columns are known, as far as the statistics of the elements are."""
         known = np.ones(len(self.counts), np.bool_)
         for name in columns:
             known = known & self.partly.get(name, True)
         return known
 
     def filled(self) -> Derived:
-        """What is known with zeros in place of NaN: no range."""
+        """The statistics with zeros in place of NaN; minimum and maximum become unknown."""
         known = self.statistics
         rest = known.nonzeros - known.nans
         statistics = replace(known, nans=np.zeros_like(known.nans), nonzeros=rest)
@@ -73,7 +73,7 @@ class Derived:
 def derived_from(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> Derived | None:
-    """What is known of floats that a program makes; None where nothing is."""
+    """Known statistics of a program's floats; None if none are known."""
     top, n = range_of(program, statistics, counts), len(counts)
     if top is None or top.kind != "f":
         return None
@@ -100,7 +100,7 @@ def derived_from(
 def _total(
     made: Range, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Sums of what a program makes of whole numbers, and of which chunks they are known."""
+    """Sums of a program's results for whole numbers, and the mask of chunks with known sums."""
     line = made.line
     if line is None:
         return np.zeros(len(counts)), np.zeros(len(counts), np.bool_)
@@ -111,7 +111,7 @@ def _total(
 
 
 def _rounding(floats: Range) -> Any:
-    """How far a result of a range may lie from what is exact."""
+    """Maximum distance of a rounded result in a range from the exact one."""
     return _most(floats) * float(np.finfo(np.asarray(floats.low).dtype).eps)
 
 
@@ -120,12 +120,12 @@ def _most(floats: Range) -> Any:
     return np.maximum(np.abs(floats.low), np.abs(floats.high)).astype("f8")
 
 
-#: Sums of whole numbers below this have not wrapped around, and are exact as floats' sums are.
+#: Sums of whole numbers below this did not wrap around, and are as exact as sums of floats.
 _EXACT = 2.0**62
 
 
 def are_exact_totals(statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether sums of whole numbers have not wrapped around."""
+    """Mask of chunks whose sums of whole numbers did not wrap around."""
     most = np.maximum(abs(statistics.least.astype("f8")), abs(statistics.greatest.astype("f8")))
     exact: NDArray[np.bool_] = most * counts < _EXACT
     return exact
@@ -157,7 +157,7 @@ _LINES: dict[Any, Callable[..., Line | None]] = {
 
 
 def _line(func: Any, args: list[Range], result: Range) -> Line | None:
-    """How a step scales and shifts elements; None where it does more."""
+    """The line by which a step scales and shifts elements; None if it does more."""
     rule, holds = _LINES.get(func), np.True_
     if rule is None or result.kind != "f":
         return None
@@ -175,7 +175,7 @@ def _line(func: Any, args: list[Range], result: Range) -> Line | None:
 def _line_of(arg: Range, dtype: np.dtype[Any]) -> Line | None:
     if arg.low is not arg.high:
         return arg.line
-    # as NumPy takes a number for the result: 0.1 is another one among float32
+    # rounded to the result's dtype, as in NumPy: 0.1 has another value as float32
     number = np.asarray(arg.low)
     is_number = number.ndim == 0 and number.dtype.kind in "iuf"
     return Line(0, float(number.astype(dtype))) if is_number else None
@@ -184,12 +184,12 @@ def _line_of(arg: Range, dtype: np.dtype[Any]) -> Line | None:
 def range_of(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> Range | None:
-    """The range of what a program makes of the elements of each chunk; None where nothing is known.
+    """The range of a program's results in each chunk; None if unknown.
 
     Parameters
     ----------
     counts : ndarray of int64
-        Elements of each chunk.
+        Number of elements of each chunk.
     """
     if not statistics.has_range:
         return None

@@ -1,8 +1,8 @@
-"""Which functions compute each element from the elements at its index, and do nothing else.
+"""Functions that compute each element from the elements at its index, and do nothing else.
 
-This is the one definition of what computes the same of any blocks. Functions are known by name, and
-their arguments are checked: an unknown function may act in place, draw random numbers or have other
-effects, and a known one may act in place by its arguments (``out=``, ``copy=False``).
+This is the only definition of functions whose result does not depend on the blocks. Functions are
+known by name, and their arguments are checked: an unknown function may work in place, draw random
+numbers or have other side effects, and a known one may work in place (``out=``, ``copy=False``).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 
 from b2nd_dask.graph._dask_compat import _enforce_dtype, chunk
 
-#: Stands for an argument whose value only a running graph has.
+#: Stands for an argument whose value is known only when the graph runs.
 UNKNOWN = object()
 
-#: Kinds of booleans and numbers.
+#: Dtype kinds of booleans and numbers.
 NUMBERS = "biufc"
 
-#: NumPy's own ufuncs with one result. Others have the same type, but may do anything:
-#: `np.frompyfunc` makes a ufunc of any function.
+#: NumPy's own ufuncs with one result. Other ufuncs may do anything: `np.frompyfunc` makes one of
+#: any function.
 _NAMES_OF_UFUNCS = """
     absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_count
     bitwise_or bitwise_xor cbrt ceil conjugate copysign cos cosh deg2rad degrees divide equal exp
@@ -33,7 +33,7 @@ _NAMES_OF_UFUNCS = """
     minimum multiply negative nextafter not_equal positive power rad2deg radians reciprocal
     remainder right_shift rint sign signbit sin sinh spacing sqrt square subtract tan tanh trunc
 """
-#: Operators, and the ufuncs that they call for arrays. That of `**` depends on the exponent.
+#: Operators, and their ufuncs for arrays. The ufunc of `**` depends on the exponent.
 UFUNCS: dict[Any, np.ufunc] = {
     abs: np.absolute,
     operator.abs: np.absolute,
@@ -59,12 +59,12 @@ UFUNCS: dict[Any, np.ufunc] = {
     operator.xor: np.bitwise_xor,
 }
 
-#: Types of plain values, and the integers that NumPy has a dtype for: of larger ones it makes
-#: Python objects.
+#: Types of plain values, and the integers with a NumPy dtype: larger ones become Python
+#: objects.
 _PLAIN = (bool, int, float, complex, str)
 _INTEGERS = range(-(1 << 63), 1 << 64)
 
-#: Functions that take the elements at which a mask is true.
+#: Functions that select the elements at which a mask is true.
 FILTERS = frozenset({operator.getitem, chunk.getitem})
 
 #: Names of arguments that are dtypes.
@@ -72,7 +72,7 @@ DTYPES = frozenset({"dtype", "astype_dtype", "enforce_dtype"})
 
 
 def is_among(func: Any, functions: Container[Any]) -> bool:
-    """Whether a function, which need not be hashable, is one of some."""
+    """Whether a function, which may be unhashable, is in a container."""
     try:
         return func in functions
     except TypeError:
@@ -80,13 +80,13 @@ def is_among(func: Any, functions: Container[Any]) -> bool:
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether a value broadcasts to anything and leaves the result an ndarray."""
-    # a class of the user's that is derived from these may do anything in its operators
+    """Whether a value broadcasts to any shape and leaves the result an ndarray."""
+    # operators of a user's subclass may do anything
     if type(value) in _PLAIN:
         return type(value) is not int or value in _INTEGERS
     if isinstance(value, np.generic):
         return value.dtype.type is type(value) and not value.dtype.hasobject
-    # a masked one would leave its mask behind
+    # the mask of a masked value would get into the result
     return type(value) is np.ndarray and value.ndim == 0 and not value.dtype.hasobject
 
 
@@ -106,9 +106,9 @@ def _of(kind: type) -> Callable[[Any], bool]:
 
 
 class _Signature:
-    """Arguments with which a function neither acts in place nor does more than elementwise work.
+    """Arguments with which a function does elementwise work only, and not in place.
 
-    They are so many positional ones, and keywords whose values meet conditions.
+    They are a number of positional arguments, and keywords whose values meet conditions.
     """
 
     def __init__(self, least: int, most: int, **keywords: Callable[[Any], bool]) -> None:
@@ -164,11 +164,11 @@ def parse_call(
     Returns
     -------
     tuple or None
-        The function, its keywords, and whether it filters: it takes the elements at which a mask is
-        true. None for what may do more than elementwise work.
+        The function, its keywords, and whether it filters, that is, selects the elements at which a
+        mask is true. None if it may do more than elementwise work.
     """
     if func is _enforce_dtype:
-        # where a result is 0-d, dask wraps the function
+        # dask wraps the function if a result is 0-d
         func, kwargs = partial(func, **kwargs), {}
     if not all(value is UNKNOWN or value is None or is_scalar(value) for value in args):
         return None
@@ -185,7 +185,7 @@ def may_return_view(func: Any, kwargs: Mapping[str, Any]) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a boolean or a number, which broadcasts to anything."""
+    """Whether a value is a boolean or a number, which broadcasts to any shape."""
     return is_scalar(value) and np.asarray(value).dtype.kind in NUMBERS
 
 

@@ -1,7 +1,7 @@
-"""Nodes of an expression: reads of frames, elementwise calls, values, moves, and the rest.
+"""Nodes of an expression: reads of frames, elementwise calls, values, moves, opaque nodes.
 
-A node is asked whether it can take what stands above it: `accept_slice`, `accept_rechunk`,
-`accept_transpose`. It answers with the node that computes the same, or None where it cannot.
+A node may absorb an operation above it: `accept_slice`, `accept_rechunk` and
+`accept_transpose` return a node with the same result, or None if the node cannot absorb it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from b2nd_dask.frame.joined import Readable
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.read.sizes import is_read_anew
 
-#: A tree has no more nodes: what is below becomes opaque.
+#: Maximum number of nodes of a tree: nodes below become opaque.
 MAX_NODES = 100
 
 
@@ -26,35 +26,35 @@ class Selection:
     """A basic index of an array, and the blocks of the result."""
 
     index: tuple[range | int | None, ...]
-    """For each axis the positions, or one that is dropped; None for a new axis."""
+    """Per axis its positions, or the one position of a dropped axis; None for a new axis."""
     chunks: Chunks
 
 
 class Refusing:
-    """Refuses all that may stand above it."""
+    """Accepts no operation."""
 
     def accept_slice(self, selection: Selection, layer: str) -> Any:
-        """Refuse."""
+        """Accept no slice."""
         return None
 
     def accept_rechunk(self, chunks: Chunks, layer: str) -> Any:
-        """Refuse."""
+        """Accept no rechunk."""
         return None
 
     def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Any:
-        """Refuse."""
+        """Accept no transpose."""
         return None
 
 
 @dataclass(frozen=True, eq=False)
 class Opaque(Refusing):
-    """Blocks that a layer makes in a way that is not known."""
+    """Blocks of a layer that is not understood."""
 
     name: str
     chunks: Chunks | None
-    """None where lengths are unknown."""
+    """None if lengths are unknown."""
     element: Literal | None = field(default=None, kw_only=True)
-    """What all elements are, as `dask.array.full` makes them; None of others."""
+    """The constant element of an array of `dask.array.full` or the like; else None."""
     size = 1
 
     @property
@@ -63,7 +63,7 @@ class Opaque(Refusing):
         return (self.name,)
 
     def accept_rechunk(self, chunks: Chunks, layer: str) -> Opaque | None:
-        """Accept the blocks that it has."""
+        """Accept only the blocks that it already has."""
         return self if chunks == self.chunks else None
 
 
@@ -73,31 +73,31 @@ class Read:
 
     source: Readable
     positions: tuple[range, ...]
-    """What is read along each axis of the source, in the order of the result."""
+    """The positions read along each axis of the source, in the order of the result."""
     axes: tuple[int | None, ...]
-    """The source's axis of each axis of the result; None for a new one of length 1."""
+    """For each axis of the result the source's axis; None for a new axis of length 1."""
     chunks: Chunks
     layers: tuple[str, ...]
-    """The layer that it stands for, and those between this and the frame."""
+    """Its own layer, and the layers between that layer and the frame."""
     is_rechunked: bool = False
-    """Whether the blocks are not those of the array that was read first."""
+    """Whether the blocks differ from those of the first read."""
     size = 1
     filters = False
 
     @classmethod
     def whole(cls, source: Readable, chunks: Chunks, layer: str) -> Read:
-        """All elements of a frame, or of joined frames."""
+        """Read all elements of a frame, or of joined frames."""
         positions = tuple(map(range, source.shape))
         return cls(source, positions, tuple(range(len(positions))), chunks, (layer,))
 
     @property
     def ascending(self) -> tuple[range, ...]:
-        """The positions along each axis of the source, as they are read."""
+        """The positions along each axis of the source, in ascending order."""
         return tuple(along if along.step > 0 else along[::-1] for along in self.positions)
 
     @property
     def is_box(self) -> bool:
-        """Whether it has all axes of the source in order, with ascending positions."""
+        """Whether the read has all axes of the source in order, with ascending positions."""
         in_order = self.axes == tuple(range(len(self.positions)))
         return in_order and all(along.step > 0 for along in self.positions)
 
@@ -107,7 +107,7 @@ class Read:
         return math.prod(map(len, self.positions)) * self.source.dtype.itemsize
 
     def accept_slice(self, selection: Selection, layer: str) -> Read | None:
-        """Read the selected elements alone."""
+        """Read only the selected elements."""
         positions, kept = list(self.positions), list[int | None]()
         own = iter(self.axes)
         for entry in selection.index:
@@ -135,7 +135,7 @@ class Read:
         )
 
     def accept_rechunk(self, chunks: Chunks, layer: str) -> Read | None:
-        """Read in other blocks, where that decodes chunks about as often."""
+        """Read in other blocks, if chunks are decoded about as often."""
         if any(along.step != 1 for along in self.positions) or not all(map(sum, chunks)):
             return None
         sizes: list[tuple[int, ...]] = [(1,)] * len(self.positions)
@@ -143,7 +143,7 @@ class Read:
             if axis is not None:
                 sizes[axis] = along
             elif along != (1,):
-                # each block has the new axis: there are none of no elements
+                # each block has the new axis, so an empty block cannot be made
                 return None
         corner = tuple(along.start for along in self.positions)
         if not is_read_anew(self.source, tuple(sizes), corner):
@@ -162,13 +162,13 @@ class Read:
 
 @dataclass(frozen=True, eq=False)
 class Literal:
-    """A value in the graph, also that of an array which repeats one, as `dask.array.full` does."""
+    """A value in the graph, or the element of a constant array such as `dask.array.full`."""
 
     value: Any
     size = 1
 
     def __eq__(self, other: object) -> bool:
-        """Whether two values compute alike: 1, True and np.int64(1) differ, and 0.0 and -0.0."""
+        """Whether two values compute alike: 1, True and np.int64(1) differ, as do 0.0 and -0.0."""
         return isinstance(other, Literal) and self._identity() == other._identity()
 
     __hash__ = None  # type: ignore[assignment]
@@ -182,16 +182,16 @@ class Literal:
 
 @dataclass(frozen=True, eq=False)
 class Elemwise:
-    """A function of arrays that computes each element of those at its index, as NumPy broadcasts.
+    """An elementwise function of arrays, which are broadcast as in NumPy; or a filter.
 
-    So it computes the same of any blocks. Or it filters.
+    The result of an elementwise function does not depend on the blocks.
     """
 
     func: Any
     args: tuple[Node | Literal, ...]
     kwargs: Mapping[str, Any]
     chunks: Chunks | None
-    """None where it filters."""
+    """None for a filter."""
     layers: tuple[str, ...]
     size: int = field(init=False)
 
@@ -200,7 +200,7 @@ class Elemwise:
 
     @property
     def filters(self) -> bool:
-        """Whether its arguments are elements, and a mask that chooses some of them."""
+        """Whether the arguments are elements, and a mask that selects some of them."""
         return self.chunks is None
 
     def accept_slice(self, selection: Selection, layer: str) -> Elemwise | None:
@@ -213,7 +213,7 @@ class Elemwise:
         return self._moved(sliced, selection.chunks, layer)
 
     def accept_rechunk(self, chunks: Chunks, layer: str) -> Elemwise | None:
-        """Give the arguments other blocks."""
+        """Rechunk the arguments."""
 
         def rechunked(arg: Node) -> Node | None:
             own = arg.chunks or ()
@@ -227,7 +227,7 @@ class Elemwise:
         return self._moved(rechunked, chunks, layer)
 
     def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Elemwise | None:
-        """Exchange the axes of the arguments, which must have all of them, or none."""
+        """Transpose the arguments; each must have all axes or none."""
 
         def transposed(arg: Node) -> Node | None:
             if not arg.chunks:
@@ -240,10 +240,10 @@ class Elemwise:
     def _moved(
         self, move: Callable[[Node], Node | None], chunks: Chunks, layer: str
     ) -> Elemwise | None:
-        """The same call of arguments that a move is applied to; None where one refuses."""
+        """The same call with moved arguments; None if an argument does not accept the move."""
         if self.filters:
             return None
-        # an argument that is used twice stays one
+        # an argument that is used twice remains one node
         moved: dict[int, Node | Literal] = {}
         for arg in self.args:
             if id(arg) not in moved:
@@ -255,7 +255,7 @@ class Elemwise:
         return replace(self, args=args, chunks=chunks, layers=(layer, *self.layers))
 
     def _part_of(self, arg: Node, selection: Selection) -> Selection | None:
-        """The part of a selection that an argument with fewer axes takes; None of all."""
+        """The part of a selection for an argument, perhaps with fewer axes; None for the whole."""
         own = arg.chunks or ()
         if not own and self.chunks:
             return None
@@ -266,7 +266,7 @@ class Elemwise:
         for entry in selection.index:
             sizes = () if isinstance(entry, int) else next(along)
             axis += entry is not None
-            # a new axis belongs to the arguments that have the axis behind it
+            # a new axis belongs to the arguments that have the next axis
             if axis + (entry is None) < missing:
                 continue
             if entry is not None and self._is_broadcast(own, axis, missing):
@@ -282,17 +282,17 @@ class Elemwise:
         )
 
     def _is_broadcast(self, own: Chunks, axis: int, missing: int) -> bool:
-        """Whether an argument has length 1 along an axis of the result that is longer."""
+        """Whether an argument of length 1 along an axis is broadcast to a longer result."""
         return own[axis - missing] == (1,) and (self.chunks or ())[axis] != (1,)
 
 
 @dataclass(frozen=True, eq=False)
 class Moved(Refusing):
-    """The elements of another node, which could not take the move itself."""
+    """A move of another node, which did not accept it."""
 
     child: Node
     move: Selection | tuple[int, ...] | None
-    """A slice, or the axes of a transpose; None of a rechunk or a reshape."""
+    """A slice, or the axes of a transpose; None for a rechunk or a reshape."""
     chunks: Chunks
     layers: tuple[str, ...]
     is_reshape: bool = False
@@ -303,7 +303,7 @@ Node = Opaque | Read | Elemwise | Moved
 
 
 def _in_layer(top: Node | Literal, old: str, new: str) -> Any:
-    """A part of a tree that was moved by one layer, and is by another one, which leaves it."""
+    """Add the layer `new` to a subtree moved by `old`; `new` leaves its elements as they are."""
     done: dict[int, Any] = {}
 
     def renamed(node: Node | Literal) -> Any:
@@ -320,19 +320,19 @@ def _in_layer(top: Node | Literal, old: str, new: str) -> Any:
 
 
 def repeated(node: Node) -> Literal | None:
-    """The element that a node repeats; None of nodes that repeat none."""
+    """The element of a constant node; None for other nodes."""
     while isinstance(node, Moved):
         node = node.child
     return node.element if isinstance(node, Opaque) else None
 
 
 def size_of(args: Sequence[Node | Literal]) -> int:
-    """The number of nodes of a call: itself, and its arguments, each once where it repeats."""
+    """The number of nodes of a call, itself included; a repeated argument counts once."""
     return 1 + sum({id(arg): arg.size for arg in args}.values())
 
 
 def nodes_of(top: Node) -> Iterator[Node]:
-    """The nodes of a tree, each once, from the top down."""
+    """The distinct nodes of a tree, from the top down."""
     seen: set[int] = set()
     todo: list[Node | Literal] = [top]
     while todo:
@@ -344,7 +344,7 @@ def nodes_of(top: Node) -> Iterator[Node]:
 
 
 def with_leaves(top: Node, leaf: Callable[[Node], Node]) -> Node:
-    """Replace nodes of a tree by what a function returns for them, from the top down."""
+    """Replace nodes of a tree by the result of a function, from the top down."""
     done: dict[int, Node] = {}
 
     def replaced(node: Node) -> Node:
@@ -363,9 +363,9 @@ def with_leaves(top: Node, leaf: Callable[[Node], Node]) -> Node:
 
 
 def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
-    """Blocks of what NumPy broadcasts arrays to; None where their blocks do not fit.
+    """Blocks of arrays that NumPy broadcasts to each other; None if their blocks do not align.
 
-    An array of one block, longer than 1, that is paired with each of several does not fit.
+    One block longer than 1 does not align with several blocks.
 
     Examples
     --------
@@ -384,6 +384,6 @@ def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
 
 
 def compose(positions: range, along: range) -> range:
-    """Positions of positions."""
+    """The positions that one range selects from another."""
     start, step = positions.start + along.start * positions.step, positions.step * along.step
     return range(start, start + len(along) * step, step)

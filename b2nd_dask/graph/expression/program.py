@@ -1,4 +1,4 @@
-"""Programs: elementwise calls as steps on the elements of a read, in order."""
+"""Programs: elementwise calls as ordered steps on the elements of a read."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from b2nd_dask.graph.expression.nodes import (
 
 @dataclass(frozen=True)
 class Result:
-    """The result of an earlier step; 0 is the elements read."""
+    """The result of an earlier step; number 0 stands for the read elements."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Input:
-    """What a program takes beside the elements: a number, an array, or another read."""
+    """An input beside the elements: a number, an array, or another read."""
 
     number: int
 
@@ -46,7 +46,7 @@ Operand = Result | Input | Literal
 
 
 def value_of(operand: Operand, results: Any, inputs: Sequence[Any]) -> Any:
-    """What an operand stands for, among results by their numbers and inputs."""
+    """The value of an operand, from results by their numbers and inputs."""
     if isinstance(operand, Result):
         return results[operand.number]
     return inputs[operand.number] if isinstance(operand, Input) else operand.value
@@ -62,18 +62,18 @@ class Step:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Values of the keywords, but for `out`."""
+        """Values of the keywords, except for `out`."""
         return {name: arg.value for name, arg in self.kwargs.items() if isinstance(arg, Literal)}
 
     @property
     def call(self) -> tuple[Any, Mapping[str, Any]]:
-        """The function without dask's wrapper, of an operator its ufunc, and the keywords."""
+        """The function, unwrapped (for an operator its ufunc), and the keywords."""
         func, keywords = unwrapped(self.func, self.keywords)
         return UFUNCS.get(func, func), keywords
 
     @property
     def returns_numbers(self) -> bool:
-        """Whether it returns booleans or numbers for booleans and numbers."""
+        """Whether the step maps booleans and numbers to booleans or numbers."""
         keywords = self.call[1]
         dtypes = [np.dtype(value) for name, value in keywords.items() if name in DTYPES]
         values = [arg.value for arg in self.args if isinstance(arg, Literal)]
@@ -83,24 +83,24 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """Elementwise steps on what one read returns, in order; the last one makes the result."""
+    """Ordered elementwise steps on the elements of one read; the last one makes the result."""
 
     steps: tuple[Step, ...]
     inputs: int = 0
-    """How many values it takes beside the elements."""
+    """Number of inputs beside the elements."""
 
     @property
     def returns_numbers(self) -> bool:
-        """Whether the steps return booleans or numbers for booleans and numbers."""
+        """Whether the steps map booleans and numbers to booleans or numbers."""
         return all(step.returns_numbers for step in self.steps)
 
     @property
     def filters(self) -> bool:
-        """Whether the last step chooses elements by a mask."""
+        """Whether the last step selects elements by a mask."""
         return bool(self.steps) and self.steps[-1].call[0] in FILTERS
 
     def bound(self, inputs: Sequence[Any]) -> Program:
-        """The same with values as its inputs."""
+        """A copy with values as its inputs."""
 
         def value(arg: Operand) -> Operand:
             return Literal(inputs[arg.number]) if isinstance(arg, Input) else arg
@@ -111,7 +111,7 @@ class Program:
     def run(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> Any:
         """Run the steps on elements that were read."""
         values: list[Any] = [elements]
-        # they go when no step needs them any more
+        # free the elements when no step needs them any more
         del elements
         for step, ended in zip(self.steps, self.ended, strict=True):
             args = [value_of(arg, values, inputs) for arg in step.args]
@@ -127,14 +127,14 @@ class Program:
         return self.examples(arrays)[-1].dtype
 
     def examples(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
-        """The elements, the first of some arrays, and what each step makes, without elements.
+        """Empty examples of the elements (the first array) and of each step's result.
 
         Parameters
         ----------
         arrays : sequence
             The elements, and the inputs.
         """
-        # of no elements: a step may refuse an element that no frame has
+        # empty, since a step may raise for a value that no frame has
         values = [each[(slice(0),) * np.ndim(each)] if np.ndim(each) else each for each in arrays]
         elements, inputs = np.asarray(values[0]), values[1:]
         made = [elements]
@@ -147,10 +147,10 @@ class Program:
         replace(self, steps=tuple(steps)).run(elements, inputs)
         return made
 
-    # a program runs many times on tiles
+    # cached, since a program runs many times on tiles
     @cached_property
     def ended(self) -> tuple[list[int], ...]:
-        """For each step the results that none behind it needs."""
+        """For each step the results that no later step needs."""
         last = {0: 1}
         for number, step in enumerate(self.steps, start=1):
             last |= {a.number: number for a in step.args if isinstance(a, Result)}
@@ -158,15 +158,15 @@ class Program:
         return tuple([n for n in last if last[n] == number] for number in numbers)
 
 
-#: Leaves the elements as they are.
+#: The program without steps.
 ELEMENTS = Program(())
 
 
 class Compiled(NamedTuple):
-    """A tree as a program: the read whose elements it works on, and its inputs."""
+    """A tree as a program: the read of its elements, and its inputs."""
 
     read: Any
-    """A `Read`, but of trees that read nothing another leaf."""
+    """A `Read`, or another leaf for a tree without reads."""
     program: Program
     inputs: tuple[Node, ...]
 
@@ -177,27 +177,27 @@ class Compiled(NamedTuple):
 
     @property
     def is_numeric(self) -> bool:
-        """Whether it computes booleans or numbers of booleans or numbers.
+        """Whether it computes booleans or numbers from booleans or numbers.
 
-        Other elements add up in a certain order, or not at all.
+        Other elements have a required order of addition, or no addition.
         """
         kinds = {each.source.dtype.kind for each in self.reads}
         return kinds.issubset(NUMBERS) and self.program.returns_numbers
 
 
 def compile_tree(top: Node, *, reading: bool = True) -> Compiled | None:
-    """Turn a tree of elementwise calls into a program; None where it reads no frame.
+    """Compile a tree of elementwise calls to a program; None if it reads no frame.
 
     Parameters
     ----------
     reading : bool
-        Whether it has to read one.
+        Whether the tree must read a frame.
     """
     kinds = Read if reading else Read | Opaque
     reads = [node for node in nodes_of(top) if isinstance(node, kinds)]
     if not reads:
         return None
-    # of reads that are broadcast to others one of the latter
+    # a read with the blocks of the result, not one that is broadcast
     read = next((each for each in reads if each.chunks == top.chunks), reads[0])
     found = _Compiler(read)
     found.operand(top)
@@ -209,7 +209,7 @@ class _Compiler:
         self.read = read
         self.inputs: list[Node] = []
         self.steps: list[Step] = []
-        # by identity, and calls by their value, too: what is used twice is computed once
+        # operands by identity, calls also by value: a repeated subtree is computed once
         self._done: dict[int, Operand] = {}
         self._calls: dict[int, list[int]] = {}
 
@@ -245,7 +245,7 @@ class _Compiler:
 
 
 def leaf_key(leaf: Node) -> tuple[Any, ...]:
-    """Equal for leaves of a tree that have the same elements in the same blocks."""
+    """A key that is equal for leaves with the same elements in the same blocks."""
     if isinstance(leaf, Read):
         # a frame that was opened twice has two references
         return leaf.source.__dask_tokenize__(), leaf.positions, leaf.axes, leaf.chunks

@@ -1,7 +1,7 @@
-"""What statistics of chunks answer of dask's chunk steps, and which chunks need not be read.
+"""Statistics pruning: answers to dask's chunk steps, and chunks that need no read.
 
-A reduction asks for the partial results of chunks. Of other reads chunks are pruned by predicates:
-those whose elements cannot change what is computed.
+For a reduction, statistics give the partial results of chunks. For other reads, predicates
+prune chunks whose elements cannot change the result.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ from b2nd_dask.graph.expression.program import (
 )
 from b2nd_dask.graph.expression.ranges import is_safe_cast
 
-#: Results of constant chunks that are added each for itself; chunks with yet others are read.
+#: Maximum number of distinct results of constant chunks; chunks with further results are read.
 _MOST_RESULTS = 64
 _ELEMENTS = Result(0)
 
 Known = tuple[NDArray[Any], NDArray[np.bool_]]
-"""A value for each chunk, and for which chunks it is known."""
+"""A value for each chunk, and the mask of chunks where it is known."""
 _Totals = tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]
-"""The fields of a partial result of each chunk, and for which chunks they are known."""
+"""The fields of each chunk's partial result, and the mask of chunks where they are known."""
 Fields = dict[str, Known]
-"""The fields of a partial result, each by itself."""
+"""The fields of a partial result, each with its own mask."""
 _FieldsOf = Callable[[Derived, np.dtype[Any], Mapping[str, Any]], Fields]
-"""What is known of chunks, the dtype of their elements, and the keywords of the step."""
+"""Takes statistics of chunks, the dtype of their elements, and the step's keywords."""
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A chunk step after a program, as `frame.read.reduction.Ask`."""
+    """A chunk step after a program, as a `frame.read.reduction.Ask`."""
 
     step: Callable[..., Any]
     """dask's chunk step, without its keywords."""
     keywords: Mapping[str, Any]
     program: Program
     dtype: np.dtype[Any]
-    """Of the elements."""
+    """Dtype of the elements."""
 
     def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Answers:
-        """Answer for each chunk."""
+        """Answer for each chunk from its statistics."""
         return or_unknown(lambda: self._answers(Derived(statistics, counts)), Answers())
 
     def _answers(self, chunks: Derived) -> Answers:
@@ -83,21 +83,21 @@ class Question:
         return None if made is None else self._totals(made, made.statistics.least.dtype)
 
     def _totals(self, chunks: Derived, dtype: np.dtype[Any]) -> _Totals:
-        """The fields of the chunk step, for what was cast to a dtype."""
+        """The fields of the chunk step, for elements cast to a dtype."""
         fields = _FIELDS[self.step](chunks, dtype, self.keywords)
         known = [chunks.statistics.known, *(known for _, known in fields.values())]
         answered: NDArray[np.bool_] = np.logical_and.reduce(known)
         return {name: values for name, (values, _) in fields.items()}, answered
 
     def _constants(self, chunks: Derived) -> Counted:
-        """Elements that stand for all of those of some chunks."""
+        """Representative elements of chunks with a constant result, with counts per chunk."""
         constant = is_constant(self.program, chunks.statistics, chunks.counts)
         if not constant.any():
             return []
-        # of the range, or NaN where all elements are: any stands for the others
+        # an element of the range, or NaN if all are NaN: any element represents its chunk
         elements = chunks.statistics.least[constant]
         made = np.broadcast_to(self.program.run(elements), elements.shape)
-        # by their bits: 0.0 is not -0.0
+        # compared bit by bit: 0.0 is not -0.0
         bits = np.ascontiguousarray(made).view(np.uint8).reshape(len(made), made.dtype.itemsize)
         _, first, which = np.unique(bits, axis=0, return_index=True, return_inverse=True)
         groups = []
@@ -109,14 +109,14 @@ class Question:
         return groups
 
     def _classes(self, chunks: Derived) -> Counted:
-        """Elements that stand for all that the program does not distinguish, and their numbers."""
+        """One representative per class of elements that the program distinguishes, with counts."""
         uses = [step for step in self.program.steps if _ELEMENTS in step.args]
         if not uses:
             return []
         zero, one = np.zeros((), self.dtype), np.ones((), self.dtype)
         known, counts = chunks.statistics.known, chunks.counts
         if all(map(_asks_for_nan, uses)):
-            # of integers none is NaN
+            # no integer is NaN
             nan = _nan_of(self.dtype) if self.dtype.kind in "fcmM" else zero
             nans = np.where(known, chunks.statistics.nans, 0)
             return [(nan, nans), (zero, np.where(known, counts - nans, 0))]
@@ -131,7 +131,7 @@ def _nan_of(dtype: np.dtype[Any]) -> Any:
 
 
 def _only_cast_to(program: Program, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """The dtype to which a program casts numbers exactly; None where it does more."""
+    """The dtype of a program of exact casts only; None if it does more."""
     last: Operand = _ELEMENTS
     for number, step in enumerate(program.steps, start=1):
         func, keywords = step.call
@@ -143,7 +143,7 @@ def _only_cast_to(program: Program, dtype: np.dtype[Any]) -> np.dtype[Any] | Non
 
 
 def _replaces_nan(program: Program) -> bool:
-    """Whether a program is ``where(isnan(x), 0, x)``, as xarray's sums make it."""
+    """Whether a program is ``where(isnan(x), 0, x)``, as in xarray's sums."""
     if len(program.steps) != 2:
         return False
     first, second = program.steps
@@ -175,11 +175,11 @@ def _is_zero(value: Any) -> bool:
 
 
 def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
-    """Sums of elements that were cast to a dtype, in the `wanted` one."""
+    """Sums of elements cast to `dtype`, in the dtype `wanted`."""
     statistics, known = chunks.statistics, chunks.knows("total", "nans")
     wanted = np.sum(np.zeros(1, dtype)).dtype if wanted is None else np.dtype(wanted)
     if statistics.total.dtype.kind in "iu":
-        # modulo 2**64, as NumPy's own sums
+        # modulo 2**64, like NumPy's own sums
         known = (
             known
             if wanted.kind in "iu"
@@ -188,19 +188,19 @@ def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
     else:
         known = known & (wanted.kind == dtype.kind and wanted.itemsize >= dtype.itemsize)
     if not known.any():
-        # a cast may warn
+        # no chunk is known: skip the cast, which may warn
         return np.zeros(len(known)), known
     total = statistics.total.astype(_ACCUMULATORS.get(wanted.kind, wanted.newbyteorder("=")))
     has_nan = statistics.nans > 0
     if has_nan.any():
-        # which part of a complex sum is NaN is not known, nor what NumPy makes of a NaN in others
+        # unknown: which part of a complex sum is NaN, and NumPy's result for NaN in other kinds
         known = known & (~has_nan | (total.dtype.kind == "f"))
         if total.dtype.kind == "f":
             total = np.where(has_nan, np.nan, total)
     return total, known
 
 
-#: What sums of floats accumulate in.
+#: Dtypes in which sums of floats accumulate.
 _ACCUMULATORS = {"f": np.dtype("f8"), "c": np.dtype("c16")}
 
 
@@ -257,7 +257,7 @@ _FIELDS: dict[Callable[..., Any], _FieldsOf] = {
 def is_constant(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """In which chunks a program has one result, whatever their elements are."""
+    """Mask of chunks in which a program has one result, whatever their elements are."""
     made = range_of(program, statistics, counts)
     constant = False if made is None else made.is_constant
     return np.broadcast_to(constant, len(counts)) & statistics.known
@@ -266,7 +266,7 @@ def is_constant(
 def is_false(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """In which chunks a program is false, whatever their elements are; as `is_constant`."""
+    """Mask of chunks in which a program is false, whatever their elements are."""
     made = range_of(program, statistics, counts)
     false = False if made is None or not made.is_boolean else ~np.asarray(made.high)
     return np.broadcast_to(false, len(counts)) & statistics.known
@@ -274,25 +274,25 @@ def is_false(
 
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """The conjunction or the disjunction of some predicates."""
+    """The conjunction or the disjunction of predicates."""
 
     combine: np.ufunc
     parts: tuple[Predicate, ...]
 
     def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether it holds for each chunk."""
+        """Whether it holds, for each chunk."""
         found = [part(statistics, counts) for part in self.parts]
         holds: NDArray[np.bool_] = np.broadcast_to(self.combine.reduce(found), len(counts))
         return holds
 
 
-#: Predicates that all must hold; none where something does not depend on the read. Each once:
-#: results that are used several times would be asked as often, level by level.
+#: Predicates that must all hold; empty if the value does not depend on the read. A dict, so that
+#: each is evaluated once even if a result is used several times.
 _All = dict[Predicate, None]
 
 
 def predicate_of(tree: Node) -> Predicate | None:
-    """What prunes the read of a tree; None where nothing does."""
+    """The predicate that prunes the read of a tree; None if nothing can be pruned."""
     compiled = compile_tree(tree) if isinstance(tree, Elemwise) else None
     if compiled is None or any(isinstance(each, Read) for each in compiled.inputs):
         return None
@@ -308,14 +308,14 @@ def _combined(needed: _All) -> Predicate:
 
 
 class _Pruning:
-    """Predicates of the nodes of a tree, in which one may be used several times."""
+    """Predicates of the nodes of a tree; a node may be used several times."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
         self._known: dict[int, _All | None] = {}
 
     def of(self, node: Node | Literal) -> _All | None:
-        """When elements of the read do not change a node; None: they always may."""
+        """Predicates under which the read cannot change a node; None if it always may."""
         if isinstance(node, Read):
             return None if same_leaf(node, self._read) else {}
         if not isinstance(node, Elemwise):
@@ -334,7 +334,7 @@ class _Pruning:
         if not node.filters:
             return rest
         elements, mask = node.args
-        # an element that the mask drops must depend on none at another index
+        # an element that the mask drops must not affect elements at another index
         chosen = false_mask(mask, self._read) if isinstance(mask, Elemwise) else None
         if chosen is None or not self._is_elementwise(elements) or rest == {}:
             return rest
@@ -348,13 +348,13 @@ class _Pruning:
 
 
 def false_mask(mask: Node, read: Read) -> Predicate | None:
-    """The predicate under which a mask is false everywhere."""
+    """The predicate under which a mask is false everywhere; None if there is none."""
     program = _program_on(mask, read)
     return None if program is None else partial(is_false, program)
 
 
 def _program_on(node: Node, read: Read) -> Program | None:
-    """What a tree computes of the elements of a read and of values alone."""
+    """The program of a tree that uses only elements of the read and values; else None."""
     if isinstance(node, Elemwise) and node.filters:
         return None
     found = compile_tree(node)

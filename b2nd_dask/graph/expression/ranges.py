@@ -1,7 +1,7 @@
 """Interval arithmetic: the range of a function's results from the ranges of its arguments.
 
-Every operation here is monotone, its rounding included: its results for the ends of a range bound
-all others. `RULES` lists the dtype kinds for which that is so; any other result is unknown. Casts
+Every operation here is monotone, including its rounding: the results for the ends of a range bound
+all others. `RULES` lists the dtype kinds for which this holds; any other result is unknown. Casts
 and comparisons between numbers and times are not monotone (-2**63 becomes NaT), nor casts to text.
 """
 
@@ -19,38 +19,38 @@ from b2nd_dask.graph.expression.elementwise import NUMBERS
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Results that are `slope * element + shift`, in chunks where that holds."""
+    """Results of the form `slope * element + shift`, in the chunks of the mask `holds`."""
 
     slope: float
     shift: float
     holds: Any = True
     rounded: Any = 0.0
-    """How far an element may lie from the line, due to rounding."""
+    """Maximum distance of a result from the line, due to rounding."""
 
     def of(self, totals: Any, counts: Any) -> Any:
-        """The sums of results for some elements, by their own sums and numbers."""
+        """The sums of results, from the sums and the counts of the elements."""
         return self.slope * totals + self.shift * counts
 
 
 @dataclass(frozen=True, eq=False)
 class Range:
-    """The values of an expression, in each of some chunks; fields are arrays, or scalars."""
+    """The values of an expression in each chunk; fields are arrays or scalars."""
 
     low: Any
-    """No value is less; of booleans False is less. None where nothing is known."""
+    """Lower bound (for booleans False is less). None if nothing is known."""
     high: Any
     has_nan: Any
-    """Whether some values may be NaN or NaT. The ends say nothing of them."""
+    """Whether some values may be NaN or NaT, to which the bounds do not apply."""
     has_others: Any
-    """Whether some values may be others. If not, the ends mean nothing."""
+    """Whether some values may not be NaN. If false, the bounds mean nothing."""
     is_constant: Any
     """Whether all values are the same, bit for bit."""
     line: Line | None = None
-    """How the values follow from whole numbers; None where that is not known."""
+    """The line from whole numbers to the values; None if unknown."""
 
     @property
     def kind(self) -> str:
-        """The kind of dtype of the values, as NumPy's letter; empty where nothing is known."""
+        """Dtype kind of the values, as NumPy's letter; empty if nothing is known."""
         return "" if self.low is None else np.asarray(self.low).dtype.kind
 
     @property
@@ -60,7 +60,7 @@ class Range:
 
 
 def anything_of(args: list[Range]) -> Range:
-    """The result of a function that is not known, but depends on its arguments alone."""
+    """The result of an unknown function that depends only on its arguments."""
     constant: Any = True
     for arg in args:
         constant = constant & np.asarray(arg.is_constant)
@@ -68,7 +68,7 @@ def anything_of(args: list[Range]) -> Range:
 
 
 def _truths(low: Any, high: Any) -> Range:
-    """Booleans."""
+    """The range of booleans."""
     low, high = np.asarray(low, np.bool_), np.asarray(high, np.bool_)
     return Range(low, high, False, True, low == high)
 
@@ -76,7 +76,7 @@ def _truths(low: Any, high: Any) -> Range:
 def _comparison(
     is_least: Callable[[Range, Range], Any], is_most: Callable[[Range, Range], Any]
 ) -> Callable[[Range, Range], Range]:
-    """A comparison, which is false for NaN."""
+    """Make the rule of a comparison, which is false for NaN."""
 
     def compare(a: Range, b: Range) -> Range:
         a, b = _in_one_unit(a, b)
@@ -95,7 +95,7 @@ def _all(a: Range, b: Range) -> Any:
 
 
 def _in_one_unit(a: Range, b: Range) -> tuple[Range, Range]:
-    """Two ranges of which times have the finer unit; NumPy wraps around what is too far for it."""
+    """Convert times to the finer unit of both; NumPy wraps around values out of its bounds."""
     if a.kind not in "mM" or np.asarray(a.low).dtype == np.asarray(b.low).dtype:
         return a, b
     unit = np.result_type(a.low, b.low)
@@ -103,14 +103,14 @@ def _in_one_unit(a: Range, b: Range) -> tuple[Range, Range]:
 
 
 def _in_unit(a: Range, unit: np.dtype[Any]) -> Range:
-    """Times in another unit; of chunks with an end that wraps around, any that there are."""
+    """Times in another unit; unbounded for chunks with an end that wraps around."""
     ticks = np.iinfo(np.int64)
     low, high = np.asarray(a.low), np.asarray(a.high)
     least, most = (np.array(end, np.int64).view(unit) for end in (ticks.min + 1, ticks.max))
     try:
         ends = low.astype(unit), high.astype(unit)
     except OverflowError:
-        # NumPy 2.5 refuses what those before it wrap around
+        # NumPy 2.5 raises here, older versions wrap around
         return replace(a, low=least, high=most)
     fits = np.logical_and.reduce(
         [
@@ -139,7 +139,7 @@ def _not(a: Range) -> Range:
 
 
 def _truth(a: Range) -> Range:
-    """What `astype(bool)` makes of values; NaN is true."""
+    """The range after `astype(bool)`; NaN is true."""
     if a.is_boolean:
         return a
     all_zero = (a.low == 0) & (a.high == 0) & a.has_others
@@ -148,7 +148,7 @@ def _truth(a: Range) -> Range:
 
 
 def _logical(operation: np.ufunc) -> Callable[[Range, Range], Range]:
-    """An operation on truths that is monotone."""
+    """Make the rule of a monotone operation on booleans."""
 
     def combine(a: Range, b: Range) -> Range:
         first, second = _truth(a), _truth(b)
@@ -184,7 +184,7 @@ def is_safe_cast(source: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
 
 
 def cast(a: Range, dtype: np.dtype[Any]) -> Range | None:
-    """The values of another dtype; None where nothing is known of them."""
+    """The range after a cast; None if unknown."""
     if not _are_of((_REALS,), [a]) or dtype.kind not in _REALS:
         return None
     if dtype.kind == "b":
@@ -197,7 +197,7 @@ def cast(a: Range, dtype: np.dtype[Any]) -> Range | None:
 
 
 def _floats(low: Any, high: Any, args: list[Range]) -> Range | None:
-    """The result of an operation on floats; whole numbers may wrap around."""
+    """The result of an operation on floats; None for whole numbers, which may wrap around."""
     if np.asarray(low).dtype.kind != "f":
         return None
     unknown = np.isnan(low) | np.isnan(high)
@@ -208,7 +208,7 @@ def _floats(low: Any, high: Any, args: list[Range]) -> Range | None:
 
 
 def _with_scalar(operation: Callable[[Any, Any], Any]) -> Callable[[Range, Range], Range | None]:
-    """An operation that is monotone in either argument where the other is a finite scalar."""
+    """Make the rule of an operation that is monotone if the other argument is a finite scalar."""
 
     def combine(a: Range, b: Range) -> Range | None:
         scalar = next((arg.low for arg in (a, b) if arg.low is arg.high), None)
@@ -223,12 +223,12 @@ def _with_scalar(operation: Callable[[Any, Any], Any]) -> Callable[[Range, Range
 
 
 def _as_result(scalar: Any, result: Any) -> Any:
-    """A scalar as NumPy takes it for a result: 1e300 is infinite, and 1e-50 zero, among float32."""
+    """A scalar as NumPy casts it for a result: as float32, 1e300 is infinite, and 1e-50 is 0."""
     return np.asarray(scalar).astype(np.asarray(result).dtype)
 
 
 def _divided(a: Range, b: Range) -> Range | None:
-    # there is a pole at 0
+    # division has a pole at 0
     if b.low is not b.high or np.any(_as_result(b.low, a.low / b.low) == 0):
         return None
     return _with_scalar(operator.truediv)(a, b)
@@ -245,7 +245,7 @@ def _absolute(a: Range) -> Range | None:
 
 
 def where(condition: Range, a: Range, b: Range) -> Range:
-    """The values of `a` where a condition is true, and of `b` elsewhere."""
+    """The range of `a` where a condition is true, and of `b` elsewhere."""
     always, never = condition.low, ~condition.high
     constant = (always & a.is_constant) | (never & b.is_constant)
     if not _are_of(_ORDERED, [a, b]):
@@ -271,15 +271,15 @@ def _swapped(rule: Callable[[Range, Range], Range]) -> Callable[[Range, Range], 
 
 
 class _Rule(NamedTuple):
-    """What a function makes of ranges."""
+    """The rule that maps a function's argument ranges to its result."""
 
     kinds: tuple[str, ...]
-    """Groups of dtype kinds: all arguments must be of one group."""
+    """Groups of dtype kinds; all arguments must be in one group."""
     result: Callable[..., Range | None]
-    """Returns None where nothing is known."""
+    """Returns None if nothing is known."""
 
 
-#: Groups of dtype kinds that are compared in one order.
+#: Group of dtype kinds with a common order.
 _REALS = "biuf"
 _ORDERED = (_REALS, "M", "m")
 
@@ -288,7 +288,7 @@ def _are_of(kinds: tuple[str, ...], args: list[Range]) -> bool:
     return any(all(arg.kind and arg.kind in entry for arg in args) for entry in kinds)
 
 
-#: The interval rule of each function, operators by their ufuncs. The result of others is unknown.
+#: The interval rule of each function, operators by their ufuncs; other results are unknown.
 RULES = {
     np.greater: _Rule(_ORDERED, _GREATER),
     np.less: _Rule(_ORDERED, _swapped(_GREATER)),
@@ -316,7 +316,7 @@ RULES = {
 
 
 def result_of(func: Any, args: list[Range]) -> Range | None:
-    """The result of a function for ranges; None where nothing is known of it."""
+    """The result of a function for ranges; None if unknown."""
     if func is np.where and args[0].is_boolean:
         return where(*args)
     rule = RULES.get(func)

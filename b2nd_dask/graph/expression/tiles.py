@@ -1,9 +1,9 @@
-"""Programs and reductions in tiles: boxes of a block that stay in the processor's cache.
+"""Programs and reductions in tiles: boxes of a block that fit in the processor's cache.
 
-Each step of a program is a pass over its elements. Over a whole block that is a way to the memory
-and back for each; over a tile it is none. Nor does a step make a fresh array, whose pages have to
-be found: it writes where an earlier result lay that is not needed any more, bit for bit what it
-would return.
+Each step of a program is a pass over its elements: through memory for a whole block, through
+the cache for a tile. Steps also avoid new arrays, whose pages the system must allocate: a step
+writes into an earlier result that is no longer needed. The result is the same
+bit for bit.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from b2nd_dask.graph.expression.program import Input, Program, Result, Step, val
 
 Box = tuple[slice, ...]
 
-#: Elements of a tile: few enough that results of steps stay in the cache that threads share, and so
-#: many that a step takes longer than getting the GIL back after it.
+#: Elements of a tile: few enough for the shared cache of the threads, and enough that a step takes
+#: longer than reacquiring the GIL after it.
 TILE = 1 << 19
-#: Of the last axis a tile has so many before it has several along others.
+#: Minimum length of a tile along the last axis before it grows along other axes.
 _RUN = 512
 
 
 class Tiles:
-    """The tiles of a box, which hold whole reduced axes where these fit.
+    """The tiles of a box, which contain whole reduced axes if these fit.
 
     Parameters
     ----------
     shape : tuple of int
-        Of the box.
+        Shape of the box.
     axis : tuple of int
-        Axes that are reduced.
+        Reduced axes.
     """
 
     def __init__(self, shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
@@ -55,17 +55,17 @@ class Tiles:
             lengths[i] = max(lengths[i], min(shape[i], room))
         self._bounds = [_pieces(*pair) for pair in zip(shape, lengths, strict=True)]
         self.counts = tuple(map(len, self._bounds))
-        """How many there are along each axis."""
+        """Number of tiles along each axis."""
         self.most = math.prod(max(s.stop - s.start for s in along) for along in self._bounds)
-        """Elements of the largest one."""
+        """Number of elements of the largest tile."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of tiles."""
         return math.prod(self.counts)
 
     def __iter__(self) -> Iterator[tuple[tuple[int, ...], Box]]:
-        """Numbers along each axis, and where the tile lies, in C order."""
+        """Tile numbers along each axis, and the slices of the tile, in C order."""
         cells = itertools.product(*map(range, self.counts))
         return zip(cells, itertools.product(*self._bounds), strict=True)
 
@@ -76,27 +76,27 @@ def is_tiled(program: Program) -> bool:
 
 
 def _pieces(length: int, most: int) -> list[slice]:
-    """Cut an axis into equal pieces."""
+    """Cut an axis into pieces of about equal length."""
     count = max(1, -(-length // most))
     ends = [length * number // count for number in range(count + 1)]
     return [slice(*pair) for pair in itertools.pairwise(ends)]
 
 
 def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None = None) -> Any:
-    """Run a program on a block: in tiles, or once for all elements where these are the same.
+    """Run a program on a block: in tiles, or on one element if the arrays are constant.
 
     Parameters
     ----------
     arrays : list
-        The elements and the inputs, which broadcast to each other. The elements are taken out, so
-        that they go when they are used.
+        The elements and the inputs, which broadcast to each other. The elements are removed from
+        the list, so that they can be freed early.
     out : ndarray, optional
-        Where the result goes, of its shape and dtype.
+        Array for the result, of its shape and dtype.
 
     Returns
     -------
     ndarray
-        Bit for bit what the program makes of whole arrays; it may be a read-only view.
+        The program's result for whole arrays, bit for bit; it may be a read-only view.
     """
     plain = not program.filters and all(map(is_plain, arrays))
     shape = np.broadcast_shapes(*map(np.shape, arrays)) if plain else ()
@@ -104,7 +104,7 @@ def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None =
     if plain and all(map(_is_repeated, arrays)):
         first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
         made = np.broadcast_to(program.run(first, others), shape)
-    # of text the dtype depends on the elements
+    # the dtype of text depends on the elements
     elif tiles.count > 1 and is_tiled(program) and all(map(_is_fixed, arrays)):
         small = in_place(program, arrays, shape)
         room = small.room(tiles.most)
@@ -125,7 +125,7 @@ def reduce_in_tiles(
     axis: tuple[int, ...],
     accumulation: Accumulation,
 ) -> PartialResult:
-    """Reduce what a program makes of arrays; the first has the shape of all."""
+    """Reduce the result of a program; the first array has the shape of the result."""
     shape = arrays[0].shape
     tiles = Tiles(shape, axis)
     if tiles.count == 1:
@@ -159,7 +159,7 @@ def _is_fixed(array: Any) -> bool:
 
 
 def _is_repeated(array: Any) -> bool:
-    """Whether a plain array repeats one element."""
+    """Whether a plain array is constant, by its strides."""
     if isinstance(array, np.generic):
         return True
     return array.size > 0 and not any(
@@ -176,19 +176,19 @@ def _part(array: Any, box: Box) -> Any:
 
 
 class InPlace(NamedTuple):
-    """A program that runs in memory which it is given."""
+    """A program that writes into given memory."""
 
     program: Program
-    """Behind its own inputs it takes where the result goes, and the memory."""
+    """After its own inputs it takes the output array and the memory."""
     dtype: np.dtype[Any]
-    """Of the result."""
+    """Dtype of the result."""
     memory: tuple[np.dtype[Any], ...]
     """Dtypes of the arrays that steps write to."""
     result: int | None
-    """The one that the result lies in; None where its step makes an array of its own."""
+    """Number of the array with the result; None if the last step makes its own array."""
 
     def room(self, nelements: int) -> list[NDArray[Any]]:
-        """Memory for arrays of so many elements."""
+        """Allocate the memory for arrays of `nelements` elements."""
         return [np.empty(nelements, dtype) for dtype in self.memory]
 
     def run(
@@ -199,7 +199,7 @@ class InPlace(NamedTuple):
         Returns
         -------
         ndarray
-            It is `out`, or may lie in the room.
+            The result: `out`, or perhaps an array of the room.
         """
         elements, *inputs = arrays
         shape = np.broadcast_shapes(*map(np.shape, arrays))
@@ -213,19 +213,19 @@ class InPlace(NamedTuple):
 
 
 def in_place(program: Program, arrays: Sequence[Any], shape: tuple[int, ...]) -> InPlace:
-    """Choose where each step of a program writes.
+    """Choose the array that each step of a program writes to.
 
     Parameters
     ----------
     arrays : sequence
-        The elements and the inputs: of the dtypes, and with the axes, of those that will be given.
+        The elements and the inputs, or examples with their dtypes and axes.
     shape : tuple of int
-        To which they broadcast.
+        The shape to which they broadcast.
     """
     examples, inputs = program.examples(arrays), list(arrays[1:])
     is_full = [np.shape(arrays[0]) == shape]
     steps: list[Step] = []
-    # where results lie that nothing else is a view of, and what is needed no more
+    # memory of results without other views, by step; the result is reused when it has ended
     owned: dict[int, int] = {}
     memory: list[np.dtype[Any]] = []
     free: set[int] = set()
@@ -236,7 +236,7 @@ def in_place(program: Program, arrays: Sequence[Any], shape: tuple[int, ...]) ->
         args = [value_of(arg, examples, inputs) for arg in step.args]
         func = _writing(step, args, dtype) if is_full[number] else None
         if func is None:
-            # what it returns may be a view of an operand, which nothing may write over from now on
+            # the result may be a view of an operand, which must not be overwritten from now on
             for each in used & owned.keys():
                 del owned[each]
             steps.append(step)
@@ -253,16 +253,16 @@ def in_place(program: Program, arrays: Sequence[Any], shape: tuple[int, ...]) ->
 
 
 def _writing(step: Step, args: Sequence[Any], dtype: np.dtype[Any]) -> Callable[..., Any] | None:
-    """The function of a step with an argument `out`; None where there is none."""
+    """The function of a step with an argument `out`; None if there is none."""
     kinds = [np.asarray(arg).dtype.kind for arg in args]
     if not all(kind in NUMBERS for kind in (*kinds, dtype.kind)):
-        # operators compare numbers to text and dates, which ufuncs refuse
+        # operators compare numbers to text and dates, which ufuncs do not
         return None
     if step.func is chunk.astype:
         return _cast
     if step.func is np.where and not step.keywords:
         single = [np.ndim(choice) == 0 for choice in args[1:]]
-        # the result of a choice among booleans could lie where the mask does
+        # a result of booleans could share the memory of the mask
         is_mask = kinds[0] == "b" and np.ndim(args[0]) > 0 and dtype.kind != "b"
         return _choose if is_mask and single.count(True) == 1 else None
     return step.func if isinstance(step.func, np.ufunc) else UFUNCS.get(step.func)
@@ -276,7 +276,7 @@ def _cast(
 
 
 def _choose(mask: Any, one: Any, other: Any, *, out: Any) -> Any:
-    """As `numpy.where` of one array and one element; it may lie where the array does."""
+    """`numpy.where` of one array and one element; the output may be the array itself."""
     array, element, chosen = (one, other, ~mask) if np.ndim(one) else (other, one, mask)
     if out is not array:
         np.copyto(out, array)

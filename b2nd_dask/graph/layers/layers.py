@@ -1,7 +1,7 @@
-"""Front end for `dask.array`: the layers of its graphs as nodes of an expression.
+"""Parse the layers of a graph into nodes of an expression.
 
-Each layer is parsed once, from the reads up, by its kind and its function. What reads no frame is
-opaque at once; what is not understood is opaque, too, and stays as dask has made it.
+Each layer is parsed once, dependencies first, by its kind and its function. A layer that reads no
+frame is opaque, and so is a layer that is not recognized; opaque layers stay as dask made them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ logger = logging.getLogger("b2nd_dask")
 
 
 class Layers:
-    """The layers of a graph, and the node that each of them is.
+    """The layers of a graph and their nodes.
 
     Parameters
     ----------
     rules : container of str
-        Names of the rules that apply.
+        Names of the active rules.
     of_opaque : bool
         Whether slices and rechunks of opaque layers are parsed, too.
     """
@@ -56,9 +56,9 @@ class Layers:
         self.order = _in_order(graph, self.dependents)
         self.nodes: dict[str, Node] = {}
         self.folds: dict[str, tuple[Fold, str]] = {}
-        """Layers of chunk steps: the step, and the layer below."""
+        """For each layer of chunk steps: the step, and the layer below."""
         self.rechunks_of: Counter[str] = Counter()
-        """The number of rechunks that read the elements of a layer in other blocks."""
+        """Number of rechunks that read a layer's elements in other blocks."""
         self._rules = rules
         self._of_opaque = of_opaque
         for name in self.order:
@@ -91,13 +91,13 @@ class Layers:
         return Opaque(name, chunks, element=None if element is None else Literal(element))
 
     def _reads(self, names: Iterable[str]) -> bool:
-        """Whether one of some layers is more than opaque."""
+        """Whether any of the layers is not opaque."""
         return self._of_opaque or any(
             not isinstance(self._argument(name), Opaque) for name in names
         )
 
     def _of_blocks(self, name: str) -> Node | None:
-        """The node of a layer of one task a block."""
+        """The node of a layer with one task per block."""
         layer: Any = self.graph.layers[name]
         if not _is_plain(layer):
             return None
@@ -117,7 +117,7 @@ class Layers:
                 self.folds[name] = fold, arrays[0][0]
 
     def _argument(self, name: str) -> Node | Literal:
-        """The node of a layer; its element where it repeats one."""
+        """The node of a layer; its element if it is constant."""
         return repeated(self.nodes[name]) or self.nodes[name]
 
     def _elemwise(self, name: str, layer: Any) -> Elemwise | None:
@@ -133,19 +133,19 @@ class Layers:
             return None
         func, kwargs, filters = call
         chunks = self._broadcast_chunks(layer)
-        # arrays of one repeated element are scalars now, and so must not make the result longer
+        # constant arrays became scalars, so they must not enlarge the result
         nodes = [arg.chunks or () for arg in args if not isinstance(arg, Literal)]
         if chunks is None or broadcast_chunks(nodes) != chunks:
             return None
         if not filters and noted(layer, "chunks") not in (None, chunks):
             return None
         if size_of(args) > MAX_NODES:
-            # another tree begins here, over blocks that the first one makes
+            # start a new tree, over the blocks of the first one
             args = [_as_opaque(arg) if isinstance(arg, Elemwise) else arg for arg in args]
         return Elemwise(func, tuple(args), kwargs, None if filters else chunks, (name,))
 
     def _broadcast_chunks(self, layer: Any) -> Chunks | None:
-        """Blocks of what the arguments are broadcast to; None where this is not as NumPy does."""
+        """Blocks of the broadcast arguments; None if they do not broadcast as in NumPy."""
         own = tuple(layer.output_indices)
         found: list[Chunks] = []
         for source, labels in layer.indices:
@@ -159,7 +159,7 @@ class Layers:
         return chunks if chunks is not None and len(chunks) == len(own) else None
 
     def _moved(self, name: str) -> Node | None:
-        """The node of a layer that slices or rechunks another one."""
+        """The node of a layer that slices, rechunks or reshapes another layer."""
         below = self.graph.dependencies[name]
         if len(below) != 1:
             return None
@@ -189,13 +189,13 @@ class Layers:
         if moved is None:
             logger.debug("%s is dask's rechunk: read so, chunks are decoded too often", name)
             return Moved(child, None, chunks, (name,))
-        # dask rechunks in several steps, each of them a layer
+        # dask may rechunk in several steps, one layer each
         reads = (node for node in nodes_of(child) if isinstance(node, Read))
         self.rechunks_of.update(read.layers[-1] for read in reads if not read.is_rechunked)
         return moved
 
     def inputs(self, name: str) -> list[str] | None:
-        """The layers that a layer of one task a block reads; None for layers of another kind."""
+        """The layers that a layer with one task per block reads; None for other layers."""
         layer: Any = self.graph.layers[name]
         if _dask_compat.block_function(layer) is None or layer.new_axes:
             return None
@@ -203,7 +203,7 @@ class Layers:
         return [source for source in arrays if isinstance(source, str) and source in self.nodes]
 
     def is_held(self, name: str) -> bool:
-        """Whether the graph holds the elements of a layer."""
+        """Whether the graph itself holds the elements of a layer."""
         function = _dask_compat.block_function(self.graph.layers[name])
         return function is None and not self.graph.dependencies[name]
 
@@ -213,17 +213,17 @@ def _as_opaque(node: Elemwise) -> Opaque:
 
 
 def noted_dtype(layer: Any) -> np.dtype[Any] | None:
-    """The dtype that dask has noted of the array that a layer was."""
+    """The dtype that dask notes for a layer's array; None without a note."""
     found = noted(layer, "dtype")
     return found if isinstance(found, np.dtype) else None
 
 
 def noted_chunks(layer: Any) -> Chunks | None:
-    """Blocks that dask has noted of the array that a layer was; None where there is no note."""
+    """The blocks that dask notes for a layer's array; None without a note or known lengths."""
     chunks = noted(layer, "chunks")
     if chunks is None:
         return None
-    # of unknown lengths it is NaN
+    # unknown lengths are NaN
     total = sum(map(sum, chunks))
     if type(total) is int:
         return chunks  # type: ignore[no-any-return]
@@ -231,7 +231,7 @@ def noted_chunks(layer: Any) -> Chunks | None:
 
 
 def dependents_of(graph: HighLevelGraph) -> defaultdict[str, list[str]]:
-    """The layers that depend on each layer."""
+    """The dependents of each layer."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for name, below in graph.dependencies.items():
         for used in below:
@@ -240,7 +240,7 @@ def dependents_of(graph: HighLevelGraph) -> defaultdict[str, list[str]]:
 
 
 def _in_order(graph: HighLevelGraph, dependents: dict[str, list[str]]) -> list[str]:
-    """Names of layers, each behind those that it depends on; without those in cycles."""
+    """Names of layers, dependencies first; without layers in cycles."""
     left = {name: len(below) for name, below in graph.dependencies.items()}
     order = [name for name, count in left.items() if not count]
     for name in order:
@@ -252,7 +252,7 @@ def _in_order(graph: HighLevelGraph, dependents: dict[str, list[str]]) -> list[s
 
 
 def _is_plain(layer: Any) -> bool:
-    """Whether a layer calls a function with one block of each argument, and nothing else."""
+    """Whether a layer only calls a function with one block of each argument."""
     task = layer.task
     return (
         not layer.io_deps

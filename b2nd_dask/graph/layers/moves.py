@@ -1,8 +1,8 @@
-"""Layers that move elements: all but reshapes are known by what each of their tasks does.
+"""Layers that move elements, recognized by the index of each task, except for reshapes.
 
-dask holds the tasks of slices and rechunks as a dict. Each takes a part of a block of the layer
-below, or puts several together. The first task at a position along an axis tells what it takes, all
-others there must agree; what they take, in order, is a slice, or in a rechunk all elements.
+dask stores the tasks of slices and rechunks as a dict. Each task slices a block of the layer below,
+or joins several. The first task at a position along an axis determines the entry there, and all
+others must agree. The entries, in order, form a slice; a rechunk's form the whole array.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.nodes import Selection
 from b2nd_dask.graph.read.blocks import Chunks, cut
 
-#: The name that dask gives to a layer that reshapes.
+#: Names of dask's reshape layers.
 _RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
 _PUT_TOGETHER = core.concatenate_shaped
-#: What an entry of an index takes along an axis; None for a new axis.
+#: The entry of an index for an axis; None for a new axis.
 _Entry = range | int | None
-#: What the task or block of a key takes along each axis; None where that is not known.
+#: Maps the key of a task or block to its index entries; None if unknown.
 _Taken = Callable[[Any], list[_Entry] | None]
 
 
 def as_task(key: Any, value: Any) -> GraphNode | None:
-    """A value of a layer as a task, also of a second name or an index in dask's older form."""
+    """A value of a layer as a task; converts aliases and indices in dask's older form."""
     if type(value) is Alias:
-        # dask holds some under yet another key
+        # dask stores some aliases under another key
         return Alias(key, value.target)
     if isinstance(value, GraphNode):
         return value
@@ -57,14 +57,14 @@ def as_task(key: Any, value: Any) -> GraphNode | None:
 def selection_of(
     tasks: Mapping[Any, Any], name: str, below: str, chunks: Chunks
 ) -> Selection | None:
-    """Parse a layer whose blocks are parts of the array below, in order; None for other layers.
+    """Parse a layer whose blocks are slices of the array below, in order; None for other layers.
 
     Parameters
     ----------
     below : str
         The layer below.
     chunks : tuple of tuple of int
-        Its blocks.
+        The blocks of the layer below.
     """
     along = [dict(enumerate(cut(range(sum(sizes)), sizes))) for sizes in chunks]
 
@@ -76,10 +76,10 @@ def selection_of(
         return None if None in found else found
 
     def taken(key: Any) -> list[_Entry] | None:
-        # dask's rechunk cuts blocks in the same layer, under other names
+        # dask's rechunk slices blocks in the same layer, under other names
         return _taken(tasks[key], block) if key in tasks else block(key)
 
-    # for each entry of the index what it takes at each place along its axis of the result
+    # per entry of the index: the positions at each block number along its axis of the result
     tables: list[dict[Any, _Entry]] | None = None
     count = 0
     for key, task in tasks.items():
@@ -92,7 +92,7 @@ def selection_of(
             return None
         count += 1
         tables = [{} for _ in entries] if tables is None else tables
-        # an axis that is dropped is none of the result
+        # a dropped axis is missing in the result
         places = iter(key[1:])
         at = [0 if isinstance(entry, int) else next(places, None) for entry in entries]
         if len(tables) != len(entries) or None in at or next(places, None) is not None:
@@ -100,14 +100,14 @@ def selection_of(
         for table, place, entry in zip(tables, at, entries, strict=True):
             if table.setdefault(place, entry) != entry:
                 return None
-    # no two tasks have one place, so all places have one
+    # keys are unique, so equal counts mean that the grid is complete
     if tables is None or math.prod(map(len, tables)) != count:
         return None
     return _composed(tables)
 
 
 def _taken(task: Any, taken: _Taken) -> list[_Entry] | None:
-    """What a task takes of the layer below, in positions of the array."""
+    """Index entries of a task, in positions of the array below; None if it does anything else."""
     if type(task) is Alias:
         return taken(task.target)
     if type(task) is not Task or task.kwargs or len(task.args) != 2:
@@ -138,7 +138,7 @@ def _taken(task: Any, taken: _Taken) -> list[_Entry] | None:
 
 
 def _put_together(parts: Any, shape: Any, taken: _Taken) -> list[_Entry] | None:
-    """What some parts are together, which lie in a grid of a shape."""
+    """Index entries of joined parts, which form a grid of the given shape."""
     counts = tuple(shape.args if isinstance(shape, List) else getattr(shape, "value", shape))
     keys = [getattr(part, "key", None) for part in parts.args] if type(parts) is List else []
     if len(keys) != math.prod(counts):
@@ -156,7 +156,7 @@ def _put_together(parts: Any, shape: Any, taken: _Taken) -> list[_Entry] | None:
 
 
 def _composed(tables: Sequence[Mapping[int, _Entry]]) -> Selection | None:
-    """Join what is taken along each axis; None where that is no range."""
+    """Join the entries along each axis to a selection; None if they form no range."""
     index: list[_Entry] = []
     sizes: list[tuple[int, ...]] = []
     for table in tables:
@@ -174,7 +174,7 @@ def _composed(tables: Sequence[Mapping[int, _Entry]]) -> Selection | None:
 
 
 def _joined(pieces: Sequence[range]) -> range | None:
-    """The range that pieces follow each other in; None where they form none."""
+    """The range that consecutive pieces form; None if they form none."""
     filled = [piece for piece in pieces if piece]
     if not filled:
         return range(0) if pieces else None
@@ -193,7 +193,7 @@ def _joined(pieces: Sequence[range]) -> range | None:
 
 
 def transposed_axes(layer: Any, layers: Any) -> tuple[int, ...] | None:
-    """The axes of a transpose, as NumPy has them; None for other layers."""
+    """The axes of a transpose, in NumPy's order; None for other layers."""
     function = layer.task.func
     if function not in (np.transpose, np.swapaxes) or len(layer.indices) != 1:
         return None
@@ -202,7 +202,7 @@ def transposed_axes(layer: Any, layers: Any) -> tuple[int, ...] | None:
         return None
     # dask moves the blocks along with their elements
     moved = tuple(labels.index(label) for label in layer.output_indices)
-    # NumPy itself says what the function does, by an array whose lengths tell its axes apart
+    # run the function on an array whose lengths identify its axes
     numbered = np.empty(tuple(range(len(labels))))
     try:
         result = function(numbered, **layer.task.kwargs).shape
@@ -212,8 +212,7 @@ def transposed_axes(layer: Any, layers: Any) -> tuple[int, ...] | None:
 
 
 def is_reshape(tasks: Mapping[Any, Any], name: str) -> bool:
-    """Whether a layer is one of dask's reshapes, which keep the order of elements."""
-    # the tasks alone do not say in which order blocks follow each other: "reshape-blockwise-" has
-    # the same
+    """Whether a layer is a reshape of dask that keeps the order of elements."""
+    # the name decides: "reshape-blockwise-" has the same tasks with another order of blocks
     reshapes = all(isinstance(task, Task) and task.func is M.reshape for task in tasks.values())
     return reshapes and _RESHAPE.fullmatch(name) is not None

@@ -1,9 +1,9 @@
-"""The optimizer of graphs that read frames; neither `from_b2nd` nor `to_b2nd` needs it.
+"""The optimizer of graphs that read frames; `from_b2nd` and `to_b2nd` work without it.
 
-`optimizer` is what dask calls, with the rules that the user chose. `rewrite` goes from the results
-down, lowers each layer that is needed, and verifies the result: by `reductions`, `lower` or
-`indexing`, or all at once by `at_once`. `sharing` says what else uses a layer, and whether it only
-reads the blocks; `lower` also gives lowered layers keys of their own. Arrays of
-`dask_array` share `at_once`, `lower` and `reductions`. What reads and writes imports `optimizer`
-alone: all else needs private names of dask, which come from `graph._dask_compat`.
+dask calls `optimizer`, which knows the user's rules. `rewrite` goes from the results down, lowers
+each needed layer and verifies the result: by `reductions`, `lower` or `indexing`, or a whole result
+by `at_once`. `sharing` finds the dependents of a layer, and whether they only read its
+blocks; `lower` also gives lowered layers new keys. Arrays of `dask_array` use
+`at_once`, `lower` and `reductions`, too. The modules that read and write import only `optimizer`:
+the others need private names of dask, from `graph._dask_compat`.
 """

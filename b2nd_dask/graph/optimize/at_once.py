@@ -1,8 +1,8 @@
-"""Read at once what `compute()` returns: one task in place of a read for each block and their join.
+"""Read a result of `compute()` by one task, instead of one task per block and a join.
 
-dask makes a task of each block, optimizes these, hands them out one by one, and copies the results
-into one array. Where all of that array comes from a frame by slices, one read does it: into that
-array, by threads of its own. Elementwise work on what is read is done by these threads as well.
+dask makes a task for each block, optimizes and schedules each, and copies the results into one
+array. If a slice of a frame has all elements of that array, one task reads them into it, with
+its own threads. These threads also do elementwise work on the elements.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from b2nd_dask.graph.resources import available, on_cluster
 from b2nd_dask.graph.task_names import read_name
 from b2nd_dask.graph.tasks import BlockRead, read_at_once
 
-#: One thread decodes so many bytes in the time of some ten tasks.
+#: One thread decodes so many bytes in the time of about ten tasks.
 SMALL_NBYTES = 1 << 25
-#: A read of more could not be interrupted for a second, and a progress bar would wait as long.
+#: A larger read would block interrupts and the progress bar for a second.
 MOST_NBYTES = 1 << 30
 
 
 def tasks_at_once(
     layers: Layers, output_keys: set[Key], *, asks: bool
 ) -> dict[Key, GraphNode] | None:
-    """Make one task for each result; None unless all of them come from a frame each.
+    """Make one task for each result; None unless each result comes from a frame.
 
     Parameters
     ----------
@@ -53,14 +53,14 @@ def tasks_at_once(
         found = None if node is None else at_once(node, asks=asks)
         if node is None or found is None:
             return None
-        # one array that is wanted twice is one result, as dask's own
+        # an array that is requested twice is one result, as in dask
         if (same := by_layer.setdefault(node.layers[0], key)) != key:
             tasks[key] = Alias(key, same)
             continue
         source = id(found.read.source)
         is_first = source not in touched
         touched[source] += _touched_nbytes(found.read)
-        # several results may share blocks, which tasks of blocks read once
+        # results of one frame may share blocks, which tasks per block read once
         if not is_first and touched[source] > SMALL_NBYTES:
             return None
         tasks |= _tasks_for(key, found)
@@ -68,7 +68,7 @@ def tasks_at_once(
 
 
 class AtOnce(NamedTuple):
-    """What one task reads, and the work on it."""
+    """The read of one task, and the work on it."""
 
     read: Read
     program: Program
@@ -76,7 +76,7 @@ class AtOnce(NamedTuple):
     threads: int
 
     def task(self, key: Key) -> Task:
-        """The task."""
+        """Make the task."""
         read = self.read
         block = BlockRead.of(read.source, read.ascending, finish_of(read), self.predicate)
         args = block, self.program, read.chunks, self.threads
@@ -84,7 +84,7 @@ class AtOnce(NamedTuple):
 
 
 def at_once(node: Node, *, asks: bool) -> AtOnce | None:
-    """What one task does for all blocks of a node; None where tasks of blocks do it better."""
+    """One read for all blocks of a node; None if one task per block is faster."""
     compiled = compile_tree(node)
     if compiled is None or compiled.inputs or compiled.program.filters:
         return None
@@ -103,13 +103,13 @@ def at_once(node: Node, *, asks: bool) -> AtOnce | None:
 def _tasks_for(key: Key, found: AtOnce) -> dict[Key, GraphNode]:
     if not on_cluster():
         return {key: found.task(key)}
-    # its dashboard shows that a task reads
+    # the cluster's dashboard shows the read by this name
     name = read_name(found.read.source.label, str(key).replace("-", "."))
     return {key: Alias(key, name), name: found.task(name)}
 
 
 def _result_of(layers: Layers, key: Key) -> Node | None:
-    """What an output key computes, where it is the result of `compute()`."""
+    """The node of an output key that is a result of `compute()`; else None."""
     node = (held_tasks(layers.graph.layers.get(str(key))) or {}).get(key)
     if type(node) is not Task or node.func is not core.finalize or len(node.args) != 1:
         return None
@@ -126,17 +126,17 @@ def _result_of(layers: Layers, key: Key) -> Node | None:
 
 
 def _threads_for(read: Read, nbytes: int) -> int | None:
-    """How many threads make a result of so many bytes; None where tasks of dask's do it better."""
+    """Threads for a result of `nbytes`; None if dask's tasks are faster."""
     source = read.source
     kept = [axis for axis in read.axes if axis is not None]
     if kept != sorted(kept):
-        return None  # elements whose axes are exchanged are copied anyway
+        return None  # permuted axes need a copy in any case
     small = _touched_nbytes(read) <= SMALL_NBYTES
     if on_cluster():
         return 1 if small else None
     if small:
         return available().threads
-    # of joined frames one is read after the other
+    # joined frames are read one after another
     in_threads = dask.config.get("scheduler", None) in (None, "threads", "threading")
     alone = isinstance(source, JoinedReference) or not in_threads
     return None if alone or nbytes > MOST_NBYTES else available().threads

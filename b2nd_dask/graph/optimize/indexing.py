@@ -1,12 +1,12 @@
-"""Indices that are arrays: lists of positions and points, and masks.
+"""Indexing by arrays: lists of positions, points, and masks.
 
-dask makes a task for each block that lists or points index, with positions of its own. It reads
-itself then, and only the blocks of a chunk that the positions touch.
+For lists and points, dask makes a task per block with its own positions. The rule lets the task
+read its block itself, and only the frame's blocks that the positions touch.
 
-For ``x[x > t]`` of several axes dask flattens elements and mask first, and so cuts chunks into rows
-and puts these together. Of chunks in which the mask chooses nothing no elements need be read: here
-these get layers of their own from the read on, under other names, since what else reads the frame
-gets all of it.
+For ``x[x > t]`` with several axes dask first flattens elements and mask; for this it cuts chunks
+into rows and joins these. Chunks without a true mask element need not be read. So the rule copies
+the layers of the elements, from the read up, under other names; other dependents of the read still
+get all its elements.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from b2nd_dask.graph.tasks import index_block
 
 #: dask's functions that index their first argument by positions alone.
 _POSITION_GETTERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})
-#: Chunks in doubt are read twice, for the mask and for the elements, and each block costs tasks.
+#: Minimum share of pruned chunks: the others are read twice, for the mask and for the elements.
 _LEAST_PRUNED = 0.5
 
 
 def lowered_positions(layers: Layers, sharing: Sharing, name: str) -> Lowered | None:
-    """Tasks that read their blocks themselves; None where a layer has none."""
+    """Tasks that read the blocks they index; None for a layer without such tasks."""
     tasks = held_tasks(layers.graph.layers[name])
     if tasks is None or not all(isinstance(task, GraphNode) for task in tasks.values()):
         return None
@@ -68,7 +68,7 @@ def lowered_positions(layers: Layers, sharing: Sharing, name: str) -> Lowered | 
     below = set(layers.graph.dependencies[name])
     for source in layers.graph.dependencies[name]:
         compiled = _compiled(layers.nodes[source], sharing, name)
-        # a block that several tasks use is read once
+        # a block with several dependents is read once
         own = [key for key, block in indexed.items() if block[0] == source and used[block] == 1]
         if compiled is None or not own:
             continue
@@ -90,7 +90,7 @@ def _indexes_block(task: Any) -> bool:
 
 
 def _compiled(node: Node, sharing: Sharing, name: str) -> Compiled | None:
-    """The program of blocks that a layer indexes; None where they are not read in parts."""
+    """The program of the blocks that a layer indexes; None if they cannot be read in parts."""
     if not isinstance(node, Read | Elemwise) or node.filters:
         return None
     absorbed = sharing.absorbed(node, name)
@@ -101,7 +101,7 @@ def _compiled(node: Node, sharing: Sharing, name: str) -> Compiled | None:
 
 
 def _reading_task(task: Any, compiled: Compiled, reads: ReadBlocks) -> Task:
-    """A task that reads the block that it indexes, with the work on it."""
+    """A task that reads the block it indexes, with the work on it."""
     first, *positions = task.args
     block = first.key[1:]
     inputs = List(*(block_of(each, block) for each in compiled.inputs))
@@ -110,7 +110,7 @@ def _reading_task(task: Any, compiled: Compiled, reads: ReadBlocks) -> Task:
 
 
 def lowered_filter(layers: Layers, name: str) -> Lowered | None:
-    """Layers that read elements apart from their mask; None where a layer is no filter."""
+    """Layers that read elements apart from their mask; None if a layer is no filter."""
     layer: Any = layers.graph.layers[name]
     func = block_function(layer)
     if func is None or not is_among(unwrapped(func, layer.task.kwargs)[0], FILTERS):
@@ -130,7 +130,7 @@ def lowered_filter(layers: Layers, name: str) -> Lowered | None:
 
 
 def _predicate(mask: Node, read: Read) -> Predicate | None:
-    """When a mask of the same frame chooses nothing of a chunk, whatever blocks it has."""
+    """The predicate under which a mask of the same frame selects nothing, in any blocks."""
     compiled = compile_tree(mask)
     same = compiled is not None and (
         compiled.read.source is read.source
@@ -141,7 +141,7 @@ def _predicate(mask: Node, read: Read) -> Predicate | None:
 
 
 def _moved(layers: Layers, name: str) -> tuple[list[str], Node]:
-    """Layers that have the same elements in the same order, from the top, and what is below."""
+    """Layers with the same elements in the same order, from the top, and the node below them."""
     names = []
     node = layers.nodes[name]
     while isinstance(node, Moved) and node.move is None:

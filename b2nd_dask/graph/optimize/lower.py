@@ -1,8 +1,8 @@
 """Layers and tasks of dask for nodes of an expression.
 
-A task that is not dask's own gets a key of its own: the same layer may stand in another graph as
-dask has made it, such as one that a Delayed in between has optimized already, and two tasks of one
-key would be one to a scheduler.
+A task that is not dask's own gets a new key. Another graph may contain dask's original layer,
+for instance one that a Delayed has already optimized; a scheduler would take two tasks of one
+key for the same task.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from b2nd_dask.graph.tasks import BlockRead, Finish, compute_block
 
 logger = logging.getLogger("b2nd_dask")
 
-#: A tree of more nodes is one layer whatever it reads.
+#: A larger tree becomes one layer, even if it reads no frame.
 MANY_NODES = MAX_NODES // 2
 
 
 class Lowered(NamedTuple):
-    """Layers that compute a node; the first has its name."""
+    """Layers that compute a node; the first has the node's name."""
 
     layers: dict[str, Any]
     dependencies: dict[str, set[str]]
 
 
 class ReadBlocks(BlockArgument):  # type: ignore[misc]
-    """The argument of each block's task: which part of the frame to read."""
+    """The argument of each block's task: the region of the frame to read."""
 
     def __init__(self, read: Read, predicate: Predicate | None = None) -> None:
         super().__init__(read.chunks)
         self.read = read
         self._predicate = predicate
         self._finish = finish_of(read)
-        # the axis of the blocks that each axis of the source is; None for one that is dropped
+        # for each axis of the source: its axis of the blocks, or None if it is dropped
         self._own = [
             read.axes.index(axis) if axis in read.axes else None
             for axis in range(len(read.positions))
@@ -61,7 +61,7 @@ class ReadBlocks(BlockArgument):  # type: ignore[misc]
     def __dask_tokenize__(self) -> Any:
         read = self.read
         parts = read.source, read.positions, read.axes, read.chunks, self._predicate
-        # a layer tells its arguments apart by their tokens
+        # dask distinguishes a layer's arguments by their tokens
         return "b2nd_dask.ReadBlocks", *map(normalize_token, parts)
 
     def __getitem__(self, block: tuple[int, ...]) -> BlockRead:
@@ -79,19 +79,19 @@ def _pieces(positions: range, sizes: tuple[int, ...]) -> list[range]:
 
 
 def own_block(chunks: Chunks, block: tuple[int, ...]) -> tuple[int, ...]:
-    """The block of an array that is broadcast to a block."""
+    """Number of an array's own block that is broadcast to the block of the result."""
     own = block[len(block) - len(chunks) :]
     return tuple(0 if len(sizes) == 1 else at for sizes, at in zip(chunks, own, strict=True))
 
 
 def block_of(node: Node, block: tuple[int, ...]) -> TaskRef:
-    """The block of a layer that is broadcast to a block."""
+    """Reference to a layer's block that is broadcast to the block of the result."""
     key: Any = (node.layers[0], *own_block(node.chunks or (), block))
     return TaskRef(key)
 
 
 def input_of(node: Node, predicate: Predicate | None = None) -> Callable[[tuple[int, ...]], Any]:
-    """Give the function from a block to what its task takes of an input."""
+    """Return a function from the number of a block to the task's argument for an input."""
     if not isinstance(node, Read):
         return partial(block_of, node)
     reads = ReadBlocks(node, predicate)
@@ -99,7 +99,7 @@ def input_of(node: Node, predicate: Predicate | None = None) -> Callable[[tuple[
 
 
 def finish_of(read: Read) -> Finish | None:
-    """What is to be done with the elements that are read; None where it is nothing."""
+    """The conversion of read elements to a block; None if there is nothing to do."""
     if read.is_box:
         return None
     kept = [axis for axis in range(len(read.positions)) if axis in read.axes]
@@ -115,13 +115,13 @@ def finish_of(read: Read) -> Finish | None:
 def lowered_tree(
     name: str, node: Read | Elemwise, predicate: Predicate | None, *, views: bool
 ) -> Lowered | None:
-    """A layer that computes a tree, block by block; None where that reads no frame."""
-    # slices and rechunks that work has taken along are worth a layer, even if no frame is read; so
-    # are many steps, since dask's fusion of layers takes time with the square of their number
+    """A layer that computes a tree, block by block; None if it reads no frame."""
+    # A layer pays off even without a read if it absorbs slices and rechunks, or many steps: the
+    # time of dask's fusion grows with the square of the number of layers.
     found = compile_tree(node, reading=len(node.layers) == 1 and node.size <= MANY_NODES)
     if found is None:
         return None
-    # a filter has the blocks of the elements that it chooses from
+    # a filter has the blocks of its elements
     blocked: Any = node.args[0] if isinstance(node, Elemwise) and node.filters else node
     chunks: Chunks = blocked.chunks
     blocks = math.prod(map(len, chunks))
@@ -137,7 +137,7 @@ def lowered_tree(
             if math.prod(counts) == blocks:
                 pairs += [reads, own]
                 continue
-            # it is broadcast to several blocks, and read once for all of them
+            # broadcast to several blocks: read once for all of them
             source = own_name(name, "broadcast", reads)
             apart[source] = _reading_tasks(source, reads)
         numblocks[source] = counts
@@ -149,7 +149,7 @@ def lowered_tree(
 
 
 def _reading_tasks(name: str, reads: ReadBlocks) -> dict[Any, Task]:
-    """A layer that reads blocks, and that dask does not fuse with several others."""
+    """A layer that reads blocks; dask does not fuse it into several dependents."""
     read = partial(compute_block, program=ELEMENTS, views=True)
     keys: list[Any] = [(name, *at) for at in np.ndindex(*map(len, reads.read.chunks))]
     return {key: Task(key, read, reads[key[1:]], _data_producer=True) for key in keys}
@@ -158,8 +158,8 @@ def _reading_tasks(name: str, reads: ReadBlocks) -> dict[Any, Task]:
 def with_own_names(graph: HighLevelGraph, lowered: set[str], outputs: set[str]) -> HighLevelGraph:
     """Rename lowered layers, and layers of single tasks that use them, up to layers of blocks.
 
-    Of the latter, and where a layer cannot be renamed, the name stays, as it does of layers that
-    dask fuses with those below.
+    Layers of blocks keep their names. So do layers that cannot be renamed, and layers that dask
+    fuses with those below.
     """
     users = dependents_of(graph)
     can_be_renamed = renamable_layers(graph)
@@ -195,7 +195,7 @@ def with_own_names(graph: HighLevelGraph, lowered: set[str], outputs: set[str]) 
 
 
 def _names_in(name: str, layer: Any, below: list[str]) -> dict[str, str]:
-    """Other names for a layer, and for its tasks that have yet other names."""
+    """New names for a layer, and for tasks in it that have other names."""
     words = {name}
     if block_function(layer) is None:
         words |= {key[0] for key in layer if isinstance(key, tuple)}
@@ -203,18 +203,18 @@ def _names_in(name: str, layer: Any, below: list[str]) -> dict[str, str]:
 
 
 def own_name(name: str, *distinguished_by: object) -> str:
-    """Another name for a layer, which begins alike: the first word is what dashboards show."""
+    """A new name for a layer with the same first word, which dashboards show."""
     word, _, token = name.rpartition("-")
     return f"{word or token}-{tokenize(name, *distinguished_by)}"
 
 
 def renamable_layers(graph: HighLevelGraph) -> Callable[[str], bool]:
-    """Whether a layer of a graph is renamable; each is looked at once, when it is asked for."""
+    """Cached `is_renamable` of a graph's layers, by name."""
     return cache(lambda name: is_renamable(graph.layers[name]))
 
 
 def is_renamable(layer: Any) -> bool:
-    """Whether other names of layers can be put into a layer."""
+    """Whether names of layers can be replaced in a layer."""
     tasks = getattr(layer, "mapping", layer)
     if getattr(layer, "annotations", None):
         return False
@@ -224,7 +224,7 @@ def is_renamable(layer: Any) -> bool:
 
 
 def _renamed(layer: Any, names: Mapping[str, str]) -> Any:
-    """A layer with other names for itself and for what it reads."""
+    """A copy of a layer with new names for itself and for its dependencies."""
     if block_function(layer) is None:
         return {
             _renamed_key(key, names): with_names(as_task(key, value), names)
@@ -243,7 +243,7 @@ def _renamed(layer: Any, names: Mapping[str, str]) -> Any:
 
 
 def with_names(task: Any, names: Mapping[str, str]) -> Any:
-    """A task with other names of layers in its key and in those that it uses."""
+    """A task with new names of layers in its key and its dependencies."""
     if type(task) is Alias:
         return Alias(_renamed_key(task.key, names), _renamed_key(task.target, names))
     keys: dict[Any, Any] = {

@@ -1,17 +1,17 @@
-"""The hook in dask, which is called for every graph of arrays.
+"""The hook in dask, called for every graph of arrays.
 
-This module needs documented names of dask alone. `rewrite`, which needs others, replaces layers by
-such as read, and dask's own optimizer goes on with them. dask's own graph stays where a name of
-dask is missing or changed, a rule raises an exception, or the rewritten graph is unsound; a warning
-then says so, once a process.
+This module needs only documented names of dask. `rewrite`, which needs private ones, replaces
+layers by layers that read; dask's own optimizer then continues. dask's own graph is used if a
+name of dask is missing or changed, a rule raises an exception, or the rewritten graph is unsound;
+a warning reports this once per process.
 
 The key ``b2nd_dask.optimize`` of dask's configuration selects the rules: true (all, the default),
-false (none: dask's own graph is used as it is), a list of names out of `RULE_NAMES`, or these names
-in a string. As any key of dask's it may stand in a YAML file, in ``dask.config.set`` and in the
+false (none: dask's own graph is used), a list of names from `RULE_NAMES`, or these names in a
+string. Like any key of dask, it may be set in a YAML file, by ``dask.config.set`` or in the
 environment, there as ``DASK_B2ND_DASK__OPTIMIZE``.
 
-The key ``b2nd_dask.statistics`` (true by default) switches off, if it is false, the rules that take
-results from statistics of chunks instead of reading these.
+The key ``b2nd_dask.statistics`` (default: true) disables, if false, the rules that take results
+from statistics of chunks instead of reading the chunks.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _UNSET = object()
 
 KEY = "b2nd_dask.optimize"
 STATISTICS_KEY = "b2nd_dask.statistics"
-#: What environment variables say for true and false.
+#: Values of environment variables for true and false.
 _SWITCHES = {
     **dict.fromkeys(("true", "on", "yes", "1"), True),
     **dict.fromkeys(("false", "off", "no", "0"), False),
 }
-#: Here, since they must be known where the rules themselves cannot be imported.
+#: Defined here, since the modules of the rules may fail to import.
 RULE_NAMES = (
     "read_at_once",
     "slices",
@@ -53,25 +53,25 @@ RULE_NAMES = (
     "statistics",
     "masks",
 )
-#: Those that `STATISTICS_KEY` switches off.
+#: The rules that `STATISTICS_KEY` disables.
 STATISTICS_RULES = frozenset({"statistics", "masks"})
 
 
 def install() -> None:
-    """Optimize dask arrays here, unless the user's setting ``array_optimize`` says otherwise.
+    """Install the optimizer of dask arrays; the user's setting ``array_optimize`` takes precedence.
 
-    The setting itself is left alone: a function in dask's configuration could not be sent to the
-    workers of a cluster, as dask does with it.
+    The setting itself stays unchanged: dask sends its configuration to the workers of a cluster,
+    and a function in it could not be sent.
     """
     if is_planned():
-        # arrays have no graph of layers to optimize
+        # expressions have no graph of layers to optimize
         logger.info("array.query-planning is on: graphs that read frames stay as dask makes them")
         return
     try:
         before = _plain_hook()
         before.__get__(None, da.Array)
         da.Array.__dask_optimize__ = _Hook(before)
-    except Exception as error:  # noqa: BLE001 - then arrays are optimized by dask alone
+    except Exception as error:  # noqa: BLE001 - then dask alone optimizes arrays
         warn_once("b2nd_dask leaves all graphs as dask has optimized them", error)
 
 
@@ -84,7 +84,7 @@ def _plain_hook() -> Any:
 class _Hook:
     """The attribute ``__dask_optimize__`` of dask arrays.
 
-    `before` is the attribute that it replaces: a descriptor that looks at ``array_optimize``.
+    `before` is the replaced attribute: a descriptor that reads ``array_optimize``.
     """
 
     def __init__(self, before: Any) -> None:
@@ -99,12 +99,12 @@ class _Hook:
 
 
 class _ArrayOptimizer:
-    """The optimizer that dask stores with every array, and sends to a scheduler.
+    """The optimizer that dask stores with every array and sends to a scheduler.
 
-    It pickles as "the way that arrays are optimized in your process": a scheduler without this
-    package uses dask's own. It is equal to dask's own, which collections of other packages hold:
-    dask computes collections with unequal ones apart, and then returns their results in another
-    order (dask 2026.8.0).
+    It pickles as "the optimizer of arrays in your process": a scheduler without this package uses
+    dask's own. It equals dask's own, which collections of other packages hold: dask computes
+    collections with unequal optimizers separately, and returns their results in another order
+    (dask 2026.8.0).
     """
 
     def __init__(self, own: Optimizer, setting: Any, statistics: Any) -> None:
@@ -117,8 +117,8 @@ class _ArrayOptimizer:
         return self.own(dsk, keys, **kwargs) if made is None else made
 
     def _rewritten(self, dsk: Any, keys: Any, **kwargs: Any) -> Any:
-        """The tasks that the rules make of a graph; None where it is left to dask."""
-        # who turns fusion off wants to see the layers
+        """The tasks that the rules make of a graph; None to leave the graph to dask."""
+        # a user who disables fusion wants to see the layers
         if dask.config.get("optimization.fuse.active", None) is False or not _reads_frames(dsk):
             return None
         try:
@@ -126,12 +126,12 @@ class _ArrayOptimizer:
             return _rewriting().rewritten(self.own, dsk, keys, rules, **kwargs) if rules else None
         except SettingError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, dask's own graph is right
+        except Exception as error:  # noqa: BLE001 - in any case dask's own graph is right
             warn_once("b2nd_dask leaves a graph as dask has optimized it", error)
             return None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # all rules, the default, leave the choice to the scheduler's own configuration
+        # with the default, all rules, the scheduler's own configuration decides
         is_default = self.setting in (None, True) and self.statistics is True
         chosen = None if is_default else {"setting": self.setting, "statistics": self.statistics}
         return getattr, (da.Array, "__dask_optimize__"), chosen
@@ -144,21 +144,21 @@ class _ArrayOptimizer:
 
 
 class SettingError(ValueError):
-    """A setting of this package in dask's configuration that means nothing."""
+    """A setting of this package in dask's configuration is invalid."""
 
 
 def _settings() -> tuple[Any, Any]:
-    """The arguments of `chosen_rules` in dask's configuration."""
+    """The arguments for `chosen_rules` from dask's configuration."""
     return dask.config.get(KEY, None), dask.config.get(STATISTICS_KEY, True)
 
 
 def active_rules() -> tuple[str, ...]:
-    """Names of the rules that dask's configuration switches on; as `chosen_rules`."""
+    """Names of the rules that dask's configuration enables, in the order of `RULE_NAMES`."""
     return chosen_rules(*_settings())
 
 
 def chosen_rules(setting: Any, statistics: Any = True) -> tuple[str, ...]:
-    """Names of the rules that settings switch on, in the order of `RULE_NAMES`.
+    """Names of the rules that settings enable, in the order of `RULE_NAMES`.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def chosen_rules(setting: Any, statistics: Any = True) -> tuple[str, ...]:
     Raises
     ------
     SettingError
-        A setting means nothing.
+        A setting is invalid.
     """
     names = _names_in(setting)
     asks = True if statistics is None else _SWITCHES.get(str(statistics).lower())
@@ -195,7 +195,7 @@ def _names_in(setting: Any) -> Collection[str]:
 
 
 def _reads_frames(dsk: Any) -> bool:
-    # what a graph reads is of a class there: without the module there is none
+    # this module defines the class of reads: if it is not loaded, no graph reads a frame
     blocks = sys.modules.get("b2nd_dask.graph.read.blocks")
     if blocks is None or not isinstance(dsk, HighLevelGraph):
         return False
@@ -212,10 +212,10 @@ def _rewriting() -> Any:
 
 @cache
 def _imported() -> ModuleType | Exception:
-    """The module `rewrite`, or why it cannot be imported, which is final."""
+    """The module `rewrite`, or the error of its import; imported only once."""
     try:
         resolve_all()
         from b2nd_dask.graph.optimize import rewrite
-    except Exception as error:  # noqa: BLE001 - raised for each graph
+    except Exception as error:  # noqa: BLE001 - raised again for each graph
         return error
     return rewrite

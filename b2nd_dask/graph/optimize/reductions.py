@@ -1,8 +1,8 @@
-"""Reductions fold into reads: a task reduces blocks chunk by chunk while it reads them.
+"""Fold reductions into reads: a task reduces blocks chunk by chunk while it reads them.
 
-Small neighbouring blocks that are reduced together share a task, since dask combines their partial
-results anyway: a chunk step over the larger block returns what a combining step would. Where
-statistics of chunks answer a reduction, little is read, and one task does it all.
+Small neighbouring blocks that are reduced together share a task. dask combines their partial
+results anyway, and a chunk step over the larger block returns the combined result. If statistics
+of chunks answer a reduction, one task does the small remaining read.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from b2nd_dask.graph.tasks import reduce_block
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Blocks are merged up to this many bytes of elements, as dask's `array.chunk-size` has them: more
-#: hardly make a task cheaper. They are reduced by parts, so that none is in memory.
+#: Maximum bytes of elements of merged blocks, like dask's `array.chunk-size`: more hardly makes a
+#: task cheaper. They are reduced in parts and are never in memory as a whole.
 MERGED_NBYTES = 1 << 27
-#: So little is read by one task in any case: dask takes longer for a few tasks.
+#: One task reads up to so many bytes in any case: dask takes longer for a few tasks.
 LITTLE_NBYTES = 1 << 22
 
 
@@ -48,7 +48,7 @@ class CombiningLayer(NamedTuple):
     name: str
     func: Callable[..., Any]
     every: tuple[int, ...]
-    """How many it combines along each axis."""
+    """Number of combined results along each axis."""
     keepdims: bool
 
     def key(self, name: str, number: tuple[int, ...], axis: tuple[int, ...]) -> Key:
@@ -58,13 +58,13 @@ class CombiningLayer(NamedTuple):
     def tasks(
         self, name: str, below: NDArray[Any], every: tuple[int, ...], axis: tuple[int, ...]
     ) -> NDArray[Any]:
-        """Tasks that combine the results of so many tasks along each axis."""
+        """Make the tasks, each of which combines `every` results along each axis."""
         sizes = tuple(map(steps, below.shape, every))
         made = np.empty(tuple(map(len, sizes)), object)
         for number, box in zip(np.ndindex(made.shape), regions_of(sizes), strict=True):
             key = self.key(name, number, axis)
             part = below[box]
-            # lists in lists, one for each axis that is reduced
+            # nested lists, one level for each reduced axis
             lists = part.reshape([n for i, n in enumerate(part.shape) if i in axis]).tolist()
             nests = part.flat[0].key is None
             made[number] = Task(key, self.func, _argument(lists), _data_producer=nests)
@@ -75,13 +75,13 @@ class FoundReduction(NamedTuple):
     """The layers of a reduction: the chunk step, and those that combine its results."""
 
     name: str
-    """Of the layer of chunk steps."""
+    """Name of the layer of chunk steps."""
     combining: list[CombiningLayer]
-    """Of them the last has one result for all blocks that are reduced; or there are none."""
+    """The combining layers; the last one has one result for all reduced blocks. May be empty."""
 
     @property
     def top(self) -> str:
-        """The last layer."""
+        """Name of the last layer."""
         return self.combining[-1].name if self.combining else self.name
 
 
@@ -108,18 +108,18 @@ class Reductions:
 
     @cached_property
     def _limit(self) -> int:
-        """Bytes of elements of blocks that share a task."""
+        """Maximum bytes of elements of blocks that share a task."""
         belows = (self._layers.folds[found.name][1] for found in self._by_top.values())
         compiled = (compile_tree(self._layers.nodes[below]) for below in belows)
         return merge_limit(sum(each.read.nbytes for each in compiled if each is not None))
 
     @property
     def answered(self) -> set[str]:
-        """Layers of chunk steps whose blocks statistics make unnecessary."""
+        """Layers of chunk steps that statistics answer; they need no blocks."""
         return set(self._answered)
 
     def _reduced_whole(self, found: FoundReduction) -> ReducedRead | None:
-        """A reduction that statistics answer: it does not matter who else reads the blocks."""
+        """A reduction that statistics answer, whatever else reads its blocks; else None."""
         if not found.combining:
             return None
         fold, below = self._layers.folds[found.name]
@@ -127,7 +127,7 @@ class Reductions:
         return None if isinstance(whole, str) or not whole.is_answered(self._limit) else whole
 
     def lowered(self, top: str, sharing: Sharing) -> Lowered | None:
-        """Tasks that reduce while they read; None where a layer is not the last of a reduction."""
+        """Tasks that reduce while they read; None if a layer is not the last of a reduction."""
         found = self._by_top.get(top)
         if found is None:
             return None
@@ -148,9 +148,9 @@ class Reductions:
 
 
 def _combining_layers(layers: Layers, name: str, fold: Fold) -> list[CombiningLayer]:
-    """The layers that combine all results of a chunk step; none where some are left.
+    """The layers that combine all results of a chunk step; none if they leave several results.
 
-    Each is used by the next alone.
+    Each layer has only the next one as dependent.
     """
     found: list[CombiningLayer] = []
     counts = tuple(map(len, layers.nodes[layers.folds[name][1]].chunks or ()))
@@ -173,9 +173,9 @@ def _combining_layers(layers: Layers, name: str, fold: Fold) -> list[CombiningLa
 def _combining_layer(
     name: str, tasks: Mapping[Key, Any], below: str, counts: tuple[int, ...], fold: Fold
 ) -> CombiningLayer | None:
-    """Parse a layer of tasks that all combine a box of results of the layer below.
+    """Parse a layer whose tasks each combine a box of results of the layer below.
 
-    Each box has as many along each axis, and the function combines as dask's own reductions do.
+    All boxes have the same shape, and the function combines like dask's own reductions.
     """
     key: Any = next(iter(tasks))
     func, keys = _called(tasks[key])
@@ -198,12 +198,12 @@ def _combining_layer(
 
 
 def _keys_in(name: str, box: tuple[slice, ...]) -> set[Key]:
-    """The keys of some neighbouring blocks."""
+    """The keys of a box of neighbouring blocks."""
     return {(name, *at) for at in itertools.product(*(range(s.start, s.stop) for s in box))}
 
 
 def _called(task: Any) -> tuple[Any, set[Any]]:
-    """The function of a task of one list, and the keys in this, which has each of them once."""
+    """The function of a task with one list, and the keys in the list; empty if one repeats."""
     if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
         func, results = task.func, task.args[0]
     elif isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], list):
@@ -215,7 +215,7 @@ def _called(task: Any) -> tuple[Any, set[Any]]:
 
 
 def _leaves(results: Any) -> Iterator[Any]:
-    """The keys in nested lists, and what else is in them."""
+    """The keys in nested lists, and any other entries."""
     if isinstance(results, List | list):
         for inner in results.args if isinstance(results, List) else results:
             yield from _leaves(inner)
@@ -224,14 +224,14 @@ def _leaves(results: Any) -> Iterator[Any]:
 
 
 def _argument(results: Any) -> Any:
-    """Tasks in lists as an argument: those that have a key are referred to."""
+    """Nested lists of tasks as an argument; a task with a key becomes a reference."""
     if isinstance(results, list):
         return List(*map(_argument, results))
     return results if results.key is None else TaskRef(results.key)
 
 
 def merge_limit(nbytes: int) -> int:
-    """Bytes of elements that blocks which share a task have at most, where so many are reduced."""
+    """Maximum bytes of elements of blocks that share a task, for reductions of `nbytes`."""
     return min(MERGED_NBYTES, nbytes // (TASKS_OF_A_THREAD * available().threads))
 
 
@@ -256,7 +256,7 @@ def merged_blocks(chunks: Chunks, axis: Sequence[int], itemsize: int, limit: flo
 
 
 class ReducedRead:
-    """What the chunk step of a reduction reads, and how it reduces that."""
+    """The read of a reduction's chunk step, and the reduction of its blocks."""
 
     def __init__(self, compiled: Compiled, fold: Fold, *, asks: bool) -> None:
         self._compiled = compiled
@@ -266,7 +266,7 @@ class ReducedRead:
 
     @classmethod
     def of(cls, node: Node, fold: Fold, *, asks: bool) -> ReducedRead | str:
-        """Parse what is below a chunk step; the reason where this cannot fold into a read."""
+        """Parse the node below a chunk step; return the reason if it cannot fold into a read."""
         compiled = compile_tree(node)
         if compiled is None:
             return "no frame is read there, or something else needs it, too"
@@ -281,13 +281,13 @@ class ReducedRead:
         return cls(compiled, fold, asks=asks)
 
     def in_blocks(self, chunks: Chunks) -> ReducedRead:
-        """The same, reduced in other blocks."""
+        """The same reduction in other blocks."""
         compiled = self._compiled._replace(read=replace(self.read, chunks=chunks))
         return ReducedRead(compiled, self.fold, asks=self.fold.asks)
 
     @cached_property
     def _unanswered_nbytes(self) -> float:
-        """Bytes of elements that statistics leave to be read."""
+        """Bytes of elements that must be read in spite of statistics."""
         source, positions = self.read.source, self.read.positions
         if self._inputs or not all(positions) or not self.fold.asks or not source.has_statistics:
             return math.inf
@@ -299,10 +299,10 @@ class ReducedRead:
         return self._unanswered_nbytes <= max(LITTLE_NBYTES, limit)
 
     def merged(self, limit: float, *, merges: bool) -> ReducedRead:
-        """The same in blocks of neighbouring ones, up to so many bytes of elements.
+        """Merge neighbouring blocks, up to `limit` bytes of elements.
 
-        All share one where statistics leave little to be read; none do whose work has inputs of
-        its own.
+        All blocks are merged if statistics leave little to be read. None are merged if the work has
+        array inputs.
         """
         if self.is_answered(limit):
             limit = math.inf
@@ -313,13 +313,13 @@ class ReducedRead:
         return self.in_blocks(blocks)
 
     def lowered(self, found: FoundReduction) -> Lowered:
-        """The layers of a reduction as one: tasks that reduce these blocks, and that combine."""
+        """One layer for all layers of a reduction: its tasks reduce blocks and combine results."""
         axis, chunks = self.fold.axis, self.read.chunks
-        # names are other ones: what these tasks read, or combine, is not what dask's do
+        # new names, since these tasks read and combine other blocks than dask's
         token = tokenize(chunks)
         reads = reading_name(f"{found.name}-{token}", self.read.source.label)
         name = reads if found.combining else found.name
-        # what combines a single result makes it itself
+        # a task that combines a single result computes it itself
         nests = bool(found.combining) and all(len(chunks[i]) == 1 for i in axis)
         made = np.empty(tuple(map(len, chunks)), object)
         for number in np.ndindex(made.shape):

@@ -1,8 +1,8 @@
-"""Rewrite the layers of a graph: each layer that is needed is lowered, from the results down.
+"""Rewrite the layers of a graph: lower each needed layer, from the results down.
 
-A layer is lowered where its node reads frames better than dask's own tasks would; what it absorbs
-is needed no more. All other layers stay as they are. The result is verified: what a rule has spoilt
-must not reach a scheduler.
+A layer is lowered if its node reads frames better than dask's own tasks would; the layers that it
+absorbs are no longer needed. All other layers stay unchanged. The result is verified, so that no
+graph damaged by a rule reaches a scheduler.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ logger = logging.getLogger("b2nd_dask")
 
 
 class UnsoundGraphError(Exception):
-    """A rewritten graph that cannot be computed."""
+    """A rewritten graph cannot be computed."""
 
 
 def rewritten(
     own: Callable[..., Any], graph: HighLevelGraph, keys: Any, rules: Container[str], **kwargs: Any
 ) -> Any:
-    """Apply rules to the layers of a graph, and optimize what they leave as dask does.
+    """Apply rules to the layers of a graph; dask's own optimizer continues with the result.
 
     Parameters
     ----------
     own : callable
-        dask's own optimizer of arrays, and its other arguments.
+        dask's own optimizer of arrays; `kwargs` are its other arguments.
     graph : HighLevelGraph
-        As users have built it; it does not change.
+        The user's graph; it is not modified.
     keys : Key, list or set
         The output keys, in nested lists.
     rules : container of str
@@ -55,7 +55,7 @@ def rewritten(
     Returns
     -------
     mapping or None
-        The optimized tasks; None where no rule applies.
+        The optimized tasks; None if no rule applies.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def rewritten(
 
 
 class _Rewriting:
-    """The layers of a graph that are needed, as they are or lowered."""
+    """The needed layers of a graph, unchanged or lowered."""
 
     def __init__(self, layers: Layers, output_keys: set[Key], rules: Container[str]) -> None:
         self._layers = layers
@@ -105,7 +105,7 @@ class _Rewriting:
         self._sharing = Sharing(layers, self._outputs, answered, repeats=repeats)
 
     def graph(self) -> HighLevelGraph | None:
-        """The layers that compute the results; None where all stay as they are."""
+        """The layers that compute the results; None if all stay unchanged."""
         old = self._layers.graph
         new: dict[str, Any] = {}
         below: dict[str, set[str]] = {}
@@ -129,7 +129,7 @@ class _Rewriting:
         return with_own_names(HighLevelGraph(new, below), set(changed), self._outputs)
 
     def _read_by_another(self, name: str, node: Node) -> Node:
-        """The layer that reads the same blocks for something else; the node where there is none."""
+        """The layer that reads the same blocks for another dependent; the node if there is none."""
         if isinstance(node, Read) and len(node.layers) > 1:
             for other in self._moved_reads.get(leaf_key(node), ()):
                 if other != name and other in self._needed:
@@ -137,7 +137,7 @@ class _Rewriting:
         return node
 
     def _from_results(self) -> Iterator[str]:
-        """Layers behind all of their dependents; those that are not needed come first."""
+        """Layers after all their dependents; unneeded layers come first."""
         left = {name: len(self._layers.dependents[name]) for name in self._layers.order}
         useful: deque[str] = deque()
         useless: deque[str] = deque()
@@ -145,7 +145,7 @@ class _Rewriting:
             if not left[name]:
                 (useful if name in self._needed else useless).append(name)
         while useful or useless:
-            # level by level, so that what others read is known early
+            # breadth first, so that reads of other layers are known early
             name = (useless or useful).popleft()
             yield name
             for below in sorted(self._layers.graph.dependencies[name]):
@@ -154,7 +154,7 @@ class _Rewriting:
                     (useful if below in self._needed else useless).append(below)
 
     def _lowered(self, name: str) -> Lowered | None:
-        """Layers in place of a layer; None where it stays as it is."""
+        """The layers that replace a layer; None if it stays unchanged."""
         if self._layers.graph.layers[name].annotations:
             return None
         for rule, found in self._attempts(name):
@@ -164,7 +164,7 @@ class _Rewriting:
         return None
 
     def _attempts(self, name: str) -> Iterator[tuple[str, Lowered | None]]:
-        """What each rule makes of a layer, in order; a new rule has its line here."""
+        """The result of each rule for a layer, in order; a new rule gets a line here."""
         node = self._layers.nodes[name]
         if self._reductions:
             yield "reductions", self._reductions.lowered(name, self._sharing)
@@ -198,7 +198,7 @@ class _Rewriting:
 
 
 def _rule_of(node: Read | Elemwise) -> str:
-    """The rule by which a layer is lowered to a tree."""
+    """The rule that lowers a layer to a tree."""
     if isinstance(node, Read) and node.is_rechunked:
         return "new_blocks"
     if len(node.layers) > 1:
@@ -207,7 +207,7 @@ def _rule_of(node: Read | Elemwise) -> str:
 
 
 def _check_layers(graph: HighLevelGraph, before: HighLevelGraph) -> None:
-    """Verify that layers are complete, and the tasks of those that are not from before."""
+    """Verify that the layers are complete, and verify the tasks of new layers."""
     _check_order({name: graph.dependencies[name] for name in graph.layers})
     for name, layer in graph.layers.items():
         if layer is before.layers.get(name):
@@ -219,7 +219,7 @@ def _check_layers(graph: HighLevelGraph, before: HighLevelGraph) -> None:
 
 
 def _check_tasks(tasks: Any, below: Set[Any] = frozenset()) -> None:
-    """Verify tasks, which depend on each other and on those of the layers below."""
+    """Verify that tasks depend only on each other and on tasks of the layers below."""
     if not isinstance(tasks, Mapping):
         raise UnsoundGraphError(f"a rule made a {type(tasks).__name__} of a graph")
     for key, node in tasks.items():
@@ -234,10 +234,10 @@ def _check_tasks(tasks: Any, below: Set[Any] = frozenset()) -> None:
 
 
 def _check_outputs(tasks: Mapping[Any, Any], output_keys: Set[Key]) -> None:
-    """Verify that there is a task for each result, and for what tasks depend on.
+    """Verify that there is a task for each result and each dependency.
 
-    Where an axis has a block without elements, dask's `blockwise` may promise blocks of which it
-    makes tasks only while no layer below is fused into it.
+    If an axis has an empty block, dask's `blockwise` may list blocks for which it makes tasks
+    only as long as no layer below is fused into it.
     """
     below = (node.dependencies for node in tasks.values() if isinstance(node, GraphNode))
     if lost := set(output_keys).union(*below) - tasks.keys():
@@ -245,7 +245,7 @@ def _check_outputs(tasks: Mapping[Any, Any], output_keys: Set[Key]) -> None:
 
 
 def _check_order(below: Mapping[Any, Set[Any]]) -> None:
-    """Verify that layers or tasks depend on such as are there, and not on each other."""
+    """Verify that all dependencies of layers or tasks exist and form no cycle."""
     if lost := set().union(*below.values()) - below.keys():
         raise UnsoundGraphError(f"nothing makes {_some(lost)}")
     try:
@@ -255,7 +255,7 @@ def _check_order(below: Mapping[Any, Set[Any]]) -> None:
 
 
 def _layer_of(key: Any) -> Any:
-    """The name of the layer that a task of a key belongs to."""
+    """The name of the layer of a task's key."""
     return key[0] if isinstance(key, tuple) else key
 
 

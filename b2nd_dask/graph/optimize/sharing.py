@@ -1,6 +1,6 @@
-"""Who else uses a layer: what a tree may absorb, what is rather computed again than held.
+"""Dependents of layers: whether a tree may absorb a layer, or repeats its read.
 
-And whether a block of one repeated element may be a view of it, since nothing writes into it.
+Also whether a constant block may be a view, since no dependent writes into it.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from b2nd_dask.graph.write.write_tasks import write_task
 
 logger = logging.getLogger("b2nd_dask")
 
-#: A result is late if it depends on reads of more bytes than this: blocks that wait for it would
-#: fill the memory.
+#: A result is late if it depends on reads of more bytes: blocks that wait for it would fill the
+#: memory.
 LATE_NBYTES = 1 << 28
-#: The part of the memory that blocks may occupy while they wait for a late result.
+#: Share of the memory for blocks that wait for a late result.
 SHARE_OF_MEMORY = 1 / 8
-#: A block is read again for at most so many layers.
+#: Maximum number of dependents for which a block is read again.
 MAX_COPIES = 4
 #: Functions whose result may be a view of their argument.
 _PASSING = FILTERS | {np.transpose, np.swapaxes, M.reshape}
-#: Functions that put blocks together.
+#: Functions that join blocks.
 _COPYING = frozenset(
     {_shuffle.concatenate_arrays, core.concatenate3, core.concatenate_shaped, np.concatenate}
 )
@@ -60,11 +60,11 @@ class Sharing:
     Parameters
     ----------
     outputs : set of str
-        Layers whose results are wanted.
+        Layers whose results are requested.
     answered : set of str
-        Layers that need nothing of what is below.
+        Layers that statistics answer, which need no blocks from below.
     repeats : bool
-        Whether reads are repeated where their blocks would wait in memory.
+        Whether reads are repeated if their blocks would wait in memory.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Sharing:
     ) -> None:
         self._layers = layers
         self._done = set(answered)
-        # layers that use a layer, of those that are lowered already, and how many are not
+        # dependents of a layer: number of lowered ones, and of those not lowered yet
         self._used: defaultdict[str, int] = defaultdict(int)
         self._left = {
             name: sum(other not in answered for other in layers.dependents[name])
@@ -84,17 +84,17 @@ class Sharing:
         self._cut_up: dict[str, bool | None] = {}
 
     def absorbed(self, top: Node, dependent: str | None = None) -> Node | None:
-        """The tree of a node, in which layers that others use as well are opaque.
+        """The tree of a node; layers with other dependents become opaque.
 
         Parameters
         ----------
         dependent : str, optional
-            The layer that absorbs the tree as a whole, such as the chunk step of a reduction.
+            The layer that absorbs the whole tree, such as the chunk step of a reduction.
 
         Returns
         -------
         Node or None
-            None where the tree itself cannot be absorbed.
+            None if the tree itself cannot be absorbed.
         """
         included = {dependent or top.layers[0]}
         opaque: set[str] = set()
@@ -102,7 +102,7 @@ class Sharing:
             first = node is top and dependent is None
             added = self._included(node, node.layers[first:], included)
             if added is None:
-                # a move has one name for all nodes that it has moved
+                # all nodes moved by one layer have its name
                 opaque.add(node.layers[0])
             else:
                 included |= added
@@ -116,16 +116,16 @@ class Sharing:
         return with_leaves(top, cut)
 
     def _from_top(self, top: Node) -> list[Node]:
-        """The nodes of a tree that are computed, each behind all that use it."""
+        """The computed nodes of a tree, each after all its dependents."""
         nodes = (node for node in nodes_of(top) if not isinstance(node, Opaque))
         return sorted(nodes, key=lambda node: self._rank[node.layers[-1]], reverse=True)
 
     def _included(self, node: Node, names: tuple[str, ...], included: set[str]) -> set[str] | None:
-        """Layers that are absorbed with a node; None where something else needs one of them."""
+        """Layers that are absorbed with a node; None if one has another dependent."""
         is_rechunked = isinstance(node, Read) and node.is_rechunked and not node.source.is_remote
         if is_rechunked and self._layers.rechunks_of[node.layers[-1]] == 1:
-            # to read once more costs less than to cut and join blocks; what several rechunks need,
-            # such as the slices of a difference, is read once
+            # A repeated read costs less than cutting and joining blocks. Elements that several
+            # rechunks need, such as the slices of a difference, are read once.
             return set(names)
         added: set[str] = set()
         for name in names:
@@ -137,7 +137,7 @@ class Sharing:
         return added
 
     def note_lowered(self, name: str, uses: set[str]) -> None:
-        """Note what a layer uses from now on, of those that it depended on."""
+        """Note the layers that a lowered layer uses."""
         for used in uses:
             self._used[used] += 1
         if name not in self._done:
@@ -146,16 +146,16 @@ class Sharing:
                 self._left[below] -= 1
 
     def is_only_read(self, name: str) -> bool:
-        """Whether nothing that uses the blocks of a layer may write into them.
+        """Whether no dependent of a layer may write into its blocks.
 
-        A function of the user may act in place, and so may what a result is given to.
+        A user function may work in place, and so may the receiver of a result.
         """
         return name in self._only_read
 
     @cached_property
     def _only_read(self) -> set[str]:
         found: set[str] = set()
-        # once a layer: one that puts many together is above each of them
+        # computed once for all layers: a layer that joins many others is above each of them
         readers: set[str] = set()
         for name in reversed(self._layers.order):
             if name not in self._outputs and readers.issuperset(self._layers.dependents[name]):
@@ -184,7 +184,7 @@ class Sharing:
         return self._late is not None and self._late.is_repeated(name, included)
 
     def _is_cut_up(self, name: str) -> bool | None:
-        """Whether all dependents, slices of a layer, read no more than it has; None of others."""
+        """Whether the slices of a layer read no more than it has; None if not all are slices."""
         if name not in self._cut_up:
             nodes = [self._layers.nodes[other] for other in self._layers.dependents[name]]
             nelements = sum(map(_nelements, nodes))
@@ -196,11 +196,11 @@ class Sharing:
 
 
 def _makes_arrays(layer: Any) -> bool:
-    """Whether the results of a layer are arrays of their own: elementwise work, and `compute()`."""
+    """Whether a layer's results are new arrays: elementwise work, and `compute()`."""
     func = block_function(layer)
     if func is None:
         tasks = list((held_tasks(layer) or {}).values())
-        # of a single block some versions of dask return the block itself
+        # for a single block some versions of dask return the block itself
         return (
             len(tasks) == 1
             and _calls(tasks[0], {core.finalize})
@@ -212,7 +212,7 @@ def _makes_arrays(layer: Any) -> bool:
 
 
 def _passes_blocks(layer: Any) -> bool:
-    """Whether the blocks of a layer may be those below, or views of them."""
+    """Whether the blocks of a layer may be the blocks below, or views of them."""
     func = block_function(layer)
     if func is not None:
         return is_among(func, _PASSING) and not layer.task.kwargs.get("out")
@@ -234,12 +234,12 @@ def _nelements(node: Node) -> int:
 class _LateReads:
     """Blocks that would wait in memory for a result of all blocks, as in ``x - x.mean()``.
 
-    They are rather read again: by the tasks that need the late result, and by one other.
+    They are read again: by the tasks that need the late result, and by one other dependent.
     """
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
-        # found once a layer: of a frame that many reductions use each would look at all others
+        # cached per layer: each reduction of a frame would search the dependents of all others
         self._known: dict[str, tuple[set[str], set[str]]] = {}
         self._limit = LATE_NBYTES
         reads = [node for node in layers.nodes.values() if isinstance(node, Read)]
@@ -250,7 +250,7 @@ class _LateReads:
 
     @cached_property
     def _needed(self) -> dict[str, int]:
-        """How many bytes of frames each layer depends on."""
+        """Bytes of frames that each layer depends on."""
         needed: dict[str, int] = {}
         for name in self._layers.order:
             node = self._layers.nodes[name]
@@ -258,7 +258,7 @@ class _LateReads:
                 count = node.nbytes
             else:
                 count = sum(needed[other] for other in self._layers.graph.dependencies[name])
-            # capped: reads that several dependencies share are counted for each
+            # capped, since reads shared by several dependencies count several times
             needed[name] = min(count, self._limit + 1)
         return needed
 
@@ -281,7 +281,7 @@ class _LateReads:
         return self._known[name]
 
     def _is_late(self, name: str, source: str) -> bool:
-        """Whether what becomes of a block waits for a late result."""
+        """Whether a dependent of `source`, or its elementwise successors, need a late result."""
         seen = {source}
         while True:
             below = self._layers.graph.dependencies[name] - seen
@@ -295,5 +295,5 @@ class _LateReads:
 
 
 def _is_remote(tree: Node) -> bool:
-    """Whether a tree reads a store: what is read there is read once."""
+    """Whether a tree reads a store; its elements are read only once."""
     return any(isinstance(node, Read) and node.source.is_remote for node in nodes_of(tree))

@@ -1,6 +1,6 @@
-"""What computing a dask collection takes, before it is computed: `plan`.
+"""Cost estimate of a dask collection before it is computed: `plan`.
 
-`plan` has the function and its result, as numbers and text. `walk` finds what tasks read and
-write, and adds it up; `memory` says what they hold for it, and `frame.read.read_cost` what reading
-takes. Imports `tasks`, `write` and `read`, whose functions the tasks call.
+`plan` has the function and its result, as numbers and text. `walk` finds the reads and writes of
+tasks and adds them up; `memory` estimates their memory, `frame.read.read_cost` the cost of a
+read. Imports `tasks`, `write` and `read`, whose functions the tasks call.
 """

@@ -1,6 +1,6 @@
-"""The memory that tasks take for what they read and write.
+"""Memory that tasks need for their reads and writes.
 
-What programs and chunk steps hold is found by running them on no element, or on one.
+Programs and chunk steps run on no element, or on one, to find their memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from b2nd_dask.graph.expression.tiles import InPlace, Tiles, in_place, is_tiled
 
 ReadFrame = FrameReference | IntermediateFrame
 
-#: Partial results of chunks, those that they are merged with, and copies of both, as measured.
+#: Measured factor for partial results: those of chunks, the merged ones, and copies of both.
 _COPIES_OF_RESULTS = 5.6
 
 
@@ -37,12 +37,12 @@ class Piece(NamedTuple):
 
     @property
     def nelements(self) -> int:
-        """Elements of its array; none of chunks that are not decoded."""
+        """Number of array elements; 0 for chunks that are not decoded."""
         return 0 if isinstance(self.region, ChunkRange) else math.prod(map(len, self.region))
 
 
 class Cost(NamedTuple):
-    """What reading one region takes: some fields of `ReadCosts`."""
+    """The cost of reading one region: some fields of `ReadCosts`."""
 
     largest: int
     buffers: float
@@ -52,49 +52,49 @@ class Cost(NamedTuple):
 
     @classmethod
     def each(cls, costs: ReadCosts) -> Iterator[Cost]:
-        """The rows of the columns, as Python's numbers."""
+        """The rows of the columns, as Python numbers."""
         return map(cls._make, zip(*(getattr(costs, n).tolist() for n in cls._fields), strict=True))
 
 
 @dataclass(eq=False)
 class FoundRead:
-    """An array that a task reads, and bytes that it takes, as far as `add` knows them."""
+    """An array that a task reads; `add` fills in the bytes of its pieces."""
 
     pieces: list[Piece]
-    """Read one after another."""
+    """The pieces, which are read one after another."""
     is_copied: bool = False
-    """Whether the pieces are copied to where they belong in one array."""
+    """Whether the pieces are copied to their positions in one array."""
     held: float = 0.0
-    """Bytes that functions of the elements hold beside them, for each byte of elements."""
+    """Additional bytes that functions hold, per byte of elements."""
     is_streamed: bool = False
-    """Whether chunks are reduced one by one, and no array of the region is built."""
+    """Whether chunks are reduced one by one, without an array of the region."""
     beside: float = 0.0
-    """Bytes of partial results, and of tiles."""
+    """Bytes of partial results and of tiles."""
     buffers: float = 0.0
-    """Of the piece that takes the most, as the next two."""
+    """Maximum bytes of read buffers over all pieces."""
     elements: int = 0
-    """Of an array of them."""
+    """Maximum bytes of an array of elements over all pieces."""
     at_once: int = 0
-    """Of the elements that functions are called with."""
+    """Maximum bytes of elements in one function call over all pieces."""
     nelements: int = 0
-    """Of all pieces, as the next two."""
+    """Total of all pieces, as `nbytes` and `fetched`."""
     nbytes: int = 0
     fetched: float = 0.0
 
     def add(self, piece: Piece, cost: Cost, group: int) -> None:
-        """Add what a piece takes, of a frame whose chunks are reduced in groups of `group` bytes.
+        """Add the cost of a piece of a frame whose chunks are reduced in groups of `group` bytes.
 
-        0 where they are reduced one by one.
+        `group` is 0 if chunks are reduced one by one.
         """
         streamed, nelements, largest = self.is_streamed, piece.nelements, cost.largest
         nbytes = nelements * piece.frame.grid.itemsize
         at_once = min(max(largest, group) if largest else 0, nbytes) if streamed else nbytes
-        # what is decoded in another order than that of the elements is copied, and what is gathered
+        # elements need a copy if they are decoded in another order, or gathered into a group
         in_place = cost.whole and not group
         scratch = 0 if cost.direct and (group or not streamed) else largest
         buffers = cost.buffers
         if streamed and group and nbytes > group:
-            # of a group at a time
+            # buffers of one group
             buffers = min(buffers, cost.fetched * group / nbytes)
         self.buffers = max(self.buffers, buffers + scratch)
         self.elements = max(self.elements, 0 if streamed and in_place else at_once)
@@ -110,24 +110,24 @@ class FoundRead:
 
     @property
     def peak(self) -> float:
-        """Bytes of the elements and of what functions make of them."""
+        """Bytes of the elements and of results of functions."""
         if self.is_array:
-            # the array, and a piece or what functions make of the array
+            # the array, and either a piece or results of functions of the array
             return self.nbytes + max(self.elements, self.nbytes * self.held) + self.beside
         return self.elements + self.at_once * self.held + self.beside
 
 
 class FoundTask(NamedTuple):
-    """What one task does with frames."""
+    """The reads and the write of one task."""
 
     reads: list[FoundRead]
     writes: Transaction | None
-    """The write of the frame of which it writes chunks."""
+    """The transaction of the frame whose chunks the task writes."""
 
     @property
     def peak(self) -> float:
-        """The most that it holds."""
-        # a thread uses its buffers again
+        """Maximum bytes that the task holds."""
+        # a thread reuses its buffers
         buffers = max((read.buffers for read in self.reads), default=0.0)
         reading = buffers + sum(read.peak for read in self.reads)
         if self.writes is None:
@@ -139,26 +139,26 @@ class FoundTask(NamedTuple):
 
 
 def _nbytes_of_write(write: Transaction, nelements: int, fetched: float, buffers: float) -> float:
-    """Bytes that writing a block takes, which is made of so many compressed bytes.
+    """Bytes for writing a block of `nelements` elements, made of `fetched` compressed bytes.
 
-    Among them are those of buffers that the thread has already.
+    Includes `buffers`, the bytes that the thread already has.
     """
     grid = write.plan.grid
     block = nelements * write.plan.dtype.itemsize
     one = fetched * min(1, grid.chunk_nbytes / max(block, 1))
     encoded = min(fetched, max(write.staging.batch_nbytes, one))
     if not block and fetched:
-        # chunks that are copied as they are stored
+        # stored chunks are copied
         return buffers + encoded
-    # a chunk in the order of its blocks, unless it is the block; and as many bytes for its
-    # compressed ones, which are about as long as they were
+    # A chunk with its blocks in order, unless the block itself is in that order; and as many bytes
+    # for its compressed blocks, whose size is about that of the source.
     direct = block <= grid.chunk_nbytes and grid.chunk_is_c_order
     gathered = 0 if direct else grid.chunk_nbytes
     return block + max(gathered, buffers) + grid.chunk_nbytes + encoded
 
 
 def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> FoundRead:
-    """The read of regions; of joined frames it has the parts that lie in each of them."""
+    """The read of regions; a region of joined frames becomes one piece per frame."""
     pieces: list[Piece] = []
     for frame, region in regions:
         if isinstance(frame, JoinedReference) and not isinstance(region, ChunkRange):
@@ -169,9 +169,9 @@ def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> Fo
 
 
 def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
-    """Bytes for each element that a program holds at the most, beside the elements.
+    """Maximum bytes per element that a program holds beside the elements.
 
-    These, of the first dtype, go when no step needs them any more.
+    The elements, of the first dtype, are freed when no further step needs them.
     """
     made = _dtypes_of(program, dtypes)
     if is_tiled(program):
@@ -185,7 +185,7 @@ def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
 
 
 def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
-    """Bytes of what the steps of a program write to or make, for each element of a tile."""
+    """Bytes of the outputs and results of a program's steps, per element of a tile."""
     arrays = [np.empty(0, dtype) for dtype in dtypes]
     small: InPlace | None = _tried(lambda: in_place(program, arrays, (0,)), None)
     made = _dtypes_of(program, dtypes)[1:]
@@ -201,30 +201,30 @@ def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
 
 @lru_cache
 def nelements_of_tile(shape: tuple[int, ...], axis: tuple[int, ...]) -> int:
-    """Elements of the largest tile of a block that is reduced along axes."""
+    """Number of elements of the largest tile of a block that is reduced along axes."""
     most: int = Tiles(shape, axis).most
     return most
 
 
 def _dtypes_of(program: Program, dtypes: Sequence[np.dtype[Any]]) -> list[np.dtype[Any]]:
-    """The dtypes of the elements and of what each step makes."""
+    """The dtypes of the elements and of each step's result."""
     arrays = [np.empty(0, dtype) for dtype in dtypes]
     same = [arrays[0]] * (1 + len(program.steps))
     return [each.dtype for each in _tried(lambda: program.examples(arrays), same)]
 
 
 def nbytes_of_results(fold: Fold, dtype: np.dtype[Any], ndim: int) -> float:
-    """Bytes that partial results take, for each element of the result of a chunk step."""
+    """Bytes of partial results, per element of the result of a chunk step."""
     known = fold.bound([np.zeros((), dtype)] * fold.program.inputs)
     fields = _tried(lambda: known.result_of_one(dtype, ndim), {"": np.ones(1)})
     return _COPIES_OF_RESULTS * sum(np.asarray(field).nbytes for field in fields.values())
 
 
 def _tried(call: Callable[[], Any], default: Any) -> Any:
-    """The result of a function, which may refuse such elements."""
+    """The result of a function, or the default if it raises an exception."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return call()
-    except Exception:  # noqa: BLE001 - of what cannot be tried this is as good a guess
+    except Exception:  # noqa: BLE001 - the default is the best guess
         return default

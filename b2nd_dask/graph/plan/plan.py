@@ -1,4 +1,4 @@
-"""`plan` and what it returns: numbers and a text."""
+"""`plan` and its result: numbers and a text."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from b2nd_dask.frame.info import decimal, lengths_text
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.lazy import lazy
 
-#: More frames are shown as one.
+#: Above this number, frames are shown together as one.
 _MOST_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class _Described:
-    """A frame: where it is, and how its array is cut."""
+    """A frame: its location, and its grid of chunks and blocks."""
 
     path: str
     """Path, or URL without secrets."""
@@ -33,25 +33,25 @@ class _Described:
 
 @dataclass(frozen=True)
 class FrameReads(_Described):
-    """What a computation reads of one frame."""
+    """The reads of a computation from one frame."""
 
     reads: int
-    """Regions that tasks read."""
+    """Number of regions that tasks read."""
     chunks: int
-    """Chunks with data of which something is read."""
+    """Number of chunks with data that are read, in whole or in part."""
     visits: int
-    """The same, counted for each region that reads from a chunk."""
+    """Number of pairs of a region and a chunk with data that it reads."""
     blocks: int
-    """Blocks to decode, each as often as it is."""
+    """Number of blocks to decode; a block counts each time."""
     constants: int
-    """Visits of chunks that the index marks as zeros, NaN or never written: nothing is read."""
+    """Visits of chunks that the index marks as zeros, NaN or never written; not read."""
     fetch_nbytes: int
     """Compressed bytes to fetch from the file or store."""
     decode_nbytes: int
-    """Bytes to decode, padding of blocks included."""
+    """Bytes to decode, including the padding of blocks."""
     is_intermediate: bool = False
-    """Whether the computation itself writes it before. How well it will compress is not known:
-    bytes to fetch, and chunks without data, count as if nothing did."""
+    """Whether the computation itself writes the frame first. Its compression is unknown: bytes to
+    fetch, and chunks without data, count as uncompressed."""
 
     def __str__(self) -> str:
         return _text(self.path, _rows_of_frames([self]))
@@ -62,11 +62,11 @@ class Target(_Described):
     """A frame that a computation writes."""
 
     chunks: int
-    """Chunks of the whole frame."""
+    """Number of chunks of the whole frame."""
     contiguous: bool
-    """Whether it is one file."""
+    """Whether the frame is one file."""
     is_intermediate: bool = False
-    """Whether the computation reads it again, and then removes it."""
+    """Whether the computation reads the frame again and then removes it."""
 
     def __str__(self) -> str:
         return _text(self.path, _rows_of_target(self))
@@ -74,46 +74,46 @@ class Target(_Described):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a computation takes; made by `plan`."""
+    """The cost estimate of a computation; made by `plan`."""
 
     tasks: int
-    """Tasks of the optimized graph."""
+    """Number of tasks of the optimized graph."""
     frames: tuple[FrameReads, ...]
-    """Frames that are read, each; the text and the table sum up more than ten."""
+    """The reads from each frame; text and table sum up more than ten frames."""
     targets: tuple[Target, ...]
-    """Frames that are written."""
+    """The written frames."""
     writing_tasks: int
-    """Tasks that write a block."""
+    """Number of tasks that write a block."""
     peak_nbytes: int
-    """The most that one task holds of those that read frames: its block, what it makes of the
-    block, and scratch buffers. As many at a time run as there are threads; results of other tasks
-    that wait are not counted."""
+    """Maximum bytes of one task that reads frames: its block, results of functions of the
+    block, and scratch buffers. As many tasks run concurrently as there are threads; results of
+    other tasks that wait are not counted."""
 
     _repr_html_ = lazy("b2nd_dask.edges.display.pages", "plan_html")
 
     @property
     def reads(self) -> int:
-        """Regions that tasks read."""
+        """Number of regions that tasks read."""
         return sum(frame.reads for frame in self.frames)
 
     @property
     def chunks(self) -> int:
-        """Chunks with data of which something is read."""
+        """Number of chunks with data that are read, in whole or in part."""
         return sum(frame.chunks for frame in self.frames)
 
     @property
     def blocks(self) -> int:
-        """Blocks to decode."""
+        """Number of blocks to decode."""
         return sum(frame.blocks for frame in self.frames)
 
     @property
     def constants(self) -> int:
-        """Chunks that need not be read since all their elements are known to be equal."""
+        """Number of chunks that need no read, since all their elements are known to be equal."""
         return sum(frame.constants for frame in self.frames)
 
     @property
     def fetch_nbytes(self) -> int:
-        """Compressed bytes to fetch; of intermediate frames as if they did not compress."""
+        """Compressed bytes to fetch; intermediate frames count as uncompressed."""
         return sum(frame.fetch_nbytes for frame in self.frames)
 
     @property
@@ -126,24 +126,24 @@ class Plan:
 
 
 def plan(*collections: Any) -> Plan:
-    """Say what computing dask collections takes, before anything is computed.
+    """Estimate the cost of dask collections before they are computed.
 
-    The graph is optimized as `dask.compute` would. The offset indices of the frames say the rest:
-    no chunk is read. How long the compressed blocks of a chunk are stands in the chunk, so that
-    they count as equal parts of it. What statistics tell of whole reductions does not count; chunks
-    that a mask or ``where`` may not need (``x[x > t]``) do, as they take memory in any case.
+    The graph is optimized as in `dask.compute`. The rest follows from the offset indices of the
+    frames, and no chunk is read. The lengths of compressed blocks are stored in the chunks, so all
+    blocks of a chunk count as equally long. Answers of statistics to whole reductions do not count;
+    chunks that a mask or ``where`` may prune (``x[x > t]``) do, since they need memory.
 
     Parameters
     ----------
     *collections : dask collection
-        Arrays, also of `dask_array`, objects of xarray, what ``to_b2nd(..., compute=False)``
-        returns; computed together.
+        Arrays, also of `dask_array`, objects of xarray, results of
+        ``to_b2nd(..., compute=False)``; computed together.
 
     Returns
     -------
     Plan
-        To print, or to look at in a notebook; its attributes are numbers. What opening frames takes
-        is left out, and so is what other sources than frames take.
+        Prints as text, shows as a table in a notebook, and has numbers as attributes. Excluded are
+        the costs of opening frames and of sources other than frames.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def plan(*collections: Any) -> Plan:
             "plan does not know the tasks that dask makes with array.query-planning: set "
             "DASK_ARRAY__QUERY_PLANNING=False before dask.array is imported"
         )
-    # without the private names of dask that it needs all but plans is there
+    # imported here: only plans need these private names of dask
     from b2nd_dask.graph.plan.walk import plan_of
 
     return plan_of(collections)
@@ -182,7 +182,7 @@ Rows = list[tuple[str, str]]
 
 
 def sections(found: Plan) -> list[tuple[str, Rows]]:
-    """Titles, and the rows below them, of what is shown of a plan."""
+    """Titles of the sections of a plan, and the rows of each."""
     targets = [(f"writes {target.path}", _rows_of_target(target)) for target in found.targets]
     return [("Plan", _rows_of_plan(found)), *_shown_frames(found.frames), *targets]
 
@@ -201,7 +201,7 @@ def _rows_of_plan(found: Plan) -> Rows:
 
 
 def _shown_frames(frames: Sequence[FrameReads]) -> list[tuple[str, Rows]]:
-    """A title and rows for each frame, or for all where they are many."""
+    """A title and rows for each frame, or for all together if there are many."""
     if len(frames) <= _MOST_SHOWN:
         return [(f"reads {frame.path}", _rows_of_frames([frame])) for frame in frames]
     title = f"reads {len(frames):,} frames, from {frames[0].path} to {frames[-1].path}"
@@ -209,7 +209,7 @@ def _shown_frames(frames: Sequence[FrameReads]) -> list[tuple[str, Rows]]:
 
 
 def _rows_of_frames(frames: Sequence[FrameReads]) -> Rows:
-    """What is read of frames together; the attributes of a plan list each."""
+    """Rows of the reads from frames together; the attributes of a plan list each frame."""
     grids = {tuple(_grid(frame)) for frame in frames}
     sizes = {math.prod(frame.block_shape) * frame.dtype.itemsize for frame in frames}
     chunks, visits, blocks, constants, fetched, decoded = (

@@ -1,6 +1,6 @@
-"""What the tasks of an optimized graph do with frames: a fold over the objects that they carry.
+"""Reads and writes of the tasks of an optimized graph, from the objects that the tasks carry.
 
-Needs private names of dask, so it is imported when something is planned.
+Needs private names of dask, so it is imported for the first plan.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ from b2nd_dask.graph.write.rechunk_job import regions_of_task
 from b2nd_dask.graph.write.write_tasks import write_task
 
 _WRITERS = (write_task, rechunk_region)
-#: Functions of blocks that make no block: they write it, or share its memory.
+#: Functions of blocks that make no new block: they write the block, or share its memory.
 _MAKE_NOTHING = (write_task, *FILTERS)
 
 
 def plan_of(collections: Iterable[Any]) -> Plan:
-    """Add up what the tasks of collections read, decode, hold and write."""
+    """Add up the reads, decoded bytes, memory and writes of the tasks of collections."""
     graph = _optimized(collections)
     found = Walk(graph)
-    # fills in what each read takes, too
+    # also adds the cost of each piece to its read
     frames = tuple(map(_read_of_frame, _by_frame(found.tasks)))
     return Plan(
         tasks=sum(not isinstance(node, DataNode) for node in graph.values()),
@@ -77,17 +77,17 @@ def plan_of(collections: Iterable[Any]) -> Plan:
 
 
 def _optimized(collections: Iterable[Any]) -> Mapping[Any, Any]:
-    """The tasks that `compute` runs, with those that put the blocks of a result together."""
+    """The tasks that `compute` runs, including those that join the blocks of a result."""
     expression: Any = FinalizeCompute(collections_to_expr(collections))
     optimized = expression.optimize()
-    # dask leaves tasks in the graph that no result needs, and no scheduler runs
+    # dask leaves tasks in the graph that no result needs; no scheduler runs them
     graph, _ = cull(dict(optimized.__dask_graph__()), optimized.__dask_keys__())
     nodes: Mapping[Any, Any] = convert_legacy_graph(graph)
     return nodes
 
 
 def _by_frame(tasks: Iterable[FoundTask]) -> Iterable[list[tuple[FoundRead, Piece]]]:
-    """What is read of each frame, with the reads that it belongs to."""
+    """Group the pieces by frame, each with its read."""
     groups: dict[Any, list[tuple[FoundRead, Piece]]] = {}
     token_of = functools.cache(_token)
     for task in tasks:
@@ -98,12 +98,12 @@ def _by_frame(tasks: Iterable[FoundTask]) -> Iterable[list[tuple[FoundRead, Piec
 
 
 def _token(frame: ReadFrame) -> Any:
-    """Equal for references to the same version of a frame."""
+    """A token that is equal for references to the same version of a frame."""
     return frame if isinstance(frame, IntermediateFrame) else frame.__dask_tokenize__()
 
 
 def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
-    """Say what is read of a frame; add what each piece takes to its read."""
+    """Sum up the reads from a frame; add the cost of each piece to its read."""
     frame = pieces[0][1].frame
     costs = frame.read_costs([piece.region for _, piece in pieces])
     group = group_nbytes(frame.grid)
@@ -133,13 +133,13 @@ def _target(write: Transaction) -> Target:
 
 
 def _described(label: str, grid: Grid, dtype: np.dtype[Any]) -> dict[str, Any]:
-    """The fields that both have."""
+    """The common fields of `FrameReads` and `Target`."""
     cells = {"chunk_shape": grid.chunks, "block_shape": grid.blocks}
     return {"path": label, "shape": grid.shape, "dtype": dtype, **cells}
 
 
 class Walk:
-    """The tasks of a graph that read or write frames, and the frames that they write."""
+    """Collects the tasks of a graph that read or write frames, and the written frames."""
 
     def __init__(self, graph: Mapping[Any, GraphNode]) -> None:
         self.tasks: list[FoundTask] = []
@@ -161,17 +161,17 @@ class Walk:
             reads += found
             makes_more |= not found and not is_among(func, _MAKE_NOTHING)
             for write in (arg for arg in args if isinstance(arg, Transaction)):
-                # tasks may begin it again
+                # several tasks may start the same transaction
                 self.targets.setdefault((write.staging.label, write.staging.key), write)
                 writes = write if is_among(func, _WRITERS) else writes
         if blocks and makes_more:
-            # a block more
+            # one more block for the function's result
             reads[blocks[0]].held = max(reads[blocks[0]].held, 1.0)
         if reads or writes:
             self.tasks.append(FoundTask(reads, writes))
 
     def _reads(self, func: Any, args: list[Any]) -> list[FoundRead]:
-        """What a function reads."""
+        """The reads of a function call."""
         first: Any = args[0] if args else None
         blocks = [each for each in args if isinstance(each, BlockRead)]
         if func is reduce_block:
@@ -192,13 +192,13 @@ class Walk:
         return []
 
     def _of_blocks(self, func: Any, args: list[Any], blocks: list[BlockRead]) -> list[FoundRead]:
-        """The blocks of `compute_block`; the largest counts for the program."""
+        """The reads of `compute_block`; the program's memory counts for the largest block."""
         reads = [read_of([(each.source, each.axes)]) for each in blocks]
         program = getattr(func, "keywords", {}).get("program", ELEMENTS)
         if program.steps:
             shapes = [tuple(map(len, each.axes)) for each in blocks]
             at = max(range(len(blocks)), key=lambda number: math.prod(shapes[number]))
-            # results of other tasks are taken for ones of the same dtype
+            # the dtype of other tasks' results is unknown: assume the block's
             known = [each if isinstance(each, BlockRead) else blocks[at] for each in args]
             dtypes = tuple(each.source.dtype for each in known)
             nbytes = self._once(nbytes_of_program, program, dtypes)
@@ -210,9 +210,9 @@ class Walk:
     def _of_result(
         self, block: BlockRead, program: Program, chunks: Chunks, threads: int
     ) -> FoundRead:
-        """What `read_at_once` reads, with work piece by piece, and its result."""
+        """The read of `read_at_once`, with work on each piece, and its result."""
         if not program.steps:
-            # what is reversed is copied in C order
+            # reversed elements are copied to C order
             return read_of([(block.source, block.axes)], float(block.is_reversed))
         pieces = (piece for _, piece in pieces_of(block, chunks))
         read = read_of([(piece.source, piece.axes) for piece in pieces])
@@ -226,7 +226,7 @@ class Walk:
         return read
 
     def _of_reduction(self, block: BlockRead, fold: Fold, inputs: list[Any]) -> list[FoundRead]:
-        """The block of `reduce_block`; nothing where statistics answer the reduction."""
+        """The reads of `reduce_block`; none if statistics answer the reduction."""
         frame, axes = block.source, block.axes
         asks = fold.asks and not inputs and all(axes)
         if asks and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype)) == 0:
@@ -248,16 +248,16 @@ class Walk:
         shape: tuple[int, ...],
         axis: tuple[int, ...] = (),
     ) -> float:
-        """Bytes of the memory for the largest tile of a block."""
+        """Bytes of memory for the largest tile of a block."""
         return nelements_of_tile(shape, axis) * self._once(nbytes_of_tile, program, dtypes)
 
     def _held(self, program: Program, frame: Readable) -> float:
-        """Bytes that a program holds for each byte of elements of a frame."""
+        """Bytes that a program holds, per byte of elements of a frame."""
         dtypes = (frame.dtype,) * (1 + program.inputs)
         return self._once(nbytes_of_program, program, dtypes) / frame.dtype.itemsize
 
     def _once(self, function: Callable[..., float], step: Any, *args: Any) -> float:
-        """What a function returns for a program or chunk step, which the tasks of a layer share."""
+        """Cache a function's result for a program or chunk step, which a layer's tasks share."""
         key = function, id(step), *args
         if key not in self._memory:
             self._memory[key] = function(step, *args)

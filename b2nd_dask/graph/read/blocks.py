@@ -1,4 +1,4 @@
-"""Symbolic arguments of block tasks, and what layers are: reads, constants, expressions."""
+"""Symbolic arguments of block tasks; recognition of layers: reads, constants, expressions."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def cut(positions: range, sizes: tuple[int, ...]) -> list[range]:
 
 
 class FrameRegion:
-    """The whole frame, or some that are joined, as dask's getter slices it in a task.
+    """A frame, or several joined ones, to be sliced by dask's getter in a task.
 
-    Indices are those of the whole array, also where only some frames of it are referred to. dask
-    fuses further slices into them, so that only what is needed is read. Blocks are writable, as
-    functions of the user may expect.
+    Indices refer to the whole array, even if only some of its frames are included. dask fuses
+    further slices into them, so only the needed elements are read. Blocks are writable, as user
+    functions may expect.
     """
 
     def __init__(self, frame: Readable) -> None:
         self.frame = frame
-        # where joined frames are a part, the whole is not pickled with them
+        # keep only the shape of the whole array, so that a task does not pickle all joined frames
         whole = frame.whole if isinstance(frame, JoinedReference) else frame
         self._shape = whole.shape
         self._start = frame.start if isinstance(frame, JoinedReference) else 0
 
     def select(self, index: Any) -> Selection:
-        """Positions in the frame, or the joined ones, of an index of the whole array."""
+        """Convert an index of the whole array to positions in the frame or the joined frames."""
         selection = parse_selection(index, self._shape)
         if not self._start or not isinstance(self.frame, JoinedReference):
             return selection
@@ -62,22 +62,22 @@ class FrameRegion:
         return writable(elements[finish] if finish else elements)
 
 
-#: Without it there are no graphs of layers, and no arguments for them.
+#: The base class; a plain object if dask lacks it, since there are no graphs of layers then.
 BlockArgument: Any = _dask_compat.optional("ArrayBlockwiseDep") or object
 
 
 class FrameBlocks(BlockArgument):  # type: ignore[misc]
-    """The argument of each block's task: the frame, or those of joined ones that it lies in."""
+    """The argument of each block's task: the frame, or the joined frames of that block."""
 
     def __init__(self, source: Readable, chunks: Chunks) -> None:
         super().__init__(chunks)
         self.source = source
-        # blocks in the same frames share one region
+        # blocks of the same frames share one region
         self._regions: dict[tuple[int, int], FrameRegion] = {}
         self._whole = FrameRegion(source)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        # dask itself would pickle the blocks, and unpickle them again
+        # dask's own token would pickle and unpickle the blocks
         return "b2nd_dask.FrameBlocks", *self.source.__dask_tokenize__(), self.chunks
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -85,12 +85,12 @@ class FrameBlocks(BlockArgument):  # type: ignore[misc]
 
     @property
     def frames(self) -> tuple[FrameReference, ...]:
-        """The frames that are read."""
+        """The source frames."""
         return self.source.frames
 
     @cached_property
     def _slices(self) -> Any:
-        """Where blocks lie in the array."""
+        """Slices of each block in the array."""
         return _dask_compat.ArraySliceDep(self.chunks)
 
     def __getitem__(self, block: tuple[int, ...]) -> FrameRegion:
@@ -103,7 +103,7 @@ class FrameBlocks(BlockArgument):  # type: ignore[misc]
 
 
 def constant_of(layer: Any, ndim: int) -> NDArray[Any] | None:
-    """The 0-d element of a layer that `dask.array.full` or the like has made; None for others."""
+    """The 0-d element of a layer made by `dask.array.full` or the like; None for other layers."""
     shapes = _dask_compat.optional("ArrayChunkShapeDep")
     maker = _dask_compat.optional("_broadcast_trick_inner")
     if shapes is None or maker is None:
@@ -118,14 +118,14 @@ def constant_of(layer: Any, ndim: int) -> NDArray[Any] | None:
 
 
 def _innermost(func: Any) -> Any:
-    """The function in partials and curried functions."""
+    """The function inside partials and curried functions."""
     while hasattr(func, "func"):
         func = func.func
     return func
 
 
 def reading_of(layer: Any) -> FrameBlocks | None:
-    """Say what a layer reads, if it does nothing else; None for other layers."""
+    """The read of a layer that only reads; None for other layers."""
     func = _dask_compat.block_function(layer)
     if func is None or func is not _dask_compat.optional("getter"):
         return None
@@ -133,7 +133,7 @@ def reading_of(layer: Any) -> FrameBlocks | None:
 
 
 def readings(graph: Any) -> Iterator[FrameBlocks]:
-    """List what the layers of a graph read, also those that dask has fused with others."""
+    """List the reads in the layers of a graph, including reads that dask has fused."""
     for layer in getattr(graph, "layers", {}).values():
         yield from _readings_in(layer)
 
@@ -142,29 +142,29 @@ def _readings_in(layer: Any) -> Iterator[FrameBlocks]:
     return (dep for dep in _dask_compat.block_arguments(layer) if isinstance(dep, FrameBlocks))
 
 
-#: What layers of tasks are noted to be that have no counterpart among layers of dask.
+#: Note on a layer of tasks that has no counterpart among dask's layers.
 _NOTE = "b2nd_dask.expression"
 
 
 def layer_of_expression(name: str, tasks: dict[Any, Any]) -> HighLevelGraph:
-    """A graph of the tasks of an expression of `dask_array`, as one layer."""
+    """Make a graph with one layer of the tasks of a `dask_array` expression."""
     graph = HighLevelGraph({name: tasks}, {name: set()})
     graph.layers[name].collection_annotations = {_NOTE: True}
     return graph
 
 
 def is_layer_of_expression(layer: Any) -> bool:
-    """Whether a layer is what `layer_of_expression` made."""
+    """Whether `layer_of_expression` made a layer."""
     return bool(_dask_compat.noted(layer, _NOTE))
 
 
 def blockwise_array(
     source: Any, sizes: Chunks, name: str, layer: Callable[[], tuple[Any, ...]]
 ) -> da.Array:
-    """Make a dask array of which each block is read by one function from symbolic arguments.
+    """Make a dask array; one function reads each block from symbolic arguments.
 
-    `layer` returns the function, and its arguments with a value for each block
-    (`ArrayBlockwiseDep`). Where dask has no layers, it cuts the `source` by itself.
+    `layer` returns the function and its arguments, with a value for each block
+    (`ArrayBlockwiseDep`). Without layers, dask itself cuts the `source`.
     """
     if not _dask_compat.is_planned():
         try:
@@ -177,7 +177,7 @@ def blockwise_array(
             )
             graph = HighLevelGraph.from_collections(name, made)
             return da.Array(graph, name, sizes, dtype=source.dtype)
-        except Exception as error:  # noqa: BLE001 - whatever it is, dask can read the source
+        except Exception as error:  # noqa: BLE001 - in any case dask can read the source
             without = "b2nd_dask leaves the reading of a frame to dask.array.from_array"
             _dask_compat.warn_once(without, error)
     plain: da.Array = da.from_array(source, chunks=sizes, name=name)

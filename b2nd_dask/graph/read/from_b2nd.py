@@ -42,76 +42,76 @@ def from_b2nd(
 ) -> da.Array:
     """Open a frame, or several, as a dask array.
 
-    The graph is built from the frame's offset index alone: no chunk is read. Chunks that the index
+    The graph is built from the frame's offset index alone; no chunk is read. Chunks that the index
     marks as zeros, NaN or never written become constants of the graph and are never read.
 
     Parameters
     ----------
     urlpath : str, os.PathLike, bytes, blosc2.NDArray or Frame
         A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
-        of a contiguous frame, or an opened array (its file is opened anew; one in memory is
-        copied). What `open_b2nd` gave is used as it was opened. A list or tuple of these: the
-        frames become one array. So do those that a pattern matches, as ``"data/*.b2nd"``, also in a
-        URL and inside of a store, as ``"runs.b2z/*/rain"``; they are sorted by name, numbers by
-        their value: ``x2`` before ``x10``.
+        of a contiguous frame, or an opened array (its file is reopened; one in memory is copied). A
+        `Frame` from `open_b2nd` keeps its options. A list or tuple of these becomes one array, and
+        so do the matches of a pattern such as ``"data/*.b2nd"``, also in a URL and inside a store,
+        as in ``"runs.b2z/*/rain"``. Matches are sorted by name, numbers by value: ``x2`` before
+        ``x10``.
     axis : int, optional
-        For several frames: the axis along which they follow each other, 0 by default. They may
-        differ in length along it, and in nothing else but chunks and metadata.
+        For several frames: the axis along which they are concatenated, 0 by default. Frames may
+        differ only in the length along it, in chunks and in metadata.
     stack : bool, optional
-        For several frames, all of one shape: whether `axis` is a new axis, with one index for each.
+        For several frames of one shape: whether `axis` is a new axis, with one index per frame.
     chunks : optional
         Blocks of the dask array. By default the frame's chunks, one task each (small ones that are
-        reduced together share one); ``"auto"`` groups whole frame chunks, and small frames, up to
-        dask's ``array.chunk-size``, on a cluster no more than suits the memory and the number of
-        its workers; anything else that `dask.array.from_array` takes, aligned with the frame's
-        chunks or not.
+        reduced together share one). ``"auto"`` groups whole frame chunks, and small frames, up to
+        dask's ``array.chunk-size``; on a cluster also up to a size for the memory and the number of
+        its workers. Any other value of `dask.array.from_array` is accepted, aligned with the
+        frame's chunks or not.
     dtype : dtype-like, optional
-        For frames that store none (Caterva, the first b2nd files): the dtype of their elements, of
-        the same itemsize. Without it such elements are raw bytes, ``V{itemsize}``.
+        For frames without a dtype (Caterva, the first b2nd files): the dtype of their elements, of
+        the same itemsize. By default such elements are raw bytes, ``V{itemsize}``.
     uninit : scalar or "raise", optional
-        What chunks that were never written read as: zeros by default, a value, or an error.
+        Value of chunks that were never written: zeros by default, another value, or an error.
     verify : {"auto", True, False}
-        Which chunks are verified by the frame's checksums before they are decoded. ``"auto"``:
-        those of which all elements are read, in one part or in many, where the frame has checksums;
-        a part alone seldom is. True: every chunk of which an element is read; a frame without valid
-        checksums raises `ChecksumError`. False: none.
+        Which chunks are verified by the frame's checksums before they are decoded. ``"auto"``: if
+        the frame has checksums, the chunks whose elements are all read, in one part or in many;
+        seldom a chunk that is only partly read. True: every chunk that is read; a frame without
+        valid checksums raises `ChecksumError`. False: none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     name : str, optional
-        Name of the dask array. By default it depends on the frame's location and version and on
-        the arguments: equal reads share work, a changed file gets another name.
+        Name of the dask array. The default depends on the frame's location and version and on the
+        arguments: equal reads share work, and a changed file gets another name.
     offset : int, optional
-        Bytes before the frame inside its file.
+        Position of the frame inside its file, in bytes.
     component : str, optional
         Key of an array in a store of python-blosc2 (``.b2z``, ``.b2d``, ``.b2e``), or in each of
-        several. The path or URL of a store may also go on with it: ``runs.b2z/group/x``.
+        several stores. It may also follow the store's path or URL: ``runs.b2z/group/x``.
     array_type : {"dask", "dask-array"}
-        Which library the array is of: `dask.array`, or `dask_array`, whose arrays are expressions.
-        The latter comes with the extra ``dask-array``; a `name` begins the name of its arrays.
+        The library of the array: `dask.array`, or `dask_array`, whose arrays are expressions (extra
+        ``dask-array``). There `name` is the prefix of the names of its arrays.
 
     Returns
     -------
     dask.array.Array or dask_array.Array
-        Computing it raises `StaleFrameError` where the frame has changed meanwhile,
-        `CorruptChunkError` for a damaged chunk (`ChecksumError` if its checksum shows that).
-        Functions that take its blocks may change them in place.
+        Computing it raises `StaleFrameError` if the frame has changed since,
+        `CorruptChunkError` for a damaged chunk (`ChecksumError` if its checksum shows the damage).
+        Functions may change its blocks in place.
 
     Raises
     ------
     FileNotFoundError
-        There is no such file, or nothing matches the pattern. Of several, all are named.
+        There is no such file, or nothing matches the pattern. All missing files are named.
     FrameFormatError
-        The file is not a frame, or damaged.
+        The file is no frame, or is damaged.
     UnsupportedFrameError
         The frame holds no array.
     ChecksumError
         The frame's own metadata do not match their checksums, or it has none and `verify` is True.
     ValueError
-        A `dtype`, `uninit` or `chunks` that does not fit, or arguments that a `Frame` was opened
-        with already. Frames that do not fit together: each is named, with what differs.
+        `dtype`, `uninit` or `chunks` do not fit, or an argument repeats an option of an opened
+        `Frame`. Frames do not fit together: the message names each difference.
         `array_type` names no library.
     ImportError
-        The library that `array_type` names is not installed.
+        The library of `array_type` is not installed.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def _opened(source: Any, *, verify: Verify, offset: int, **given: Any) -> FrameR
 def array_of(
     source: Readable, chunks: Any, name: str | None = None, array_type: str = "dask"
 ) -> da.Array:
-    """Make a dask array of opened frames; other arguments as for `from_b2nd`."""
+    """Make a dask array of opened frames; the other arguments as for `from_b2nd`."""
     sizes = block_sizes(source, chunks)
     if array_type == "dask-array":
         return expressions().expression_reading(source, sizes, name)  # type: ignore[no-any-return]
@@ -180,19 +180,19 @@ def array_of(
 
 
 def expressions() -> Any:
-    """The module that knows arrays of `dask_array`; importing that changes dask's configuration.
+    """Import the module for arrays of `dask_array`; the import changes dask's configuration.
 
-    So it is imported where somebody asks for its arrays alone.
+    So it is imported only for a user who wants such arrays.
 
     Raises
     ------
     ImportError
-        The library is not installed; the message holds the command that installs it.
+        The library is not installed; the message has the command to install it.
     """
     try:
         importlib.import_module("dask_array")
     except ModuleNotFoundError as error:
-        # a library that is there, but lacks another, says so itself
+        # an installed library that lacks a dependency raises its own error
         if error.name != "dask_array":
             raise
         advice = "install it with: pip install 'b2nd-dask[dask-array]'"
@@ -201,6 +201,6 @@ def expressions() -> Any:
 
 
 def is_expression(array: Any) -> bool:
-    """Whether something is an array of `dask_array`, which is not imported for it."""
+    """Whether an object is an array of `dask_array`; does not import that library."""
     kind: Any = getattr(sys.modules.get("dask_array"), "Array", ())
     return isinstance(array, kind)

@@ -1,4 +1,4 @@
-"""Blocks of a dask array of frames: which they are, and whether frames are read in other ones."""
+"""Blocks of a dask array of frames: their sizes, and whether to read in other blocks."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from b2nd_dask.graph.resources import (
     available,
 )
 
-#: dask needs about 1 kB for each block of a graph before anything is computed.
+#: Maximum number of blocks: dask needs about 1 kB for each before anything is computed.
 MAX_TASKS = 1 << 24
-#: dask takes some 0.3 ms for each task: half a minute here.
+#: dask takes about 0.3 ms per task: half a minute for so many.
 MANY_TASKS = 100_000
-#: Frames that a block is made of at most: to open one takes a worker about as long as dask takes
-#: for a task.
+#: Maximum number of frames in a block: a worker opens a frame about as fast as dask handles a
+#: task.
 FRAMES_OF_A_BLOCK = 64
-#: Where chunks differ from frame to frame, blocks of their least common multiple line up with all,
-#: if it is at most so many times the longest.
+#: If frames have different chunks, blocks get the least common multiple of their lengths, as long
+#: as it is at most so many times the longest.
 _LONGER = 2
-#: A frame of at most this share of the memory may be held whole, as dask's rechunk does.
+#: A frame of at most this share of the memory may be held whole, as in dask's rechunk.
 HELD_SHARE = 1 / 8
-#: How much longer reading in other blocks may take than reading each once: as long as dask's
-#: rechunk takes, by tasks and copies.
+#: Maximum work of a read in other blocks, relative to reading each block once: dask's rechunk takes
+#: about as long, by tasks and copies.
 MOST_WORK = 2.0
-#: The same for a larger frame.
+#: The maximum work for a larger frame.
 MOST_WORK_LARGE = 16.0
-#: Blocks that take so much longer, for so many bytes, are warned of.
+#: Blocks with at least this relative work, and so many bytes of work, cause a warning.
 _MUCH_WORK, _MANY_NBYTES = 4.0, 1 << 30
 
 
 def own_or_auto(nchunks: int) -> str | None:
-    """The `chunks` that read a frame of so many: its own (None), or groups where that is many."""
-    # to build a graph of very many blocks takes minutes
+    """The `chunks` to read a frame of `nchunks`: its own (None), or "auto" for many chunks."""
+    # dask takes minutes to build a graph of very many blocks
     return "auto" if nchunks > MANY_TASKS else None
 
 
@@ -64,24 +64,24 @@ def block_sizes(source: Readable, chunks: Any) -> Chunks:
 
 
 def sizes_in(grid: Grid, dtype: np.dtype[Any], chunks: Any) -> Chunks:
-    """Resolve the user's `chunks` of a frame; a text makes whole chunks."""
+    """Resolve the user's `chunks` of a frame; a text results in whole chunks."""
     if 0 in grid.shape:
         if chunks is None or isinstance(chunks, str):
-            # its chunks may be 0, which dask does not accept, and nothing bounds its other axes
+            # one block: the frame's chunks may be 0, which dask rejects, and its axes are unbounded
             return tuple((n,) for n in grid.shape)
         return _resolved(grid.shape, dtype, chunks, None)
     if chunks is None:
         own: Chunks = normalize_chunks(grid.chunks, grid.shape)
         return own
     if grid.nchunks > MAX_TASKS:
-        # without a list of all chunks
+        # too many chunks to list them
         sizes = _resolved(grid.shape, dtype, chunks, None)
         return _of_whole_chunks(sizes, grid) if isinstance(chunks, str) else sizes
     return _resolved(grid.shape, dtype, chunks, normalize_chunks(grid.chunks, grid.shape))
 
 
 def _check_count(source: Readable, count: int, chunks: Any) -> None:
-    """Raise where a graph has no room for so many blocks; warn of many that nobody asked for."""
+    """Raise if a graph cannot hold so many blocks; warn of many blocks if they are the default."""
     if count > MAX_TASKS:
         raise UnsupportedFrameError(
             f"{source.description} becomes {count} blocks, but a graph has room for {MAX_TASKS} "
@@ -98,25 +98,25 @@ def _check_count(source: Readable, count: int, chunks: Any) -> None:
 def _resolved(
     shape: tuple[int, ...], dtype: np.dtype[Any], chunks: Any, own: Chunks | None
 ) -> Chunks:
-    """As dask resolves chunks, which line up with blocks that there are."""
+    """Resolve chunks as dask does; blocks align with the existing blocks `own`."""
     limit = auto_limit(math.prod(shape) * dtype.itemsize, chunks)
     sizes: Chunks = normalize_chunks(chunks, shape, limit, dtype, own)
     return sizes
 
 
 def _of_whole_chunks(sizes: Chunks, grid: Grid) -> Chunks:
-    """Blocks of whole frame chunks, about as long as the first ones."""
+    """Blocks of whole frame chunks, about as long as the first of the given ones."""
     firsts = (along[0] for along in sizes)
     return tuple(map(_whole_chunks, grid.shape, grid.chunks, firsts))
 
 
 def _whole_chunks(total: int, chunk: int, length: int) -> tuple[int, ...]:
-    """Blocks of whole chunks along an axis, about as long as given."""
+    """Blocks of whole chunks along an axis, about as long as the given length."""
     return steps(total, max(1, length // chunk) * chunk)
 
 
 def _joined_sizes(joined: JoinedReference, chunks: Any) -> Chunks:
-    """As `block_sizes`, of frames that are not empty."""
+    """`block_sizes` of joined frames that are not empty."""
     if isinstance(chunks, str):
         return _grouped(joined, auto_limit(joined.nbytes, chunks) or array_chunk_nbytes(chunks))
     own = _own_sizes(joined)
@@ -124,7 +124,7 @@ def _joined_sizes(joined: JoinedReference, chunks: Any) -> Chunks:
 
 
 def _own_sizes(joined: JoinedReference) -> Chunks:
-    """Blocks of the frames' chunks."""
+    """Blocks that match the frames' chunks."""
     frames, axis = joined.frames, joined.axis
     others = [
         steps(n, _common({frame.chunks[i] for frame in frames}))
@@ -141,7 +141,7 @@ def _common(lengths: set[int]) -> int:
 
 
 def _concatenated(frames: tuple[FrameReference, ...], axis: int, length: int) -> tuple[int, ...]:
-    """Blocks of whole chunks along the joined axis, none of which lies in two frames."""
+    """Blocks of whole chunks along the joined axis; no block crosses frames."""
     parts = (_whole_chunks(frame.shape[axis], frame.chunks[axis], length) for frame in frames)
     return tuple(itertools.chain.from_iterable(parts))
 
@@ -162,24 +162,24 @@ def _grouped(joined: JoinedReference, limit: int) -> Chunks:
 
 
 def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:
-    """Blocks of whole frames along the joined axis, as many as the limits allow."""
+    """Blocks of whole frames along the joined axis, as many frames as the limits allow."""
     starts, edges = joined.starts, [0]
     most = max(1, limit // max(1, joined.nbytes // joined.shape[joined.axis]))
     while (first := edges[-1]) < len(joined.frames):
         fits = int(np.searchsorted(starts, starts[first] + most, side="right")) - 1
         edges.append(min(max(fits, first + 1), first + FRAMES_OF_A_BLOCK))
-    # many empty frames make no block
+    # empty frames alone make no block
     return tuple(filter(None, np.diff(starts[edges]).tolist()))
 
 
 class Boxes(NamedTuple):
-    """The parts of blocks that lie in one frame."""
+    """The intersections of blocks with one frame."""
 
     grid: Grid
-    """Of the frame."""
+    """The frame's grid."""
     sizes: Chunks
     corner: tuple[int, ...]
-    """Where the first one begins."""
+    """Index of the first element in the frame."""
 
     @property
     def nbytes(self) -> int:
@@ -188,21 +188,21 @@ class Boxes(NamedTuple):
 
     @property
     def visits_per_chunk(self) -> float:
-        """How many of them read from a chunk, on average."""
+        """Average number of boxes that read from a chunk."""
         whole = replace(self.grid, blocks=self.grid.chunks)
         return decodes_per_block(whole, self.sizes, self.corner)
 
 
 def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bool:
-    """Whether to read frames in blocks of other sizes, of which the first begins at `corner`."""
+    """Whether to read frames in other blocks; the first starts at `corner`."""
     if not all(map(sum, sizes)):
         return False
-    # of chunks that repeat one element nothing is read
+    # constant frames need no read
     found = Counter(
         boxes for frame, boxes in _boxes(source, sizes, corner) if not frame.repeats_one_element
     )
     if source.is_remote:
-        # each request costs more than what it brings: no chunk is asked for twice
+        # a request costs more than its bytes: no chunk may be requested twice
         return all(boxes.visits_per_chunk == 1.0 for boxes in found)
     is_large = source.nbytes > available().memory * HELD_SHARE
     most = MOST_WORK_LARGE if is_large else MOST_WORK
@@ -214,7 +214,7 @@ def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bo
 def _boxes(
     source: Readable, sizes: Chunks, corner: tuple[int, ...]
 ) -> Iterator[tuple[FrameReference, Boxes]]:
-    """Cut blocks at the ends of frames; frames that none lies in are left out."""
+    """Cut blocks at the ends of frames; skip frames without a block."""
     if not isinstance(source, JoinedReference):
         yield source, Boxes(source.grid, sizes, corner)
         return
@@ -234,11 +234,11 @@ def _boxes(
 
 
 def warn_of_work(source: Readable, sizes: Chunks) -> None:
-    """Warn where all of a frame, or of joined ones, takes much longer in these blocks."""
+    """Warn if a read of all elements takes much longer in these blocks."""
     found: Counter[Boxes] = Counter()
     for frame, boxes in _boxes(source, sizes, (0,) * source.ndim):
         kinds = frame.chunk_kinds()
-        # special chunks have a kind other than 0, and are not decoded
+        # special chunks have a nonzero kind and are not decoded
         nbytes = (kinds.size - int(np.count_nonzero(kinds))) * frame.grid.chunk_nbytes
         if nbytes and boxes.nbytes:
             found[boxes] += nbytes
@@ -258,9 +258,9 @@ def warn_of_work(source: Readable, sizes: Chunks) -> None:
 def aligned_sizes(sizes: Chunks, chunks: tuple[int, ...], itemsize: int) -> Chunks:
     """Choose lengths of dask blocks made of whole frame chunks, about as large as the given ones.
 
-    Axes are chosen together: blocks that are long along one axis, for chunks that are long along
-    another, would otherwise become as large as the array. Blocks have dask's ``array.chunk-size``
-    at most, unless the largest of `sizes` or a single chunk has more.
+    Axes are chosen together: blocks that are long along one axis, with chunks that are long along
+    another, would otherwise grow to the whole array. The maximum is dask's ``array.chunk-size``,
+    or the largest of `sizes` or a single chunk if one of these is larger.
     """
     wanted = tuple(_aligned_axis(*axis) for axis in zip(sizes, chunks, strict=True))
     shape = tuple(map(sum, sizes))
@@ -269,11 +269,11 @@ def aligned_sizes(sizes: Chunks, chunks: tuple[int, ...], itemsize: int) -> Chun
     chunk = math.prod(min(c, n) for c, n in zip(chunks, shape, strict=True))
     bound = max(array_chunk_nbytes() // itemsize, chunk, math.prod(map(max, sizes)))
     bounded, longest = list(wanted), [max(axis) for axis in wanted]
-    # the first axes are cut: what is contiguous in the blocks stays so
+    # cut the first axes first: contiguous elements stay together
     for axis, (n, c) in enumerate(zip(shape, chunks, strict=True)):
         room = bound // (math.prod(longest) // longest[axis])
         if longest[axis] > room:
-            # as few blocks, but all of about the same size
+            # the fewest blocks, all of about the same size
             count = -(-n // (max(1, room // c) * c))
             bounded[axis] = steps(n, -(-n // (count * c)) * c)
             longest[axis] = max(bounded[axis])
@@ -287,6 +287,6 @@ def _aligned_axis(sizes: tuple[int, ...], chunk: int) -> tuple[int, ...]:
         return sizes
     total = sum(sizes)
     step = max(1, round(max(sizes) / chunk)) * chunk
-    # the edges of a region lie between those of blocks that line up
+    # the edges of a region lie between edges that are aligned
     merged = tuple(after - at for at, after in itertools.pairwise([0, *aligned, total]))
     return merged if max(merged) <= step else steps(total, step)

@@ -1,10 +1,10 @@
-"""Writing: a dask array as a new frame, or as a region or an extension of an existing one.
+"""Writing: a dask array becomes a new frame, or a region or an extension of an existing frame.
 
-`to_b2nd` is the entry, which runs jobs, `options` what the user asks for. `input_arrays` makes a
-dask array of the argument; `regions` begins frames that jobs stage parts of, and changes frames,
-and `write_tasks` makes the graph of a job.
-`frame.rechunk` plans what is written within a stated memory: `rechunk` from frame to frame,
-`bounded` what dask would have moved, and `rechunk_job` makes the tasks of both.
-Imports `graph.read` and `frame`; of the format only the grid, since limits of the format belong to
-`frame.write`; of the optimizer only the nodes of `graph.layers`, where memory is bounded.
+`to_b2nd` is the entry point and runs jobs; `options` checks the user's options. `input_arrays`
+converts the argument to a dask array. `regions` creates frames for staged parts and plans changes
+of frames. `write_tasks` makes the graph of a job.
+`frame.rechunk` plans writes within a memory limit: `rechunk` for a frame to a frame, `bounded`
+for the rechunks of a dask array. `rechunk_job` makes the tasks of both.
+Imports: `graph.read` and `frame`; of the format only the grid (`frame.write` knows the limits of
+the format); of the optimizer only the nodes of `graph.layers`, for bounded memory.
 """

@@ -1,8 +1,8 @@
-"""`to_b2nd` within a stated memory: dask's rechunks, transposes and reshapes become passes.
+"""`to_b2nd` within a memory limit: dask's rechunks, transposes and reshapes become passes.
 
-What they read is a frame, or is written to an intermediate frame first, in its own blocks. So no
-task ever needs more than blocks that it reads or writes. Functions between them keep the blocks
-that dask gave them.
+A pass reads the user's frame, or an intermediate frame in the blocks of its input. So a task
+needs memory only for the blocks that it reads or writes. Functions between the passes keep the
+blocks that dask gave them.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from b2nd_dask.graph.write.rechunk_job import (
 )
 from b2nd_dask.graph.write.write_tasks import Job, WriteJob
 
-#: Blocks that a task of functions is taken to hold: what it reads, temporary results, what it
-#: compresses.
+#: Blocks in memory, assumed for a task of functions: inputs, temporary results and the block that
+#: is compressed.
 _BLOCKS_OF_TASK = 4
-#: So often more memory is tried until all steps have enough.
+#: Maximum number of attempts to find a memory limit that is enough for all steps.
 _TRIES = 20
 _SMALLER_BLOCKS = "read the frame in smaller blocks (chunks= of from_b2nd)"
-#: Bytes of arrays in the graph that dask itself may rechunk.
+#: Largest array held by the graph, in bytes, that dask itself may rechunk.
 _SMALL = 1 << 20
 
 
 def bounded_job(job: WriteJob, max_mem: Any) -> Job:
     """Make a job that writes the same elements within a stated memory.
 
-    Raises ValueError where there is no plan for the array, with the function that is in the way,
-    or the memory is too small.
+    Raises ValueError if the memory is too small, or if there is no plan for the array; the message
+    names the function that prevents it.
     """
     if not _dask_compat.has_layers() or not isinstance(job.elements.dask, HighLevelGraph):
         raise ValueError(
@@ -60,11 +60,11 @@ def bounded_job(job: WriteJob, max_mem: Any) -> Job:
         return _Bounded(job, max_mem).job()
     except TooLittleMemoryError as first:
         asked, error = first.asked, first
-    # of the step that needs the most: intermediate frames have larger chunks where there is more
-    # memory, and then what reads them needs more, too
+    # Find a limit that is enough for all steps. Intermediate frames have larger chunks with more
+    # memory, so their readers then need more, too.
     for _ in range(_TRIES):
         try:
-            # as it is shown, which is what the user passes
+            # rounded as in the message: the user passes this number
             _Bounded(job, shown(error.least)).job()
         except TooLittleMemoryError as another:
             error = another
@@ -74,34 +74,34 @@ def bounded_job(job: WriteJob, max_mem: Any) -> Job:
 
 
 class _Seen(NamedTuple):
-    """The node whose elements a node has, and which of them."""
+    """The base node that holds a node's elements, and the view that selects them."""
 
     base: Node
     view: View
     is_rechunked: bool = False
-    """Whether the blocks of the base are not those of the node."""
+    """Whether the node has other blocks than its base."""
 
     @property
     def name(self) -> str:
-        """The layer of the base."""
+        """Name of the base's layer."""
         return self.base.layers[0]
 
     @property
     def is_read(self) -> bool:
-        """Whether the node reads frames, or slices of them, as dask's tasks do."""
+        """Whether the node reads a frame, or a slice of one, by dask's own tasks."""
         is_moved = self.is_rechunked or self.view.order != tuple(sorted(self.view.order))
         return isinstance(self.base, Read) and not is_moved
 
     @property
     def is_reshape(self) -> bool:
-        """Whether the base has the elements of another node in another shape."""
+        """Whether the base is a reshape of another node."""
         return isinstance(self.base, Moved) and self.base.is_reshape
 
 
 def _seen(node: Node, seen: Mapping[str, _Seen]) -> _Seen:
-    """Look through rechunks, transposes, and slices of these and of frames.
+    """Resolve rechunks, transposes, and slices of these and of frames, to their base.
 
-    `seen` has what was found so of the layers below.
+    `seen` maps the layers below to their results.
     """
     base = _Seen(node, View.whole(tuple(map(sum, node.chunks or ()))))
     if not isinstance(node, Moved) or node.is_reshape or node.child.chunks is None:
@@ -112,14 +112,14 @@ def _seen(node: Node, seen: Mapping[str, _Seen]) -> _Seen:
     if not isinstance(node.move, Selection):
         return below._replace(view=below.view.transposed(node.move))
     box = _box_of(node)
-    # of other layers only the blocks that are needed are computed
+    # for a slice of another layer, dask computes only the blocks that it needs
     if box is None or not (below.is_rechunked or isinstance(below.base, Read)):
         return base
     return below._replace(view=below.view.cut(box))
 
 
 def _box_of(node: Node) -> Box | None:
-    """What a slice of step 1 takes along each axis of its source; None of other nodes."""
+    """The slices of a selection with step 1 along each axis; None for any other node."""
     if not isinstance(node, Moved) or not isinstance(node.move, Selection):
         return None
     index = node.move.index
@@ -128,33 +128,33 @@ def _box_of(node: Node) -> Box | None:
 
 
 class _Bounded:
-    """What is planned for one array."""
+    """The bounded plan of one array."""
 
     def __init__(self, job: WriteJob, max_mem: Any) -> None:
         self._write = job
         self._array = job.elements
-        # of which all moves are left as they are: passes are made of them
+        # opaque: Layers rewrites no moves, since they become passes
         self._layers = Layers(job.elements.dask, (), of_opaque=True)
         self._nodes = self._layers.nodes
         self._seen: dict[str, _Seen] = {}
-        # each layer behind those that it depends on: a graph may be deeper than calls may
+        # dependencies first, without recursion: the graph may be deeper than Python's stack
         for name, node in self._nodes.items():
             self._seen[name] = _seen(node, self._seen)
         layers = job.elements.dask.layers
         reads = [node for node in self._nodes.values() if isinstance(node, Read)]
         is_remote = any(read.source.is_remote for read in reads)
         functions = [name for name in layers if not self._is_view(name)]
-        # tasks that stay as dask has made them
+        # tasks of dask that stay in the graph
         keys = sum(len(layers[name]) for name in functions if not self._seen[name].is_read)
         budget = budget_of(max_mem, job.staging, is_remote=is_remote).without(keys * PER_KEY)
-        # functions that read what is moved run again where the write does
+        # functions that read a view are computed again if the write is retried
         again = any(self._is_view(b) for name in functions for b in self._inputs(name) or ())
         self._frames = IntermediateFrames(job.transaction, budget, reads_again=again)
-        # by their names: several views may be of one
+        # by layer name, since several views may share a base
         self._bases: dict[str, da.Array] = {}
 
     def job(self) -> Job:
-        """The job of the last step, with all others in its graph."""
+        """The job of the last step; its graph contains all other steps."""
         array, plan = self._array, self._write.plan
         if not plan.grid.nchunks:
             return self._write
@@ -173,20 +173,20 @@ class _Bounded:
         return self._frames.rechunked(source, name)
 
     def _inputs(self, name: str) -> list[str] | None:
-        """The layers that a layer reads block by block; None for layers of another kind."""
+        """The layers that a layer reads block by block; None if it reads them in another way."""
         node = self._nodes[name]
         if isinstance(node, Moved) and _box_of(node) is not None:
             return [node.child.layers[0]]
         return self._layers.inputs(name)
 
     def _is_view(self, name: str) -> bool:
-        """Whether the elements of a layer are those of another, in other blocks or shape."""
+        """Whether a layer has the elements of another layer, in other blocks or another shape."""
         seen = self._seen[name]
         moved = seen.is_rechunked or isinstance(seen.base, Read)
         return (moved and seen.name != name) or seen.is_reshape
 
     def _elements(self, name: str) -> Elements:
-        """The elements of a layer that is a view."""
+        """The elements of a view, which is a layer's name."""
         seen, frames = self._seen[name], self._frames
         base = seen.base
         if isinstance(base, Read):
@@ -202,7 +202,7 @@ class _Bounded:
         return frames.written(self._bases[seen.name], seen.view)
 
     def _base(self, name: str) -> da.Array:
-        """The blocks of functions that a view is one of."""
+        """The dask array of a layer of functions that is the base of a view."""
         sizes = self._nodes[name].chunks
         dtype = noted_dtype(self._array.dask.layers[name])
         if sizes is None:
@@ -217,7 +217,7 @@ class _Bounded:
         return self._replaced(da.Array(graph, name, sizes, dtype=dtype))
 
     def _replaced(self, array: da.Array) -> da.Array:
-        """The same array, whose blocks have room, and of which all views are read from frames."""
+        """The same array, with all views read from frames; check that its blocks fit the memory."""
         reads = {name: self._reading(name) for name in self._views_below(array.name)}
         self._check_blocks(array)
         if not reads:
@@ -228,7 +228,7 @@ class _Bounded:
         return da.Array(graph, array.name, array.chunks, dtype=array.dtype)
 
     def _views_below(self, top: str) -> list[str]:
-        """The views that a layer and what is below it read, but small ones."""
+        """The views that a layer reads directly or through functions, without small ones."""
         found: list[str] = []
         todo, known = [top], {top}
         while todo:
@@ -249,7 +249,7 @@ class _Bounded:
         return found
 
     def _is_small(self, name: str) -> bool:
-        """Whether a view is one of a small array that the graph holds, which dask may move."""
+        """Whether dask may move a view: its base is a small array held by the graph."""
         seen = self._seen[name]
         chunks, dtype = seen.base.chunks, noted_dtype(self._array.dask.layers[seen.name])
         if chunks is None or dtype is None or not self._layers.is_held(seen.name):
@@ -273,7 +273,7 @@ class _Bounded:
         return {**source.made.dask, **reads}
 
     def _check_blocks(self, array: da.Array) -> None:
-        """Raise ValueError where blocks of functions need more memory than there is."""
+        """Raise ValueError if blocks of functions need more memory than the limit."""
         budget = self._frames.budget
         block = math.prod(max(axis, default=0) for axis in array.chunks) * array.dtype.itemsize
         least = block * _BLOCKS_OF_TASK * budget.threads
@@ -306,5 +306,5 @@ def _not_understood(name: str) -> ValueError:
 
 
 def _read(source: RegionSource, region: Box) -> Any:
-    """Task that reads a block; functions may change it in place."""
+    """Task that reads a block as a writable array, since functions may change it in place."""
     return writable(source.read(region))

@@ -1,7 +1,7 @@
-"""What is written as a dask array, in the dtype of the frame, in blocks of whole chunks.
+"""Conversion of array-likes to dask arrays, in the frame's dtype and in blocks of whole chunks.
 
-NumPy arrays are not copied: blocks are views of memory, or parts of a mapped file. A `numpy.memmap`
-becomes a reference to its file, which tasks map part by part.
+NumPy arrays are not copied: blocks are views of memory, or regions of a mapped file. A
+`numpy.memmap` becomes a reference to its file; each task maps its own region.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from b2nd_dask.graph.read.blocks import (
 from b2nd_dask.graph.read.from_b2nd import expressions, from_b2nd, is_expression
 from b2nd_dask.graph.read.sizes import aligned_sizes
 
-#: Bytes at both ends of an array that must be those of the file.
+#: Bytes at both ends of an array that are compared with the file.
 _COMPARED = 4096
 #: Bytes of the file that are mapped at a time.
 _WINDOW = 4 << 20
 
 
 def as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
-    """Make a dask array of anything array-like, block by block where it has chunks.
+    """Make a dask array of anything array-like, block by block if it has chunks.
 
-    `named` and `snapshot` as for `from_numpy`. Raises TypeError for a dtype that a frame cannot
-    hold and for masked arrays, ValueError for an array of unknown shape.
+    `named` and `snapshot` as for `from_numpy`. Raises TypeError for masked arrays and for a dtype
+    that a frame cannot hold, ValueError for an array of unknown shape.
     """
-    # of xarray, which may hold a mapped file
+    # an array of xarray may hold a mapped file
     arr = held_by(arr)
     if not hasattr(arr, "dtype"):
         arr = np.asarray(arr)
-    # before dask, which has no chunks for such arrays
+    # checked first: dask has no chunks for such arrays
     _check_elements(arr)
     if isinstance(arr, Frame) or is_opened_array(arr) or getattr(arr, "ndim", None) is None:
-        # of what is no array at all, from_b2nd says so
+        # from_b2nd raises the error if it is no array at all
         return from_b2nd(arr)
     array: da.Array
     if isinstance(arr, np.ndarray):
@@ -71,7 +71,7 @@ def as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
             ".compute_chunk_sizes() first"
         )
     if not isinstance(array.dtype, np.dtype):
-        # an expression keeps what map_blocks was given, `float` for instance
+        # an array expression has the dtype as passed to map_blocks, for instance `float`
         dtype = np.dtype(array.dtype)
         meta = np.empty((0,) * array.ndim, dtype)
         array = da.map_blocks(np.asarray, array, dtype=dtype, meta=meta)
@@ -79,17 +79,17 @@ def as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
 
 
 def is_labelled(given: Any) -> bool:
-    """Whether something is an object of xarray, which is not imported for it."""
+    """Whether an object comes from xarray; does not import xarray."""
     return any(base.__module__.split(".")[0] == "xarray" for base in type(given).__mro__)
 
 
 def held_by(arr: Any) -> Any:
-    """The array that a labelled array of xarray holds; anything else itself."""
+    """The array inside a labelled array of xarray; any other object unchanged."""
     return arr.data if is_labelled(arr) and hasattr(arr, "dtype") else arr
 
 
 def _check_elements(arr: Any) -> None:
-    """Raise TypeError where a frame cannot hold the elements of an array."""
+    """Raise TypeError if a frame cannot hold the elements of an array."""
     try:
         dtype = np.dtype(arr.dtype)
     except TypeError:
@@ -106,11 +106,11 @@ def _check_elements(arr: Any) -> None:
 
 
 def as_elements(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Convert numbers and lists to the dtype of a frame, where that can represent them.
+    """Convert numbers and lists to the dtype of a frame if it can represent them.
 
-    Nobody chose their own dtype: NumPy makes int64 of ``[1, 2]``, whatever it is for. So the
-    numbers have to fit, not the dtype. Arrays, whose dtype was chosen, and numbers that do not fit
-    are returned as they are; see `converted`.
+    The user did not choose their dtype: NumPy makes int64 of any ``[1, 2]``. So the numbers must
+    fit, not the dtype. Arrays, whose dtype the user chose, and numbers that do not fit are returned
+    unchanged; see `converted`.
 
     Examples
     --------
@@ -121,15 +121,15 @@ def as_elements(value: Any, dtype: np.dtype[Any]) -> Any:
     if hasattr(value, "dtype") and not is_scalar:
         return value
     elements = cast_value(np.asarray(value), dtype, "the value for the frame")
-    # a constant dask array is recognized as such when it is written, and needs no task a block
+    # a constant dask array is recognized when it is written: it needs no task for each block
     return da.full((), elements, dtype=elements.dtype) if not elements.ndim else elements
 
 
 def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
-    """Cast an array to the dtype of the frame that it goes into.
+    """Cast an array to the dtype of its frame.
 
-    Raises TypeError where elements would lose more than floating-point precision. That an element
-    is too large for the dtype, or a time between its units, shows when it is computed, as an
+    Raises TypeError if the cast would lose more than floating-point precision. If an element is
+    too large for the dtype, or a time is no multiple of its unit, the computation raises
     OverflowError.
     """
     if arr.dtype == dtype:
@@ -138,7 +138,7 @@ def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
         raise TypeError(
             f"elements of dtype {arr.dtype} do not fit a frame of {dtype}; convert by .astype"
         )
-    # of times, which fields may be, NumPy looks at the unit, not at the range
+    # for times (also in fields) NumPy's can_cast ignores the range
     if dtype.kind not in "mMV" and np.can_cast(arr.dtype, dtype):
         cast: da.Array = arr.astype(dtype)
     else:
@@ -148,7 +148,7 @@ def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
 
 
 def constant_element(arr: da.Array) -> NDArray[Any] | None:
-    """The element, 0-d, of an array that `da.zeros`, `da.full` or the like has made; else None.
+    """The 0-d element of an array made by `da.zeros`, `da.full` and the like; else None.
 
     Examples
     --------
@@ -162,10 +162,10 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
 
 
 def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
-    """Give an array blocks that are made of whole frame chunks, as `aligned_sizes` has them.
+    """Give an array blocks of whole frame chunks, with the sizes of `aligned_sizes`.
 
-    A NumPy array by itself is cut into the new blocks; anything else is rechunked, which reads
-    frames in the new blocks where that costs little.
+    A plain NumPy array is cut into the new blocks. Any other array is rechunked; frames are then
+    read in the new blocks if that costs little.
     """
     wanted = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
     if wanted == arr.chunks:
@@ -176,20 +176,20 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
 
 @dataclass(frozen=True)
 class MappedArray:
-    """Where a file holds the elements of an array.
+    """Reference to the elements of an array in a file.
 
-    NumPy takes it for an array: the file is mapped then, until the elements are copied. A file that
-    changed by then raises an error, so that old and new elements are never mixed. One that is made
-    shorter while it is copied ends the process with SIGBUS, as with any mapping: no error can be
-    raised for that.
+    NumPy converts it to an array: it maps the file while it copies the elements. If the file has
+    changed, this raises an error, so old and new elements are never mixed. If the file is truncated
+    during the copy, SIGBUS ends the process, as with any mapping; Python cannot raise an error for
+    it.
 
-    A `numpy.memmap` would be pickled as a copy of all elements, and what was read of it would count
+    A `numpy.memmap` would be pickled with a copy of all elements. Its pages, once read, would count
     as memory of the process until it is closed.
     """
 
     path: str
     state: tuple[int, ...]
-    """Of the file: inode, size, time of its last change."""
+    """State of the file: inode, size, time of the last change."""
     first: int
     """Byte offset of the first element."""
     shape: tuple[int, ...]
@@ -205,7 +205,7 @@ class MappedArray:
         return (self.path, self.state, self.first, self.shape, self.strides, repr(self.dtype))
 
     def __getitem__(self, index: tuple[Any, ...]) -> MappedArray:
-        """A part of the array: slices inside of it, one for each axis, of step 1, then anything."""
+        """A region of the array: one slice of step 1 for each axis; more indices are ignored."""
         axes = [axis.indices(n)[:2] for axis, n in zip(index, self.shape, strict=False)]
         first = self.first + sum(a * step for (a, _), step in zip(axes, self.strides, strict=True))
         return replace(self, first=first, shape=tuple(b - a for a, b in axes))
@@ -216,7 +216,7 @@ class MappedArray:
         try:
             self._require_unchanged()
             elements = self._elements()
-            # after the copy: what a writer did meanwhile would be mixed with what was there
+            # checked after the copy, too: a concurrent writer would mix old and new elements
             self._require_unchanged()
         except FileNotFoundError:
             raise FileNotFoundError(
@@ -235,7 +235,7 @@ class MappedArray:
             )
 
     def _elements(self) -> NDArray[Any]:
-        # laid out as in the file: neither the copy nor those who use it jump through memory
+        # same strides as in the file: neither the copy nor its readers jump through memory
         like = as_strided(np.empty(1, self.dtype), self.shape, self.strides)
         elements = np.empty_like(like, subok=False)
         if elements.size:
@@ -247,8 +247,8 @@ class MappedArray:
         low = self.first + sum(min(0, along) for along in reach)
         high = self.first + sum(max(0, along) for along in reach) + self.dtype.itemsize
         if high - low > max(_WINDOW, self.dtype.itemsize):
-            # what is mapped counts as memory, with the pages between the elements; so two halves
-            # that are as far apart in the file as possible
+            # mapped pages between elements count as memory, too: split into two halves, as far
+            # apart in the file as possible
             axis = max(range(self.ndim), key=lambda axis: abs(reach[axis]))
             middle = self.shape[axis] // 2
             for part in (slice(0, middle), slice(middle, None)):
@@ -258,7 +258,7 @@ class MappedArray:
         try:
             window = np.memmap(self.path, np.uint8, "r", offset=low, shape=(high - low,))
         except ValueError as error:
-            # the file ends before
+            # the file ends before the range
             raise _cut_off(self.path, high) from error
         elements[...] = np.ndarray(self.shape, self.dtype, window, self.first - low, self.strides)
 
@@ -266,8 +266,8 @@ class MappedArray:
 def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
     """Find the elements of a memory-mapped array, or of a view of one, in its file.
 
-    None for any other array, and where the file holds other elements: changes of mode ``"c"``, a
-    file that was removed or replaced. Raises StaleFrameError if the file ends before the array.
+    None for any other array, and if the file has other elements: changes of mode ``"c"``, or a
+    removed or replaced file. Raises StaleFrameError if the file ends before the array.
     """
     mapping = getattr(elements, "_mmap", None)
     path = getattr(elements, "filename", None)
@@ -276,15 +276,15 @@ def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
     low, high = byte_bounds(np.frombuffer(mapping, np.uint8))
     if not low <= elements.ctypes.data < high:
         return None
-    # what an address is more than the offset in the file
+    # difference between memory addresses and file offsets
     shift = low - elements.offset + elements.offset % mmap.ALLOCATIONGRANULARITY
     name, end = os.fspath(path), byte_bounds(elements)[1] - shift
     if mapping.size() < end:
-        # of the file that is mapped, whatever its name is now; reading on would end the process
+        # the mapped file is shorter, whatever its name refers to now; a read would end the process
         raise _cut_off(name, end)
     if elements.mode == "c":
         return None
-    # what was assigned to the array goes to the file now, and changes its time no more
+    # assigned elements are written to the file now, before its time is taken
     mapping.flush()
     first = elements.ctypes.data - shift
     try:
@@ -297,10 +297,10 @@ def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
 
 
 def _same_ends(found: MappedArray, elements: NDArray[Any]) -> bool:
-    """Whether the file begins and ends as the array does: a name may stand for another file now."""
+    """Whether both ends of the file equal the array's: the name may refer to another file now."""
     count = max(1, _COMPARED // elements.dtype.itemsize)
     outer = elements.ndim - 1
-    # as many axes as there are, also none
+    # as many slices as axes, also for 0-d
     head = (*(slice(1),) * outer, slice(count))[: elements.ndim]
     tail = (*(slice(-1, None),) * outer, slice(-count, None))[: elements.ndim]
     return all(np.asarray(found[end]).tobytes() == elements[end].tobytes() for end in (head, tail))
@@ -323,32 +323,32 @@ Source = NDArray[Any] | MappedArray
 
 
 def from_numpy(elements: NDArray[Any], *, named: bool, snapshot: bool) -> da.Array:
-    """Cut a NumPy array into blocks of about dask's ``array.chunk-size``; read files in the tasks.
+    """Cut a NumPy array into blocks of about dask's ``array.chunk-size``; tasks read mapped files.
 
-    With `named` equal arrays get the same name, which reads all elements, or the time of a file's
-    last change. With `snapshot` elements are copied, unless they are in a file, so that they may be
-    changed before the array is computed.
+    With `named`, equal arrays get equal names: this reads all elements, or a file's time of last
+    change. With `snapshot`, elements in memory are copied; the user may then change them before
+    the array is computed.
     """
     source: Source | None = mapped_array(elements)
     if source is None:
-        # of subclasses only the elements
+        # subclasses: only the elements
         source = np.array(elements) if snapshot else np.asarray(elements)
-    # of an empty array dask would divide by the number of elements
+    # empty array: dask would divide by the number of elements
     wanted = "auto" if elements.size else source.shape
     sizes: Chunks = normalize_chunks(wanted, source.shape, dtype=source.dtype)
     if not named:
         return array_in_blocks(source, sizes)
-    # block by block: dask copies arrays that are not contiguous
+    # one token per block: dask would copy arrays that are not contiguous
     regions: Any = regions_of(sizes)
     tokens = [tokenize(source[(*region, ...)]) for region in regions]
-    # which are those of the transpose, too
+    # the strides distinguish the array from its transpose
     return array_in_blocks(source, sizes, tokenize(sizes, source.strides, tokens))
 
 
 class ArrayBlocks(BlockArgument):  # type: ignore[misc]
-    """The argument of each block's task: a view of an array, or a reference to part of a file.
+    """The argument of each block's task: a view of an array, or a reference to a region of a file.
 
-    A task that is sent to another process takes its own block along, not the array.
+    A task in another process receives only its own block, not the array.
     """
 
     def __init__(self, source: Source, chunks: Chunks) -> None:
@@ -358,26 +358,26 @@ class ArrayBlocks(BlockArgument):  # type: ignore[misc]
         self._token = uuid.uuid4().hex
 
     def __dask_tokenize__(self) -> str:
-        # dask would read all elements, and copy those that are not contiguous
+        # dask's token would read all elements, and copy them if they are not contiguous
         return self._token
 
     def __getitem__(self, block: tuple[int, ...]) -> Source:
-        # with the ellipsis a 0-d array stays an array
+        # the ellipsis keeps a 0-d array an array
         region: Any = (*self._slices[block], ...)
         return self.source[region]
 
 
 def array_in_blocks(source: Source, sizes: Chunks, token: str | None = None) -> da.Array:
-    """Make a dask array of blocks of the given lengths, by default with a name of its own."""
+    """Make a dask array with blocks of the given lengths; by default its name is unique."""
     name = f"array-b2nd-{token or uuid.uuid4().hex}"
     return blockwise_array(source, sizes, name, lambda: (np.asarray, ArrayBlocks(source, sizes)))
 
 
 def numpy_source(arr: da.Array) -> Source | None:
-    """The NumPy array that a dask array is cut from, if it does nothing else."""
+    """The NumPy array that a dask array only cuts into blocks; else None."""
     layers = _dask_compat.layers_of(arr)
     layer = layers.get(arr.name)
-    # of a layer that is fused the function is another
+    # a fused layer has another function
     if len(layers) != 1 or _dask_compat.block_function(layer) is not np.asarray:
         return None
     blocks = _dask_compat.block_arguments(layer)

@@ -1,4 +1,4 @@
-"""Options of a write: their checks, the frame that they plan, metadata that are kept or dropped."""
+"""Options of a write: their checks, the plan of the frame, kept and dropped metadata."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.write.input_arrays import is_labelled
 
-#: Whether each mode that makes a new frame may replace one.
+#: Modes of a new frame, and whether each may replace an existing one.
 NEW = {"w-": False, "w": True}
 _MODES = (*NEW, "a", "r+", "stage")
-#: Part of the key of a write that may be resumed; changes with what is staged and how, so that no
-#: version resumes what another one has staged.
+#: Part of the key of a resumable write. Change it with the contents or layout of the staging area,
+#: so that no version resumes what another version has staged.
 STAGED_LAYOUT = 4
-#: A frame chunk is the unit of reading and of memory: bigger dask blocks are stored as several.
+#: Larger dask blocks become several chunks: a chunk is the unit of reading and of memory.
 LARGEST_DEFAULT_CHUNK = 32 << 20
-#: Smaller ones cost more time for the task, the index and the file than for their elements.
+#: Below this size the task, the index entry and the file cost more time than the elements.
 SMALLEST_DEFAULT_CHUNK = 1 << 20
-#: Fewer dask blocks than this are written as they are, however small.
+#: Fewer dask blocks than this are not grouped, however small.
 MANY_BLOCKS = 100
-#: Names of metadata that a warning lists.
+#: Number of metadata names that a warning lists.
 _SHOWN = 5
 
 
 def check_mode(mode: Any, known: Collection[str] = NEW) -> None:
-    """Raise ValueError for a mode that a function does not have."""
+    """Raise ValueError if a function does not have a mode."""
     if mode not in known:
         raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, known))}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WriteOptions:
-    """How one array is written: the options of `to_b2nd`, and two of its callers."""
+    """Options of the write of one array: those of `to_b2nd`, and `labels` and `entries`."""
 
     mode: str = "w-"
     chunks: Any = None
@@ -65,13 +65,13 @@ class WriteOptions:
     fsync: bool = True
     max_mem: int | float | str | None = None
     labels: Mapping[str, Any] | None = None
-    """The vlmeta of a new frame for which none is given."""
+    """Default of `vlmeta` for a new frame."""
     entries: Callable[[FrameReference], Mapping[str, Any]] | None = None
-    """Takes the frame that is changed; gives the entries of vlmeta that change with it."""
+    """Returns the entries of vlmeta that change together with the given frame."""
 
     @property
     def given(self) -> list[str]:
-        """Names of the options of a new frame that were given, without the booleans."""
+        """Names of the given options of a new frame, without the booleans."""
         names = ("chunks", "blocks", "cparams", "meta", "vlmeta")
         return [name for name in names if getattr(self, name) is not None]
 
@@ -96,7 +96,7 @@ class WriteOptions:
             )
 
     def _check_change(self) -> None:
-        """Check the options of a change of a frame that is there."""
+        """Check the options of a change of an existing frame."""
         mode = self.mode
         if mode == "stage" and self.region is None:
             raise ValueError('mode="stage" stages a part of a frame: say which, by region=')
@@ -124,7 +124,7 @@ class WriteOptions:
 
 
 def new_plan(array: da.Array, options: WriteOptions) -> FramePlan:
-    """Plan the frame that an array is written to; errors as for `plan_frame`."""
+    """Plan the new frame of an array; errors as for `plan_frame`."""
     given, blocks = options.chunks, options.blocks
     chunks = _default_shape(array) if given is None else _resolved_shape(array, given)
     return plan_frame(
@@ -142,7 +142,7 @@ def new_plan(array: da.Array, options: WriteOptions) -> FramePlan:
 
 
 def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions) -> None:
-    """Check that options of a new frame hold for the one that is there; defaults always do."""
+    """Check that the options match the existing frame; defaults always match."""
     if not options.contiguous and not frame.parsed.header.sparse:
         raise ValueError(
             "contiguous=False: the frame that is there is one file, and a change leaves it so; "
@@ -172,7 +172,7 @@ def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions
 
 
 def are_sizes(chunks: Any) -> bool:
-    """Whether chunks are numbers of elements; -1, "auto" and others depend on the array."""
+    """Whether chunks are numbers of elements; -1, "auto" and the like depend on the array."""
     parts = np.ravel(np.array(chunks, object))
     return all(isinstance(part, int | np.integer) and part > 0 for part in parts)
 
@@ -180,7 +180,7 @@ def are_sizes(chunks: Any) -> bool:
 def _default_shape(arr: da.Array) -> tuple[int, ...]:
     """The default chunks: dask's largest block, halved along its longest axes if it is too large.
 
-    Of `MANY_BLOCKS` and more, as many neighbours are one chunk as make `SMALLEST_DEFAULT_CHUNK`.
+    If there are `MANY_BLOCKS` or more, small neighbours are grouped to `SMALLEST_DEFAULT_CHUNK`.
     """
     sizes = [max(1, *axis) if axis else 1 for axis in arr.chunks]
     sizes = _grouped(sizes, arr.shape, arr.dtype.itemsize)
@@ -188,19 +188,19 @@ def _default_shape(arr: da.Array) -> tuple[int, ...]:
 
 
 def _grouped(sizes: list[int], shape: tuple[int, ...], itemsize: int) -> list[int]:
-    """Group whole blocks where they are many and tiny."""
+    """Group whole blocks if they are many and tiny."""
     counts = [-(-n // size) for n, size in zip(shape, sizes, strict=True)]
     nbytes = math.prod(sizes) * itemsize
     if math.prod(counts) < MANY_BLOCKS or nbytes >= SMALLEST_DEFAULT_CHUNK:
         return sizes
     factors = [1] * len(sizes)
     left = list(counts)
-    # along the axis that is cut the most: the sizes of maps stay where only time was cut
+    # along the axis with the most blocks: maps that are cut along time alone keep their sizes
     while math.prod(factors) * nbytes < SMALLEST_DEFAULT_CHUNK and max(left) > 1:
         axis = left.index(max(left))
         factors[axis] = min(2 * factors[axis], counts[axis])
         left[axis] = -(-counts[axis] // factors[axis])
-    # without a rest, if possible: an append of as many elements begins where a chunk begins
+    # a divisor of the count, if possible: then an append of equal length starts at a chunk
     even = [
         next((k for k in range(factor, 4 * factor) if count % k == 0), factor)
         for factor, count in zip(factors, counts, strict=True)
@@ -209,7 +209,7 @@ def _grouped(sizes: list[int], shape: tuple[int, ...], itemsize: int) -> list[in
 
 
 def _resolved_shape(arr: da.Array, chunks: Any) -> tuple[int, ...]:
-    """The user's chunks: sizes, which may exceed the shape, or what only dask can resolve."""
+    """The user's chunks: sizes, which may exceed the shape, or a value that dask resolves."""
     if isinstance(chunks, dict):
         chunks = {axis: _one_size(n, arr.shape, axis) for axis, n in chunks.items()}
     elif isinstance(chunks, tuple | list) and len(chunks) == arr.ndim:
@@ -225,7 +225,7 @@ def _resolved_shape(arr: da.Array, chunks: Any) -> tuple[int, ...]:
 
 
 def _one_size(lengths: Any, shape: tuple[int, ...], axis: int) -> Any:
-    """The size of chunks whose lengths along an axis are listed, as dask lists them."""
+    """The chunk size along an axis whose chunk lengths are listed as dask lists them."""
     if not isinstance(lengths, tuple | list):
         return lengths
     size, n = next(iter(lengths), 0), shape[axis]
@@ -247,9 +247,9 @@ def _per_axis(name: str, sizes: Any, ndim: int) -> tuple[int, ...]:
 
 
 def dropped_metadata(given: Any, array: da.Array, options: WriteOptions) -> str:
-    """A warning of metadata that a new frame does not have, where nobody has chosen so; or empty.
+    """A warning of metadata that a new frame loses without the user's choice; or empty.
 
-    `given` is what the user wants to write, of which `array` has the elements.
+    `given` is the argument of the user, `array` its elements.
     """
     chosen = {"vlmeta": options.vlmeta, "meta": options.meta}
     frames = source_frames(array) if None in chosen.values() else []
@@ -275,7 +275,7 @@ def dropped_metadata(given: Any, array: da.Array, options: WriteOptions) -> str:
 def packed_metadata(
     array: da.Array, name: str, entries: Mapping[str, Any] | str | None
 ) -> Mapping[str, bytes]:
-    """Pack the ``meta`` or ``vlmeta`` of a new frame: the user's, or with "keep" what is read."""
+    """Pack the ``meta`` or ``vlmeta`` of a new frame: the user's, or with "keep" the source's."""
     if not isinstance(entries, str):
         return pack_entries(entries, compressed=name == "vlmeta")
     if entries != "keep":
@@ -292,12 +292,12 @@ def packed_metadata(
 
 
 def source_frames(array: da.Array) -> list[FrameReference]:
-    """List the frames that the graph of an array reads, each once, without opening a file."""
+    """List the distinct frames that the graph of an array reads, without opening a file."""
     values: Iterable[Any]
     if _dask_compat.has_layers():
         values = (reading.source for reading in readings(array.dask))
     else:
-        # then `from_b2nd` leaves the graph to dask, where the frame is a value by itself
+        # without layers `from_b2nd` leaves the graph to dask, and the frame is the value of a task
         tasks = dict(array.__dask_graph__()).values()
         values = (getattr(task, "value", task) for task in tasks)
     sources = [reference_of(value) if isinstance(value, Frame) else value for value in values]
@@ -306,16 +306,16 @@ def source_frames(array: da.Array) -> list[FrameReference]:
 
 
 def _stored(frame: FrameReference, name: str) -> Iterable[str]:
-    """Names of the user's metadata."""
+    """Names of a frame's user metadata; none if the frame cannot be read."""
     try:
         return list(getattr(frame, name))
     except (B2ndError, OSError):
-        # a graph from another process, of a file that is not here: writing does not need it
+        # the graph may come from another process, with files that are not here: not an error
         return ()
 
 
 def _labels(given: Any) -> list[str]:
-    """What a labelled array of xarray has beside its elements."""
+    """Descriptions of the labels of an array of xarray: attributes, dimensions, coordinates."""
     if not is_labelled(given):
         return []
     kind = type(given).__name__

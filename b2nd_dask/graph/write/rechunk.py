@@ -1,4 +1,4 @@
-"""`rechunk`: a frame with other chunks, from frame to frame, within a stated memory."""
+"""`rechunk`: copy a frame to a frame with other chunks, within a memory limit."""
 
 from __future__ import annotations
 
@@ -50,34 +50,34 @@ def rechunk(
     fsync: bool = True,
     stats: bool | None = None,
 ) -> da.Array | Delayed:
-    """Write a frame anew with other chunks, within a stated memory; all or nothing.
+    """Write a frame with other chunks to a new frame, within a memory limit; all or nothing.
 
-    Each task reads a region of whole new chunks, of which it decodes only the blocks that it
-    touches, and compresses it. Where regions that fit into the memory would decode blocks too
-    often, the elements go through an intermediate frame, inside the staging area beside `dst`.
-    Chunks that stay as they are are copied without being decoded.
+    Each task reads a region of whole new chunks, decodes only the blocks that it touches, and
+    compresses it. If regions that fit into the memory would decode blocks too often, the elements
+    go through an intermediate frame in the staging area beside `dst`. Unchanged chunks are copied
+    without decoding.
 
     Parameters
     ----------
     src : str, os.PathLike, bytes, blosc2.NDArray or Frame
-        As for `open_b2nd`. Several frames are rechunked by `to_b2nd` with `max_mem`, from what
-        `from_b2nd` makes of them.
+        As for `open_b2nd`. For several frames, pass the array of `from_b2nd` to `to_b2nd` with
+        `max_mem`.
     dst : str or os.PathLike
-        Path of the new frame, or an fsspec URL. May be the frame that is read.
+        Path of the new frame, or an fsspec URL. May be the source frame itself.
     chunks : int or tuple of int
-        Elements of a chunk along each axis; also whatever dask's ``rechunk`` takes.
+        Elements of a chunk along each axis, or another value that dask's ``rechunk`` accepts.
     blocks, contiguous, compute, resume, fsync
         As for `to_b2nd`.
     cparams, meta, vlmeta, stats
-        As for `to_b2nd`; by default those of `src`, and whether it has statistics.
+        As for `to_b2nd`; defaults are those of `src`, with statistics if it has them.
     max_mem : int or str, optional
-        Bytes of memory, or a text such as ``"512MB"``, that the work may take in all threads and
-        processes together, beyond what they take while they are idle. By default a quarter of the
-        memory, and 512 MiB for each thread at most.
+        Bytes of memory, or a text such as ``"512MB"``, for the work in all threads and processes
+        together, beyond their memory while idle. By default a quarter of the memory, at most
+        512 MiB per thread.
     mode : {"w-", "w"}
-        Whether a frame that is there is replaced, as for `to_b2nd`.
+        Whether an existing frame is replaced, as for `to_b2nd`.
     storage_options : mapping, optional
-        For the fsspec filesystems of URLs. A source that needs others is opened by `open_b2nd`.
+        For the fsspec filesystems of URLs. Open a source with other options by `open_b2nd`.
 
     Returns
     -------
@@ -87,14 +87,14 @@ def rechunk(
     Raises
     ------
     FileExistsError
-        The target exists, and `mode` does not allow to replace it.
+        The target exists, and `mode` does not replace it.
     ValueError
-        `max_mem` is too small for any plan (the message says the least that would do), or chunks,
-        blocks or metadata do not fit; or `src` is a list or a pattern.
+        `max_mem` is too small for any plan (the message gives the minimum), or chunks, blocks or
+        metadata do not fit; or `src` is a list or a pattern.
     ChecksumError, CorruptChunkError
-        A chunk of `src` is damaged; `dst` stays as it was.
+        A chunk of `src` is damaged; `dst` is unchanged.
     StaleFrameError
-        `src` changed meanwhile.
+        `src` changed during the rechunk.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def rechunk(
 def _rechunk_job(
     source: FrameReference, plan: FramePlan, location: Location, options: WriteOptions
 ) -> RechunkJob:
-    """Plan the passes from a frame to a new one."""
+    """Plan the passes from a source frame to a new frame."""
     target = new_frame(location, plan, source, options)
     budget = budget_of(options.max_mem, target.staging, is_remote=source.is_remote)
     frames = IntermediateFrames(target, budget)
@@ -156,13 +156,13 @@ def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
             f"src={src!r} means several frames, and rechunk takes one: write "
             "from_b2nd(src).rechunk(chunks) by to_b2nd(..., dst, max_mem=)"
         )
-    # the options are those of the store that is written to, where only that is one
+    # the options belong to the target's store: a local source gets none
     remote = isinstance(src, str) and Location.of(src).is_url
     return open_b2nd(src, storage_options=storage_options if remote else None)
 
 
 def _stays(source: FrameReference, plan: FramePlan) -> bool:
-    """Whether the chunks of the new frame are those of the old one, to the byte."""
+    """Whether the stored chunks of both frames have the same bytes."""
     parsed = source.parsed
     return (
         source.grid == plan.grid
@@ -173,7 +173,7 @@ def _stays(source: FrameReference, plan: FramePlan) -> bool:
 
 
 def _copying_pass(grid: Grid, budget: Budget) -> OnePass:
-    """The pass that copies chunks as they are stored; its regions are ranges of their numbers."""
+    """The pass that copies stored chunks; its regions are ranges of chunk numbers."""
 
     def each(given: Budget) -> int:
         return 2 * given.read_batch + given.write_batch + 3 * grid.chunk_nbytes
@@ -181,7 +181,6 @@ def _copying_pass(grid: Grid, budget: Budget) -> OnePass:
     concurrency = budget.concurrency(each(budget))
     if not concurrency:
         raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
-    # nothing compares its time and memory with those of others
-    # an axis of the numbers of chunks
+    # time and memory are 0, since no other pass is compared; the grid has one axis: chunk numbers
     numbers, region = Grid((grid.nchunks,), (1,), (1,), 1), (most_chunks(grid),)
     return OnePass(numbers, region, concurrency, 0.0, 0.0, 0.0, verifies=False, decodes=0.0)

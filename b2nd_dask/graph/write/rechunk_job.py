@@ -1,6 +1,6 @@
-"""The jobs of a rechunk: what a pass reads and writes, and the intermediate frames between passes.
+"""The jobs of a rechunk: regions of a pass, and the intermediate frames between passes.
 
-A job is one pass: tasks that read regions, verify what is read in parts, and write a frame.
+A job is one pass: its tasks read regions, verify partly read chunks, and write a frame.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.graph.write.write_tasks import Job, Tasks, WriteJob, task_of
 from b2nd_dask.storage import Staging
 
-#: Without `max_mem` a rechunk takes this part of the memory, and of each thread at most so much.
+#: Default of `max_mem`: this share of the memory, and at most so many bytes per thread.
 _SHARE, _MOST_OF_THREAD = 1 / 4, 512 << 20
-#: Compressed bytes that are read at once of a store, if the memory allows.
+#: Compressed bytes of one read from a store, if the memory allows.
 _REMOTE_BATCH = 64 << 20
 
 
 def budget_of(max_mem: Any, staging: Staging, *, is_remote: bool) -> Budget:
-    """Divide the memory that a user states among threads and buffers; errors as for `nbytes_of`."""
+    """Divide the user's memory limit among threads and buffers; errors as for `nbytes_of`."""
     resources = available()
     if max_mem is None:
         most = min(resources.memory * _SHARE, resources.threads * _MOST_OF_THREAD)
@@ -56,25 +56,25 @@ def budget_of(max_mem: Any, staging: Staging, *, is_remote: bool) -> Budget:
 
 
 class Elements(NamedTuple):
-    """Elements that regions are read from, in the order of the target's axes."""
+    """Readable elements of frames, in the order of the target's axes."""
 
     made: Delayed
     """The task that returns the `Source`."""
     grid: Grid
     dtype: np.dtype[Any]
     source: RegionSource | None = None
-    """What the task returns, where it reads the user's frames, which are verified."""
+    """The result of that task if it reads the user's frames, whose chunks are verified."""
 
     @property
     def is_verified(self) -> bool:
-        """Whether some frames of the user have checksums."""
+        """Whether a frame of the user has checksums."""
         return self.source is not None and any(map(has_checksums, self.source.frames))
 
     @property
     def is_cut(self) -> bool:
-        """Whether the elements begin or end inside of chunks, or these do not lie as in a grid.
+        """Whether an edge of the elements cuts chunks, or the chunks of joined frames form no grid.
 
-        Then chunks are verified by themselves.
+        Then separate tasks verify the chunks.
         """
         if self.source is None:
             return False
@@ -91,18 +91,18 @@ class Elements(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RechunkJob(Job):
-    """Elements of frames, and the pass that makes a frame with other chunks of them."""
+    """The pass that writes elements of frames to a frame with other chunks."""
 
     source: Elements
     way: OnePass
 
     def graph(self) -> Delayed:
-        """As `Job.graph`: verification, regions or ranges of chunks, commit."""
+        """The graph of `Job.graph`: verification, regions or ranges of chunks, commit."""
         tasks, grid = Tasks(self), self.way.target
         tasks.graph |= dict(self.source.made.dask)
         sizes = tuple(map(steps, grid.shape, self.way.region))
         missing, known = tasks.missing(sizes, (0,) * len(sizes), grid)
-        # also where no chunk is missing: those that are staged may be of a run that found damage
+        # also if no chunk is missing: an earlier run may have staged them before it found damage
         checks = self._checks(tasks)
         name = tasks.name("write")
         work = {
@@ -115,7 +115,7 @@ class RechunkJob(Job):
         return tasks.committed([*work, *known], list(checks))
 
     def _checks(self, tasks: Tasks) -> dict[Any, Any]:
-        """Tasks that verify the chunks of frames of the user, where these have checksums."""
+        """Tasks that verify the chunks of the user's frames that have checksums."""
         checks: dict[Any, Any] = {}
         name, read = tasks.name("verify"), self.source.source
         if read is None or not self.way.verifies:
@@ -133,10 +133,10 @@ class RechunkJob(Job):
 def with_concurrency(
     work: dict[Any, tuple[Any, ...]], concurrency: int
 ) -> dict[Any, tuple[Any, ...]]:
-    """Make each task wait for the one so many before it: never do more run at once.
+    """Let each task depend on the task `concurrency` places earlier: no more run at once.
 
-    No scheduler starts a task before its dependencies are done, whatever its threads are, or
-    become: so the memory of all tasks stays bounded on all of them.
+    This bounds the memory of all tasks on every scheduler: none starts a task before its
+    dependencies are done, whatever its number of threads.
     """
     keys = list(work)
     return {
@@ -148,7 +148,7 @@ def with_concurrency(
 def regions_of_task(
     func: Any, source: Source, *arguments: Any
 ) -> Iterator[tuple[Readable, Region]]:
-    """What a task reads of its source: `verify_stored`, or another one that takes a region."""
+    """Regions of the source that a task reads: `verify_stored`, or a task with a region."""
     if func is not verify_stored:
         yield from source.regions(arguments[0])
     elif not isinstance(source, StoredChunks):
@@ -160,28 +160,28 @@ def regions_of_task(
 
 
 def most_chunks(grid: Grid) -> int:
-    """Chunks that one task verifies, or copies as they are stored."""
+    """Number of chunks that one task verifies or copies."""
     return max(1, VERIFIED_AT_ONCE // max(1, grid.chunk_nbytes))
 
 
 class IntermediateFrames:
-    """Those of the write of a frame: each is written once, before it is read.
+    """The intermediate frames of a write: each is written once, before it is read.
 
-    Its `budget` is what is left of the memory, without the tasks that are planned. `reads_again`:
-    functions, which run again where the write does, read some of the frames.
+    `budget` is the remaining memory, without the planned tasks. `reads_again`: functions read
+    some of these frames, and run again if the write is retried.
     """
 
     def __init__(self, target: Transaction, budget: Budget, *, reads_again: bool = False) -> None:
         self._target, self._staging = target, target.staging
         self.budget = budget
         self._reads_again = reads_again
-        # one task for the target as well: another one would make the area anew after a failure
+        # shared with the target: a second task would recreate the staging area after a failure
         self.opened = self.task("open", (begin, target))
-        # by name and grid: the frame, and its commit; none where an earlier run has written it
+        # by name and grid: the frame and its commit; the commit is None if an earlier run wrote it
         self._written: dict[tuple[str, Grid], tuple[IntermediateFrame, Delayed | None]] = {}
 
     def task(self, step: str, task: Any, *behind: Any) -> Delayed:
-        """A task, which is shown as one of the target, with those that it needs."""
+        """Make a task with its dependencies; its name shows it as a task of the target."""
         return task_of(self._staging.label, step, task, *behind)
 
     def elements_of(self, frame: Readable, view: View) -> Elements:
@@ -193,20 +193,20 @@ class IntermediateFrames:
         return Elements(self.task("source", reads), view.grid_of(frame.grid), frame.dtype, reads)
 
     def rechunked(self, source: Elements, name: str) -> RechunkJob:
-        """Make the job that rechunks elements to the target; `name` is that of its passes."""
+        """Make the job that rechunks elements to the target; `name` is the name of its passes."""
         source, way = self._before_last_pass(source, self._target.plan.grid, name)
         return RechunkJob(transaction=self._target, opened=self.opened, source=source, way=way)
 
     def written(self, array: da.Array, view: View | None = None) -> Elements:
-        """Write an array in its own order; return the elements of a view, by default all."""
-        # as long as divides all blocks but the last
+        """Write an array to an intermediate frame; return a view's elements, by default all."""
+        # the length divides all blocks but the last
         chunks = tuple(math.gcd(*axis[:-1]) or max(1, axis[0]) for axis in array.chunks)
         grid = Grid(array.shape, chunks, chunks, array.dtype.itemsize)
         make = partial(WriteJob, elements=array, origin=(0,) * array.ndim)
         return self._once(array.name, grid, array.dtype, make, view)
 
     def reshaped(self, source: Elements, shape: tuple[int, ...], name: str, view: View) -> Elements:
-        """Write elements in another shape, in ranges of their C order; return those of a view."""
+        """Write elements in another shape, by ranges in C order; return the elements of a view."""
         way = flat_pass(shape, source.grid.itemsize, self.budget)
         self.budget = self.budget.without(way.graph_nbytes)
         task = flat_source, source.made.key, source.grid.shape, shape
@@ -215,7 +215,7 @@ class IntermediateFrames:
         return self._once(name, way.target, source.dtype, make, view)
 
     def in_chunks(self, source: Elements, chunks: Chunks, name: str) -> Elements:
-        """Rechunk elements to a frame that has blocks as chunks."""
+        """Rechunk elements to an intermediate frame whose chunks are these blocks."""
         sizes = bounded_chunks(tuple(max(axis) for axis in chunks), source.grid.itemsize)
         grid = Grid(source.grid.shape, sizes, sizes, source.grid.itemsize)
 
@@ -228,7 +228,7 @@ class IntermediateFrames:
     def _before_last_pass(
         self, source: Elements, grid: Grid, name: str
     ) -> tuple[Elements, OnePass]:
-        """The last pass to a frame, and what it reads; those before make intermediate frames."""
+        """The last pass to a frame and its source; earlier passes write intermediate frames."""
         passes = plan_passes(source.grid, grid, self.budget)
         if source.is_cut:
             first, *others = passes.steps
@@ -247,7 +247,7 @@ class IntermediateFrames:
         make: Callable[..., Job],
         view: View | None = None,
     ) -> Elements:
-        """The elements of a view of the frame of a layer, which one job writes for all views."""
+        """The elements of a view of an intermediate frame; one job writes it for all views."""
         if (name, grid) not in self._written:
             key = tokenize(self._staging.key, name, grid)[:16]
             intermediate = IntermediateFrame.of(self._staging, grid, dtype, key)

@@ -1,6 +1,6 @@
-"""Regions of frames: `create` begins a frame that jobs stage parts of, updates change one.
+"""Regions of frames: `create` starts a frame that jobs stage in parts, updates change a frame.
 
-An update is of a region or of appended rows, which are completed to whole chunks.
+An update writes a region or appends; old elements complete its elements to whole chunks.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from b2nd_dask.graph.write.options import (
 from b2nd_dask.graph.write.write_tasks import WriteJob
 from b2nd_dask.storage import Location, list_staging
 
-#: Of larger arrays dask would list too many; the format has room for as many chunks.
+#: Above this dask would list too many blocks; the format allows more.
 _MOST_BLOCKS = 1 << 28
-#: Positions along each axis, of step 1.
+#: Positions along each axis: ranges of step 1.
 Axes = tuple[range, ...]
 
 
@@ -66,39 +66,39 @@ def create(
     storage_options: Mapping[str, Any] | None = None,
     stats: bool = False,
 ) -> None:
-    """Begin a frame, of which jobs then stage parts, until `commit` makes it appear.
+    """Create a frame that jobs write in parts; it appears by `commit`.
 
     ``to_b2nd(x, urlpath, mode="stage", region=...)`` stages a part: whole chunks, from any process
     on any machine that reaches the target, at any time and in any order. Parts must not overlap. A
-    job that runs again stages its part again. `list_staging` shows the begun frame, and
-    `remove_staging` gives it up. To begin the same frame again changes nothing, and jobs may do so
-    at once. Of two that differ the later is refused, but not for certain in a store that cannot
-    put an object on the condition that there is none; S3 can.
+    repeated job replaces its part. `list_staging` shows the pending frame, and `remove_staging`
+    deletes it. To create the same frame again changes nothing; jobs may do so concurrently. A
+    second, different frame raises an error. This is not certain in a store without conditional
+    puts (put only if absent); S3 has them.
 
     Parameters
     ----------
     urlpath : str or os.PathLike
         Path of the frame, or an fsspec URL.
     shape : int or tuple of int
-        Of the whole array.
+        Shape of the whole array.
     dtype : dtype-like
-        Of its elements.
+        Dtype of its elements.
     mode : {"w-", "w"}
-        Whether the commit may replace a frame that is there: ``"w"``.
+        ``"w"`` if the commit may replace an existing frame.
     chunks, blocks, cparams, meta, vlmeta, contiguous, storage_options, stats
-        As for `to_b2nd`. Give `chunks` so that each part is made of whole ones; by default they are
+        As for `to_b2nd`. Choose `chunks` so that each part is made of whole chunks; the default is
         dask's choice for the shape.
 
     Raises
     ------
     FileExistsError
-        Something is there that `mode` does not allow to replace, or another frame was begun there.
+        The target exists and `mode` does not replace it, or another frame was created there.
     ValueError
         The shape, chunks or blocks do not fit, or there are too many metadata entries.
     TypeError
-        It is no dtype, or holds Python objects, or metadata cannot be stored.
+        `dtype` is no dtype, or holds Python objects, or metadata cannot be stored.
     OSError
-        Nothing can be written there.
+        The target cannot be written.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def create(
 
 
 def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
-    """Make an array of zeros, in dask's blocks unless the sizes of `chunks` are given."""
+    """Make an array of zeros, in dask's default blocks unless `chunks` are sizes."""
     try:
         elements = np.dtype(dtype)
     except TypeError as error:
@@ -140,7 +140,7 @@ def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
     nbytes = math.prod(max(int(n), 1) for n in sizes) * elements.itemsize
     if nbytes > MAX_NBYTES:
         raise ValueError(f"shape={shape!r} of {elements} has {nbytes} bytes, {MAX_NBYTES} is most")
-    # dask lists the lengths of blocks
+    # one block if the sizes are known: dask lists the length of each block
     blocks = sizes if chunks is not None and are_sizes(chunks) else "auto"
     if blocks == "auto" and nbytes > LARGEST_DEFAULT_CHUNK * _MOST_BLOCKS:
         raise ValueError(f"shape={shape!r} is too large for the default of chunks=: give chunks=")
@@ -149,42 +149,42 @@ def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
 
 
 def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> WriteJob:
-    """Make the job of staging a part of the frame that was begun at a location.
+    """Make the job that stages a part of the frame created at a location.
 
-    Raises FileNotFoundError if none was, and ValueError where the region is not made of whole
-    chunks, or the array does not fit it.
+    Raises FileNotFoundError if there is none, and ValueError if the region is not made of whole
+    chunks or the array does not fit it.
     """
     pending = pending_at(location)
     plan = pending.plan
     array = as_dask(as_elements(arr, plan.dtype), named=False, snapshot=snapshot)
     axes, singles = region_axes(region, plan.grid.shape)
     box = ChunkBox.of(_corner(axes), tuple(map(len, axes)), plan.grid)
-    # another part would write the rest of a chunk; without elements it is of no chunk
+    # another part would write the rest of a cut chunk; an empty region has no chunks
     if all(axes) and box.axes(plan.grid) != axes:
         raise ValueError(
             f"region={region!r} cuts chunks of {plan.grid.chunks}, and a part is made of whole "
             f"chunks: stage {box.region(plan.grid)}, or create the frame with other chunks"
         )
     array = broadcast_to_region(converted(array, plan.dtype), plan.grid, axes, singles)
-    # what it notes are parts, and not what its tasks have staged
+    # the staging area records whole parts, not the chunks that a part's tasks have staged
     staging = replace(pending.staging, resumable=False)
     part = Part(plan, staging, box, pending.frame_key)
     return WriteJob(transaction=part, elements=array, origin=_corner(axes))
 
 
 def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) -> WriteJob:
-    """Make the job of changing a frame, which is as it is now.
+    """Make the job that changes a frame, planned on its current state.
 
-    Raises ValueError where the array does not fit the region or the axis, UnsupportedFrameError
-    where the frame cannot be changed in place.
+    Raises ValueError if the array does not fit the region or the axis, UnsupportedFrameError
+    if the frame cannot be changed in place.
     """
     entries = None if options.entries is None else options.entries(frame)
     array, location = converted(array, frame.dtype), frame.location
     staging_of = partial(update_staging, location, frame.parsed, fsync=options.fsync)
-    # raises where the frame cannot be changed in place, before anything of it is read
+    # raises if the frame cannot be changed in place, before any read of it
     staging, call = staging_of(), ""
     if options.resume:
-        # all runs of one update share it: it does not depend on what the frame holds
+        # shared by all runs of one update: independent of the frame's contents
         where = options.region, options.append_axis
         call = tokenize(STAGED_LAYOUT, array, where, location.label)[:8]
         if (key := _finished_key(location, call)) is not None:
@@ -201,13 +201,13 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
     box = ChunkBox.of(_corner(axes), tuple(map(len, axes)), plan.grid)
     whole = box.axes(plan.grid)
     carries = 0 not in array.shape and whole != axes
-    # others may update the frame while the old elements of cut chunks are read
+    # the frame may be updated concurrently while the old elements of cut chunks are read
     elements = _completed(array, frame.following(), axes, whole) if carries else array
     if options.resume:
         cut = _cut_chunks(box, axes, frame.parsed.grid) if carries else np.empty(0, np.int64)
-        # by the old elements that get into new chunks: time and size of their file, and so the
-        # names of the tasks that read them, change when a commit is killed; what others write
-        # elsewhere in the frame does not matter
+        # Includes the digest of the old elements in new chunks. Not the time and size of the file
+        # (and so the names of tasks that read it), which change when a commit is killed, and no
+        # other chunks, which concurrent updates may change.
         content = content_digest(process_cache().open(location, frame.version), cut)
         staging = staging_of(resume_key=call + tokenize(_corner(axes), plan, content)[:8])
     base = UpdateBase.of(frame.parsed, box, carries=carries)
@@ -220,22 +220,22 @@ def _corner(axes: Axes) -> tuple[int, ...]:
 
 
 def _finished_key(location: Location, call: str) -> str | None:
-    """The key of the run of a call that has changed a frame already, but did not return; else None.
+    """The key of an interrupted run of a call that has already changed the frame; else None.
 
-    Then the frame's history has that write, whose staging area is still there: it was killed, or
-    failed, after the switch to the new state. To do the same again would append twice.
+    The frame's history contains that write and its staging area still exists: it was killed, or
+    failed, after it published the new state. A second run would append twice.
     """
     with closing(location.open()) as reader:
         keys = [key for key in keys_of(reader) if key.startswith(call)]
-    # to list a directory takes long where it has many files
+    # listed only if needed: it takes long in a directory of many files
     left = {info.key for info in list_staging(location.urlpath)} if keys else set()
     return next((key for key in keys if key in left), None)
 
 
 def _cut_chunks(box: ChunkBox, axes: Axes, grid: Grid) -> NDArray[np.int64]:
-    """Number, ascending, the chunks of the old frame in a box that keep some elements."""
+    """Numbers, ascending, of the old frame's chunks in a box that keep some old elements."""
     touched = box.common(ChunkBox((0,) * grid.ndim, grid.counts))
-    # chunks all of whose elements are new make a box
+    # the chunks that are replaced completely form a box
     replaced = ChunkBox(
         tuple(-(-along.start // c) for along, c in zip(axes, grid.chunks, strict=True)),
         tuple(
@@ -248,7 +248,7 @@ def _cut_chunks(box: ChunkBox, axes: Axes, grid: Grid) -> NDArray[np.int64]:
 
 
 def checked_axis(axis: int, ndim: int) -> int:
-    """The number of an axis of a frame, from 0 up; raises ValueError where there is none."""
+    """Normalize the number of an axis of a frame; raise ValueError if there is none."""
     if not -ndim <= axis < ndim:
         raise ValueError(
             f"append_axis={axis}: the array in the frame has {ndim} axes; choose one of them"
@@ -257,9 +257,9 @@ def checked_axis(axis: int, ndim: int) -> int:
 
 
 def _appended_axes(arr: da.Array, shape: tuple[int, ...], axis: int) -> Axes:
-    """Positions of an array that is appended to a frame of a shape.
+    """Positions of an array that is appended to a frame of the given shape.
 
-    Raises ValueError where there is no such axis, or lengths along the other axes differ.
+    Raises ValueError if there is no such axis, or if lengths along the other axes differ.
     """
     axis = checked_axis(axis, len(shape))
     rest = (*shape[:axis], *shape[axis + 1 :])
@@ -277,10 +277,10 @@ def _appended_axes(arr: da.Array, shape: tuple[int, ...], axis: int) -> Axes:
 
 
 def _completed(arr: da.Array, frame: FrameReference, axes: Axes, whole: Axes) -> da.Array:
-    """Complete new elements with the old ones of the same chunks."""
+    """Complete new elements to whole chunks by the old elements around them."""
     old, elements, covered = array_of(frame, "auto"), arr, list(axes)
     for axis, (along, wide) in enumerate(zip(axes, whole, strict=True)):
-        # the old elements before and behind, as wide as what was put together so far
+        # old elements before and behind, as wide as the elements are after the earlier axes
         index = [slice(each.start, each.stop) for each in covered]
         before, behind = (
             old[(*index[:axis], slice(*cut), *index[axis + 1 :])]
@@ -292,7 +292,7 @@ def _completed(arr: da.Array, frame: FrameReference, axes: Axes, whole: Axes) ->
 
 
 def region_axes(region: Any, shape: tuple[int, ...]) -> tuple[Axes, list[int]]:
-    """Positions of a region along each axis, and the axes that it names by an integer."""
+    """Positions of a region along each axis, and the axes with an integer index."""
     index = list(region) if isinstance(region, tuple) else [region]
     for part in index:
         if part is None:
@@ -338,8 +338,8 @@ def _is_basic(part: Any) -> bool:
 def broadcast_to_region(arr: da.Array, grid: Grid, axes: Axes, singles: list[int]) -> da.Array:
     """Broadcast an array to a region as NumPy's assignment does, without copying its elements.
 
-    `grid` is that of the frame. Axes of `singles`, which the region names by an integer, have
-    length 1 in the array or are not there. Raises ValueError where the array does not broadcast.
+    `grid` is the frame's. Axes of `singles`, those with an integer index, have length 1 in the
+    array or are missing. Raises ValueError if the array does not broadcast.
     """
     shape = tuple(map(len, axes))
     if arr.shape == shape:
@@ -348,13 +348,13 @@ def broadcast_to_region(arr: da.Array, grid: Grid, axes: Axes, singles: list[int
     if aligned.shape == shape:
         return aligned
     blocks = da.zeros(grid.shape, chunks=sizes_in(grid, arr.dtype, "auto"))
-    # which end where those of whole chunks of the frame do
+    # these blocks end where whole chunks of the frame end
     sizes = blocks[tuple(slice(along.start, along.stop) for along in axes)].chunks
     element = np.zeros((), arr.dtype) if 0 in shape else constant_element(arr)
     wide: da.Array
     if element is None:
-        # dask copies slices of views, so views are made as they are written; and not by
-        # broadcast_to, which array.query-planning does not have
+        # views are made in the write tasks, since dask copies slices of views; da.broadcast_to is
+        # missing with array.query-planning
         like = da.zeros(shape, dtype=arr.dtype, chunks=sizes)
         lengths = zip(aligned.shape, sizes, strict=True)
         aligned = aligned.rechunk(tuple((1,) if n == 1 else axis for n, axis in lengths))
@@ -369,9 +369,9 @@ def _broadcast(block: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
 
 
 def _with_axes_of(shape: tuple[int, ...], singles: list[int], arr: da.Array) -> da.Array:
-    """Give an array the axes of a region; those that are broadcast have length 1."""
+    """Give an array the axes of a region; broadcast axes have length 1."""
     axes = [axis for axis in range(len(shape)) if axis not in singles]
-    # as NumPy does, which drops leading axes of length 1
+    # NumPy drops leading axes of length 1
     extra = max(0, arr.ndim - len(axes))
     lengths = arr.shape[extra:]
     axes = axes[len(axes) - len(lengths) :]
@@ -381,7 +381,7 @@ def _with_axes_of(shape: tuple[int, ...], singles: list[int], arr: da.Array) -> 
             f"an array of shape {arr.shape} does not fill the region of shape {shape}, and does "
             "not broadcast to it: give an array of that shape"
         )
-    # by two steps: integers and new axes in one are computed wrong with array.query-planning
+    # two steps: integers and new axes in one index give wrong results with array.query-planning
     dropped: da.Array = arr[(0,) * extra] if extra else arr
     index = tuple(slice(None) if axis in axes else None for axis in range(len(shape)))
     aligned: da.Array = dropped[index]

@@ -1,4 +1,4 @@
-"""`to_b2nd`: a dask array as a new frame, or as a part of an existing one, by jobs that are run."""
+"""`to_b2nd`: write a dask array to a new frame, or to a region of an existing one."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from b2nd_dask.lazy import lazy
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import Location, only_here
 
-#: Elements, the path or URL of their frame, and their `WriteOptions`.
+#: Elements, the path or URL of their frame, and the options of `to_b2nd`.
 Write = tuple[Any, Any, Mapping[str, Any]]
-#: Takes the path, and by their names the options of `to_b2nd` that differ from their defaults.
+#: Takes the path and, as keywords, the options of `to_b2nd` that differ from their defaults.
 Writer = Callable[..., Any]
-#: How to write an object of a package, which is not imported for it; None of what is not known.
+#: Find the writer for an object of a package without importing it; None for unknown objects.
 _ADAPTERS: dict[str, Callable[[Any], Writer | None]] = {
     "xarray": lazy("b2nd_dask.edges.xarray.adapter", "of_xarray"),
     "zarr": lazy("b2nd_dask.edges.convert.inputs", "of_zarr"),
@@ -75,15 +75,15 @@ def to_b2nd(
 ) -> Any:
     """Write an array to a frame, in parallel and out of core; all or nothing.
 
-    Each task computes, compresses and stages whole frame chunks; only records of a few bytes
-    travel. The frame appears under its name when it is complete and on the disk: until then, and if
-    anything fails, the old frame stays. The target may be the frame that is being read.
+    Each task computes, compresses and stages whole frame chunks; only records of a few bytes are
+    sent. The frame appears when it is complete and on the disk. Until then, and after any failure,
+    the old frame stays. The target may be the source frame itself.
 
     Parameters
     ----------
     arr : dask.array.Array, dask_array.Array, numpy.ndarray, array-like or scalar
         Anything that `dask.array.asarray` accepts. NumPy arrays are not copied, unless `compute` is
-        False; the file of a `numpy.memmap` is read block by block, in the tasks, which must see it.
+        False. The tasks read the file of a `numpy.memmap` block by block, and must have access.
         Arrays of zarr and datasets of h5py are read in blocks of their chunks, with dims and
         attributes; their groups become a directory (``.b2d``) or a file (``.b2z``) of frames.
         A `xarray.DataArray` keeps its labels and coordinates in its frame; a `xarray.Dataset` or
@@ -92,113 +92,113 @@ def to_b2nd(
         Path of the new frame, or an fsspec URL.
     mode : {"w-", "w", "a", "r+", "stage"}
         ``"w-"`` makes a new frame and replaces nothing, ``"w"`` replaces a frame. ``"r+"`` changes
-        an existing frame, at `region` or behind its end along `append_axis`. ``"a"`` appends too,
-        but makes a new frame where there is none. Options of a new frame may then be given; they
-        must match the existing one. Of a dataset ``"a"`` without `append_dim` adds its variables to
-        those of a directory, and replaces those of the same names. ``"stage"`` stages a part of a
-        frame that `create` has begun, at `region`, which is made of whole chunks; the frame appears
-        by `commit`.
+        an existing frame, at `region` or behind its end along `append_axis`. ``"a"`` appends, or
+        makes a new frame if there is none; the options of a new frame are then allowed, but must
+        match an existing frame. For a dataset, ``"a"`` without `append_dim` adds its variables to
+        a directory, and replaces variables of the same names. ``"stage"`` stages a part of a frame
+        started by `create`: `region`, made of whole chunks. The frame appears by
+        `commit`.
     chunks : int or tuple of int, optional
-        Elements of a frame chunk along each axis. By default dask's largest block, halved along its
-        longest axes until it has no more than 32 MiB; of 100 and more blocks below 1 MiB, as many
-        neighbours as have that. Blocks that do not line up with chunks are rechunked, to blocks of
-        about dask's ``array.chunk-size`` at most.
+        Elements of a frame chunk along each axis. The default is dask's largest block, halved along
+        its longest axes to at most 32 MiB. 100 or more blocks below 1 MiB are grouped to chunks of
+        about 1 MiB. Blocks that do not align with chunks are rechunked, to blocks of at most about
+        dask's ``array.chunk-size``.
     blocks : int or tuple of int, optional
-        Elements of a block along each axis; by default of up to 128 KiB, about the same part of a
-        chunk along each axis, so that planes and series along any axis decode little.
+        Elements of a block along each axis. The default is at most 128 KiB, about the same fraction
+        of a chunk along each axis, so that planes and series along any axis decode little.
     cparams : blosc2.CParams or dict, optional
-        Codec, level, filters, split mode and dictionary. What a dict leaves out is Zstandard at
-        level 1 behind a byte shuffle, else python-blosc2's default; a `CParams` says all of them.
-        Codecs and filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
+        Codec, level, filters, split mode and dictionary. The defaults of a dict are Zstandard at
+        level 1 after a byte shuffle, else python-blosc2's; a `CParams` has no defaults. Codecs and
+        filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
     meta, vlmeta : mapping or "keep", optional
-        Metadata: entries of `meta` keep their length in the file, those of `vlmeta` may change.
-        ``"keep"`` copies those of the frame that `arr` was read from. Where they are left out and
-        that frame has some, a warning says that they are dropped; ``{}`` drops them without one.
+        Metadata: entries of `meta` keep their length in the file, those of `vlmeta` may change it.
+        ``"keep"`` copies the metadata of the frame that `arr` reads. Without a value they are
+        dropped, with a warning if that frame has some; ``{}`` drops them without a warning.
     contiguous : bool
         One file (True), or a directory with a file for each chunk.
     region : int, slice, Ellipsis, a tuple of these, mapping or "auto", optional
         Index of the array in an existing frame, as in ``frame[region] = arr``: slices of step 1
         inside the frame, and integers. A scalar or a smaller array is broadcast to the region, out
-        of core. The other elements, the chunks, the compression and the metadata of the frame stay.
+        of core. Other elements, chunks, compression and metadata of the frame stay unchanged.
         Numbers that only lose precision in the frame's dtype are cast, such as floats to narrower
         floats. Integers without a dtype, alone or in lists, are cast if the frame's dtype can
-        represent them. For objects of xarray also by dims, as in ``{"time": slice(0, 10)}``;
-        ``"auto"``, also for single dims, finds labels where they are.
+        represent them. For objects of xarray also a mapping by dims, as in
+        ``{"time": slice(0, 10)}``; ``"auto"``, also for single dims, finds the region by labels.
     append_axis : int, optional
         The axis along which the array is appended to an existing frame.
     caterva : bool
-        Add the metalayer of Caterva, for readers from before b2nd. They see elements without a
+        Add the metalayer of Caterva, for readers older than b2nd. They see elements without a
         dtype.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     compute : bool
-        False to get a `dask.delayed.Delayed` that writes when it is computed. If that fails, its
+        False returns a `dask.delayed.Delayed` that writes when it is computed. If it fails, its
         staging area stays; see `list_staging` and `remove_staging`.
     resume : bool
-        Keep the staging area when the write fails or is killed, and go on from there when the same
-        call is made again: with the same target and arguments, and an array of the same name, by
-        which dask tells data apart (arrays of random numbers need a seed, and `from_delayed` and
-        `from_map` inputs that do not change under one name). Staged chunks are verified by their
-        digests. The logger ``b2nd_dask`` says at level INFO how many are reused. A frame that this
-        call has finished before is left as it is. An update is resumed only while the old elements
-        of the chunks that it writes are unchanged. Once it has finished and its staging area is
-        removed, the same call is another update: an append that is made again appends again. One
-        that was killed or failed in between is finished by the same call, and appends once.
+        Keep the staging area when the write fails or is killed, and continue from it when the call
+        is repeated: with the same target, arguments and dask name of the array. Dask's names
+        identify data, so random arrays need a seed, and inputs of `from_delayed` and `from_map`
+        must not change under one name. Staged chunks are verified by their digests. The logger
+        ``b2nd_dask`` reports at level INFO how many are reused. A frame that the same call has
+        finished stays as it is. An update is resumed only while the old elements in its chunks are
+        unchanged. A finished update, whose staging area is removed, is not resumed: a repeated
+        append appends again. The same call completes an append that was killed or failed after
+        its publication; it appends once.
     fsync : bool
-        Whether to wait until the frame is on the disk. Without that a new frame also appears whole
-        or not at all whatever happens to processes; but a power cut within about half a minute may
-        leave a damaged frame under the name, and none of what it replaced. A change in place
-        (`region`, `append_axis`) may then be lost, but neither the frame nor its other elements: of
-        two waits only the second is left out. Object stores wait for themselves.
+        Whether to wait until the frame is on the disk. Without the wait a new frame still appears
+        complete or not at all if processes die. But a power cut within about half a minute may
+        leave a damaged frame, and the frame that it replaced is lost. A change in place (`region`,
+        `append_axis`) may be lost, but neither the frame nor its other elements: only the second of
+        two waits is omitted. Object stores always wait.
     max_mem : int or str, optional
-        Bytes of memory, or a text such as ``"512MB"``, that a new frame may take in all threads and
-        processes together, beyond what they take while they are idle. Rechunks, transposes,
-        reshapes and slices of frames then become passes, as `rechunk` has them, instead of a
-        shuffle between tasks; functions of single blocks before and behind them keep the blocks
-        that dask gave them. An error says where memory cannot be bounded. By default it is not.
+        Bytes of memory, or a text such as ``"512MB"``, for a new frame in all threads and
+        processes, beyond their memory while idle. Rechunks, transposes, reshapes and slices of
+        frames then become passes, as in `rechunk`, instead of a shuffle between tasks. Functions of
+        single blocks before and after them keep dask's blocks. An error names a step whose memory
+        cannot be bounded. The default is no limit.
 
     append_dim : str, optional
-        For objects of xarray, the name of the dim along which they are appended.
+        For objects of xarray: the name of the dim along which they are appended.
     encoding : mapping, optional
-        For objects of xarray, how variables are stored, by their names: ``chunks``, ``blocks``,
+        For objects of xarray: the storage of variables, by their names: ``chunks``, ``blocks``,
         ``cparams`` (``chunks`` and ``blocks`` also by dims, as in ``{"time": 24}``), and CF's
-        ``scale_factor``, ``add_offset``, ``_FillValue``, ``dtype``, ``units``, ``calendar``. Text
-        becomes bytes by the dtype ``"S1"``, in UTF-8 or as ``_Encoding`` says. Of a `DataTree` also
-        by the paths of groups, as in ``{"/model": {"t": {...}}}``.
+        ``scale_factor``, ``add_offset``, ``_FillValue``, ``dtype``, ``units``, ``calendar``. The
+        dtype ``"S1"`` stores text as bytes, in UTF-8 or in ``_Encoding``. For a `DataTree` also by
+        the paths of groups, as in ``{"/model": {"t": {...}}}``.
     stats : bool
-        Keep statistics of each chunk in the new frame: least and greatest element, sum, and how
-        many are NaN and not zero; see `Frame.stats`. Reductions and comparisons of the frame are
-        then answered without reading chunks that the statistics decide. For numbers, bool and
-        times. Changes of a frame keep its statistics whatever `stats` says, and `add_stats` adds
-        them to a frame.
+        Keep statistics of each chunk in the new frame: minimum, maximum, sum, and the numbers of
+        NaN and of nonzero elements; see `Frame.stats`. Reductions and comparisons of the frame then
+        skip chunks that the statistics decide. For numbers, bool and times. A change of a frame
+        keeps its statistics, whatever `stats` is; `add_stats` adds statistics to an existing
+        frame.
 
     Returns
     -------
     dask.array.Array, dask_array.Array or dask.delayed.Delayed
         The new frame, opened by `from_b2nd` as an array of the library of `arr`; or a Delayed that
-        computes to its path or URL. With ``mode="stage"``, which makes no frame, the array that was
-        staged. For objects of xarray one of the same kind, opened with dask arrays.
+        computes to its path or URL. With ``mode="stage"``, which makes no frame, the staged array.
+        For objects of xarray an object of the same kind, opened with dask arrays.
 
     Raises
     ------
     FileExistsError
-        The target exists, and `mode` does not allow to replace it.
+        The target exists, and `mode` does not replace it.
     ValueError
         Chunks have an unknown size, chunks or blocks do not fit, there are too many metadata
-        entries, a block has another shape than the array promises, options contradict the existing
+        entries, a block has another shape than the array says, options contradict the existing
         frame, or `max_mem` is too small or cannot be kept.
     TypeError
-        The dtype holds Python objects, or has no statistics and `stats` asks for them, metadata
+        The dtype holds Python objects, or `stats` is set for a dtype without statistics, metadata
         cannot be stored, an axis is no number, or a cast (of the array to the frame's dtype, of a
         block to the array's) would lose more than precision.
     OverflowError
-        A number is too large for the float type that it is cast to, or a time for the unit.
+        A number is too large for the target's float type, or a time for its unit.
     FileNotFoundError
         There is no frame to change, or no directory to write to.
     StaleFrameError
-        The frame was replaced, or other software changed it, or another update wrote the same
-        chunks, while this update was computed. Updates of disjoint chunks do not disturb each
-        other: each is published on top of what others have published.
+        During the computation of this update the frame was replaced, other software changed it, or
+        another update wrote the same chunks. Updates of disjoint chunks do not conflict: each
+        builds on the published updates.
     UnsupportedFrameError
         A codec or filter needs the array's shape, or an old frame cannot be changed in place.
     OSError
@@ -224,7 +224,7 @@ def to_b2nd(
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The options among arguments that differ from their defaults."""
+    """The options among the arguments that differ from their defaults."""
     parameters = inspect.signature(to_b2nd).parameters
     return {
         name: arguments[name]
@@ -234,7 +234,7 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **given: Any) -> Any:
-    """Write elements, as `to_b2nd`; `given` are `WriteOptions`."""
+    """Write elements as `to_b2nd` does; `given` are fields of `WriteOptions`."""
     for name in ("append_dim", "encoding"):
         if name in given:
             raise ValueError(f"{name}= is for objects of xarray, which have names: leave it out")
@@ -252,13 +252,13 @@ def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **given: Any) -
 
 
 def _as_given(arr: Any, written: da.Array | Delayed) -> Any:
-    """An array of the library that the given one is of."""
+    """Convert the written array to the array library of the argument."""
     is_array = isinstance(written, da.Array) and is_expression(held_by(arr))
     return expressions().expression_of(written) if is_array else written
 
 
 def _job(arr: Any, urlpath: Any, options: WriteOptions, *, snapshot: bool) -> tuple[Job, Location]:
-    """The job of a write, and the place of its frame; `snapshot` as for `from_numpy`."""
+    """The job of a write, and the location of its frame; `snapshot` as for `from_numpy`."""
     old = None if options.mode in NEW else _existing_frame(urlpath, options)
     if old is not None:
         array = as_dask(as_elements(arr, old.dtype), named=options.resume, snapshot=snapshot)
@@ -276,7 +276,7 @@ def _job(arr: Any, urlpath: Any, options: WriteOptions, *, snapshot: bool) -> tu
     whole = WriteJob(transaction=new, elements=array, origin=(0,) * array.ndim)
     job: Job = whole
     if options.max_mem is not None:
-        # needs names of dask without which all else is written
+        # imported here: it needs names of dask that other writes do not need
         from b2nd_dask.graph.write.bounded import bounded_job
 
         job = bounded_job(whole, options.max_mem)
@@ -295,13 +295,13 @@ def _existing_frame(urlpath: Any, options: WriteOptions) -> FrameReference | Non
 def new_frame(
     location: Location, plan: FramePlan, source: object, options: WriteOptions
 ) -> Transaction:
-    """Make the write of a new frame; raise OSError where the target cannot be written.
+    """Make the write of a new frame; raise OSError if the target cannot be written.
 
-    `source`, an array by its name or a frame by its version, stands for the elements.
+    `source` identifies the elements: an array by its name, or a frame by its version.
     """
     replaces, key = NEW.get(options.mode, False), None
     if options.resume:
-        # what all runs of one write share, and no other write
+        # shared by all runs of one write, and by no other write
         call = source, (0,) * plan.grid.ndim, plan, location.label, "w" if replaces else "w-"
         key = tokenize(STAGED_LAYOUT, *call)[:16]
     staging = plan.staging(location, replace=replaces, resume_key=key, fsync=options.fsync)
@@ -309,9 +309,9 @@ def new_frame(
 
 
 def write_together(writes: Iterable[Write]) -> None:
-    """Write several arrays, of which what they share is computed once.
+    """Write several arrays; compute what they share once.
 
-    Where one fails, nothing is left of those that were not published.
+    If one fails, the staging areas of all frames that are not published are removed.
     """
     jobs = [_job(arr, to, WriteOptions(**given), snapshot=False)[0] for arr, to, given in writes]
     together = [job for job in jobs if isinstance(job, WriteJob)]
@@ -325,9 +325,9 @@ def write_together(writes: Iterable[Write]) -> None:
 
 
 def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delayed:
-    """Compute a job and open its frame, or return the Delayed that makes it."""
+    """Compute a job and open its frame, or return its Delayed."""
     if job.staging.resumable and job.transaction.is_published():
-        # the job was killed when its frame was complete
+        # an earlier run was killed after it published the frame
         clean_up(job.staging)
         log_reused(job.staging, job.plan.grid.nchunks, job.plan.grid.nchunks)
         if not compute:
@@ -349,16 +349,16 @@ def _warn(job: Job) -> None:
 
 
 def _compute(job: Job, written: Delayed) -> None:
-    """Compute a job; leave no staging area behind, unless it can be resumed."""
-    # raises before anything is computed; a staging area that was never prepared is not cleaned up.
-    # A worker that is lost after it published has its tasks run again, on an area that is gone.
+    """Compute a job; remove its staging area on failure, unless it can be resumed."""
+    # `prepared` raises before any computation; an area that it never made is not cleaned up.
+    # If a worker is lost after the commit, dask runs its tasks again, without a staging area.
     with job.staging.prepared(), job.transaction.once():
         try:
             _warn(job)
             written.compute()
         except BaseException:
             if not job.staging.resumable:
-                # an interrupt, too, must not leave the disk full
+                # also after an interrupt: the disk must not fill up
                 give_up(job.staging)
             raise
     hint = only_here(job.staging.label)
@@ -374,7 +374,7 @@ def _opened(job: Job, location: Location) -> FrameReference:
     try:
         return frame_at(location)
     except FileNotFoundError as error:
-        # the client's own staging area, in which nobody has staged anything
+        # this client's own staging area, which is empty
         clean_up(job.staging)
         advice = "the tasks have written the frame where this process does not see it"
         raise unseen(error, location.label, advice) from error

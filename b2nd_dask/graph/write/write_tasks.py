@@ -1,4 +1,4 @@
-"""The tasks of a write: blocks, merged records, and the commit that makes them a frame."""
+"""The tasks of a write: blocks, merged records, and the commit that publishes the frame."""
 
 from __future__ import annotations
 
@@ -34,43 +34,43 @@ from b2nd_dask.system import usable_cores
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Tables of records that one task merges.
+#: Number of record tables that one task merges.
 FAN_IN = 32
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Job:
-    """A write, whose graph is to be made."""
+    """A planned write that makes its graph."""
 
     transaction: Transaction
     opened: Delayed | None = None
-    """Begins the transaction; by default by `Transaction.begin`."""
+    """The task that starts the transaction; default: `Transaction.begin`."""
     dropped: str = ""
-    """A warning of metadata that the frame does not have."""
+    """A warning about metadata that the frame loses, or empty."""
 
     @property
     def plan(self) -> FramePlan:
-        """What the frame will be."""
+        """The plan of the frame."""
         return self.transaction.plan
 
     @property
     def staging(self) -> Staging:
-        """Where its chunks are staged."""
+        """The staging area of its chunks."""
         return self.transaction.staging
 
     def graph(self) -> Delayed:
-        """The tasks, which compute to the frame's path; staged chunks are not computed again."""
+        """The tasks; they compute to the frame's path, and reuse staged chunks."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WriteJob(Job):
-    """Elements, and where they go in the frame."""
+    """The write of an array to a position in the frame."""
 
     elements: da.Array
-    """In any blocks."""
+    """The array, in any blocks."""
     origin: tuple[int, ...]
-    """Index of the first element in the frame; the corner of a chunk."""
+    """Element index of the array's first element in the frame; the corner of a chunk."""
 
     def graph(self) -> Delayed:
         """As `Job.graph`."""
@@ -78,21 +78,21 @@ class WriteJob(Job):
 
 
 def task_of(label: str, step: str, task: Any, *behind: Any) -> Delayed:
-    """A single task, or a value, with those that it needs.
+    """A single task, or a value, with its dependencies.
 
-    It is shown as a step of the frame of the path or URL `label`. Its name is unique: a scheduler
-    that knows a name would take the task that it knows.
+    Its name shows a step of the frame at the path or URL `label`. The name is unique, since a
+    scheduler would reuse a task with a known name.
     """
     name = step + of_frame(label, uuid.uuid4().hex)
     return Delayed(name, HighLevelGraph.from_collections(name, {name: task}, behind))
 
 
 class Tasks:
-    """The tasks of a job so far, whose names are those of steps, and end alike."""
+    """The tasks of a job so far; their names consist of a step and a common suffix."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        # before any block is written, and only when the graph is computed
+        # runs before any block is written, and only when the graph is computed
         begins, opened = (begin, job.transaction), job.opened
         self.opened = task_of(job.staging.label, "open", begins) if opened is None else opened
         self.opening = str(self.opened.key)
@@ -111,10 +111,10 @@ class Tasks:
     def missing(
         self, chunks: Chunks, origin: tuple[int, ...], grid: Grid, made: ChunkRecords | None = None
     ) -> tuple[NDArray[np.bool_], list[str]]:
-        """Which blocks are to be computed, and the keys of the records of the others.
+        """Find the blocks to compute, and the keys of the records of all other blocks.
 
-        Each of the blocks, whose lengths `chunks` has, is made of whole chunks of the frame; those
-        that earlier runs have staged have a record already, or else those of `made`. `origin` is
+        `chunks` are the lengths of the blocks, which consist of whole frame chunks. Chunks staged
+        by earlier runs have records; a write without `resume` takes `made`. `origin` is
         the index of the first element in the frame.
         """
         missing = np.ones(tuple(map(len, chunks)), bool)
@@ -130,13 +130,13 @@ class Tasks:
                 missing[block], reused[cells] = False, True
         rows = known.rows[reused.reshape(-1)[known.rows["chunk"]]]
         if staging.resumable:
-            # an axis of no elements has no blocks
+            # an axis of length 0 has no blocks
             total = math.prod(axis[-1].stop - axis[0].start if axis else 0 for axis in axes)
             log_reused(staging, len(rows), total)
         return missing, [self.add("known", ChunkRecords(known.parts, rows))]
 
     def committed(self, keys: Sequence[Any], *before: Any) -> Delayed:
-        """Merge records, `FAN_IN` at a time, and commit; `before` as for `commit`."""
+        """Merge records, `FAN_IN` tables per task, and commit; `before` as for `commit`."""
         name, level = self.name("merge"), 0
         keys = keys or [self.add("nothing", ChunkRecords.of(self.job.plan.row, {}, {}))]
         while len(keys) > 1 or level == 0:
@@ -156,7 +156,7 @@ def _chunk_ranges(sizes: tuple[int, ...], start: int, chunk: int) -> list[slice]
 
 
 def log_reused(staging: Staging, reused: int, nchunks: int) -> None:
-    """Log how many chunks of a write are not computed again."""
+    """Log how many chunks of a write are reused."""
     logger.info("%s: %d of %d chunks are reused", staging.label, reused, nchunks)
 
 
@@ -169,7 +169,7 @@ class _Blocks(Tasks):
         self.array = aligned_to(job.elements, grid.chunks)
         no_constant = job.staging.resumable or 0 in shape
         element = None if no_constant else constant_element(job.elements)
-        # chunks that need no data
+        # records of constant chunks, which need no data
         made = None if element is None else constant_records(element, job.origin, shape, job.plan)
         is_missing, self.known = self.missing(self.array.chunks, job.origin, grid, made)
         self.at = [tuple(at) for at in np.argwhere(is_missing).tolist()]
@@ -179,10 +179,10 @@ class _Blocks(Tasks):
 
 
 def write_graphs(jobs: Sequence[WriteJob]) -> list[Delayed]:
-    """Build the tasks that write several frames, so that what they share is computed once."""
+    """Build the tasks that write several frames; compute what they share once."""
     each = list(map(_Blocks, jobs))
-    # together: by itself each would fuse what it shares with others into tasks of its own; without
-    # those that compute nothing, of whose layers dask would leave some in the graph as a whole
+    # Optimized together, since each alone would fuse shared tasks into its own. Without writes that
+    # compute no block: dask would leave some of their layers whole in the graph.
     computing = [blocks for blocks in each if blocks.keys]
     optimized = _fused if _dask_compat.has_layers() else _appended
     tasks = optimized(computing, _threads_of_a_task(computing)) if computing else {}
@@ -192,7 +192,7 @@ def write_graphs(jobs: Sequence[WriteJob]) -> list[Delayed]:
 
 
 def _threads_of_a_task(each: Sequence[_Blocks]) -> int:
-    """Threads that compress a large chunk: more than one where tasks are fewer than threads."""
+    """Threads to compress a large chunk: more than one if there are fewer tasks than threads."""
     if not any(blocks.job.plan.grid.chunk_nbytes > BOX_NBYTES for blocks in each):
         return 1
     threads = min(available().threads, usable_cores())
@@ -200,7 +200,7 @@ def _threads_of_a_task(each: Sequence[_Blocks]) -> int:
 
 
 def _records_of(blocks: _Blocks, threads: int) -> da.Array:
-    """An array of records, of which the task of each block reads, computes and writes it."""
+    """An array of records; the task of each block computes the block and writes it."""
     arr = blocks.array
     indices = tuple(range(arr.ndim))
     records: da.Array = da.blockwise(
@@ -215,7 +215,7 @@ def _records_of(blocks: _Blocks, threads: int) -> da.Array:
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
         origin=blocks.origin,
-        # a Delayed instead of the array would not fuse
+        # a Delayed in place of the array would not fuse
         opened=blocks.opened,
         threads=threads,
     )
@@ -223,24 +223,24 @@ def _records_of(blocks: _Blocks, threads: int) -> da.Array:
 
 
 def _fused(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
-    """Optimize the blocks that are to be computed with the tasks that write them."""
+    """Optimize the blocks to compute together with the tasks that write them."""
     records = [_records_of(blocks, threads) for blocks in each]
     graph = HighLevelGraph.merge(*(array.__dask_graph__() for array in records))
     keys = [key for blocks in each for key in [*blocks.keys, *blocks.opened.dask]]
-    # a collection need not have an optimizer
+    # a dask collection may lack an optimizer
     optimize = getattr(records[0], "__dask_optimize__", lambda graph, keys: graph)
     return dict(optimize(graph, keys))
 
 
 def _appended(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
-    """Optimize the blocks, and put the tasks that write them behind.
+    """Optimize the blocks, then add the tasks that write them.
 
-    Where dask's option array.query-planning makes arrays expressions, or dask lacks what layers of
-    our own are made of.
+    For dask's option array.query-planning, which makes arrays expressions, and for a dask without
+    the classes of our own layers.
     """
     tasks, writes = dict[Any, Any](), dict[Any, Any]()
     arrays: Any = [blocks.array for blocks in each]
-    # of expressions dask.optimize does not lower all
+    # dask.optimize does not lower all expressions
     is_planned = _dask_compat.is_planned()
     arrays = [array.optimize() for array in arrays] if is_planned else dask_optimize(*arrays)
     for blocks, array in zip(each, arrays, strict=True):
@@ -260,7 +260,7 @@ def write_task(
     opened: Transaction,
     threads: int,
 ) -> ChunkRecords:
-    """Write one block, which may be read-only; `region` is its position in the dask array."""
+    """Write one block, which may be read-only; `region` is its region of the dask array."""
     name = f"{opened.staging.label}: the block at {tuple(axis.start for axis in region)}"
     shape = tuple(axis.stop - axis.start for axis in region)
     corner = tuple(start + axis.start for start, axis in zip(origin, region, strict=True))
@@ -272,7 +272,7 @@ def write_task(
 def checked_block(
     block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Cast a block, which must have the shape and the dtype that the dask array promises."""
+    """Cast a block; its shape and dtype must be those of the dask array."""
     if np.shape(block) != shape:
         raise ValueError(
             f"{name} has the shape {np.shape(block)}, the array "
