@@ -1,4 +1,4 @@
-"""`copy`, `rechunk` and `convert`: arrays written again at another path, out of core."""
+"""`copy`, `rechunk` and `convert`: write arrays to another path, out of core."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from b2nd_dask.storage import Location
 _FORMAT = click.Choice(list(FORMATS))
 
 
-#: What `copy` and `rechunk` share.
+#: Arguments and options of both `copy` and `rechunk`.
 _writes = together(
     click.argument("path", metavar="SOURCE", type=PATH),
     click.argument("target", type=PATH),
@@ -105,19 +105,19 @@ def rechunk_command(
 
 
 def _options_for(path: str, options: dict[str, Any]) -> dict[str, Any] | None:
-    """Storage options are those of URLs."""
+    """Storage options if the path is a URL; None for a local path."""
     given: dict[str, Any] = options["storage_options"]
     return given if Location.of(path).is_url else None
 
 
 def _inside(target: str, source: str) -> str:
-    """A path in the folder that was named as the target, as `cp` has it."""
+    """The target; if it is a folder, the path of the source's name in it, as for `cp`."""
     if Location.of(target).is_url:
         return target
     folder = Path(target)
     if target.endswith("/") and not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such directory to write to", target)
-    # a directory with a suffix may be a sparse frame, which is replaced only where that is asked
+    # a directory with a suffix may be a sparse frame, which only --overwrite replaces
     if folder.is_dir() and not folder.suffix:
         return str(folder / Path(source.rstrip("/")).name)
     return target
@@ -131,7 +131,7 @@ def _write(
     blocks: Any,
     options: dict[str, Any],
 ) -> None:
-    """Write, read back, and say what became of it."""
+    """Write the target, verify it, and print its chunks and sizes."""
     source = open_b2nd(path, storage_options=_options_for(path, options))
     target, storage = _inside(target, path), _options_for(target, options)
     with progress(f"writing {target}") as show, tasks_shown(show):
@@ -164,7 +164,7 @@ def _write(
 
 
 def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
-    """The compression of the source, with what is asked for instead."""
+    """Compression of the source with the user's changes; None without changes."""
     if not asked:
         return None
     found = dataclasses.asdict(source.cparams)

@@ -1,4 +1,4 @@
-"""`info`: what frames and stores hold, for people and as JSON; no chunk is decoded."""
+"""`info`: the contents of frames and stores, as text or JSON; no chunk is decoded."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.storage import printable
 
 _STATES = {ChecksumState.VALID: "present"}
-#: Headers of more chunks are not looked at to tell what `compact` would give back.
+#: Most chunks whose headers are read to estimate the bytes that `compact` would free.
 _MOST_HEADERS = 200_000
 
 
 def records_of(frame: Frame) -> dict[str, int]:
-    """How many chunks have records, of how many, and bytes that these take in the frame."""
+    """Number of chunks with statistics, number of all chunks, and bytes of the statistics."""
     entry = reference_of(frame).parsed.statistics_entry
     columns = None if entry is None else entry.columns
     if entry is None or columns is None:
@@ -64,7 +64,7 @@ def facts_of(frame: Frame) -> dict[str, Any]:
         "clevel": int(how.clevel),
         "filters": [name for name in map(choice_name, how.filters) if name != "nofilter"],
         "checksums": {
-            # only `verify` reads what they are of
+            # "present", not "valid": only `verify` compares them with the chunks
             "state": _STATES.get(state := parsed.integrity.checksum_state, state.value),
             "reason": parsed.integrity.reason or None,
         },
@@ -79,7 +79,7 @@ def superseded(reference: FrameReference) -> int | None:
     try:
         return superseded_in(reference, chunk_table(reference, _MOST_HEADERS))
     except (B2ndError, OSError):
-        # a damaged chunk: `verify` tells of that
+        # a damaged chunk; `verify` reports it
         return None
 
 

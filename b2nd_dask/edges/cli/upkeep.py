@@ -1,4 +1,4 @@
-"""`verify` and `seal`, `compact` and `staging`: checksums, and space that writes have left."""
+"""`verify` and `seal` for checksums, `compact` and `staging` for unused space of writes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def verify_command(
 
 
 def _verified(path: str, threads: int | None, options: dict[str, Any]) -> int:
-    """Verify one frame; gives its exit code."""
+    """Verify one frame; return its exit code."""
     failures = Failures()
     with failures.noted(path, options):
         with progress(f"verifying {path}") as show:
@@ -119,8 +119,8 @@ def compact_command(path: str, dry_run: bool) -> None:
 
 
 def _superseded(path: str) -> int:
-    """About what `compact` would give back; the headers of all chunks are read."""
-    # the same errors as of what would be done
+    """Estimate the bytes that `compact` would free; reads the headers of all chunks."""
+    # raises the errors of `compact`
     label = frame_to_change(path).label
     reference = reference_of(open_b2nd(path, verify=False))
     nbytes = superseded_in(reference, chunk_table(reference))
@@ -153,7 +153,7 @@ def staging_command(
     }
     listed = [info for each in places.values() for info in each]
     if remove:
-        # where there is none of the key, the path itself says so
+        # if no staging area has the key, the call for `path` raises the error
         having = [each for each, infos in places.items() if key in {None, *_keys(infos)}]
         for each in having or [path]:
             remove_staging(each, key=key, storage_options=storage_options)
