@@ -59,9 +59,9 @@ _writes = together(
 def copy_command(context: click.Context, /, path: str, target: str, **options: Any) -> None:
     """Copy the frame at SOURCE to TARGET (files, directories or URLs), metadata included.
 
-    Where no other compression is asked for chunks are copied as they are, not decoded. They are
-    verified by the checksums of SOURCE, if it has any; TARGET has checksums in any case, and
-    appears at once when it is complete.
+    Without options of compression, chunks are copied unchanged, not decoded, and verified by the
+    checksums of SOURCE, if it has any. TARGET always has checksums, and appears when it is
+    complete.
 
     \b
     Examples:
@@ -92,9 +92,9 @@ def rechunk_command(
     blocks: int | tuple[int, ...] | None,
     **options: Any,
 ) -> None:
-    """Write the frame at SOURCE anew at TARGET, with other chunks, within a stated memory.
+    """Write the frame at SOURCE to TARGET with other chunks, within a memory limit.
 
-    Compression and layout are those of SOURCE, unless others are asked for.
+    Compression and layout are those of SOURCE by default.
 
     \b
     Examples:
@@ -193,8 +193,8 @@ def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
 def convert_command(src: str, dst: str, **options: Any) -> None:
     """Convert SRC to DST: b2nd, b2d, b2z, zarr, HDF5 / NetCDF-4, npy, npz, and from Caterva.
 
-    The suffixes say the formats. Dims and attributes are kept; what DST cannot hold is named before
-    anything is written. DST appears when it is complete.
+    The suffixes give the formats. DST has the same dims and attributes; warnings name the metadata
+    that it cannot hold, an error the arrays. DST appears when it is complete.
 
     \b
     Examples:

@@ -97,7 +97,7 @@ def _complete_package() -> None:
 )
 @click.version_option(__version__, prog_name="b2nd-dask")
 def main() -> None:
-    """Blosc2 array frames: look at them, check their checksums, copy and compute, out of core.
+    """Blosc2 array frames: show, verify, copy, convert and compute, out of core.
 
     PATH is a file (.b2nd), a directory or a URL; PATH.b2z/KEY is a member of a store. Each command
     has a --help with examples.

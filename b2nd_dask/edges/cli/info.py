@@ -104,11 +104,11 @@ def info_command(
     as_json: bool,
     storage_options: dict[str, Any],
 ) -> None:
-    """Print what the frames at PATHS (files, directories or URLs) hold.
+    """Describe the frames at PATHS (files, directories or URLs).
 
-    Of a dataset or a store of python-blosc2 (.b2z, .b2d, .b2e) its members and attributes; PATH/KEY
-    is one member. Reads metadata, and of local frames the headers of chunks, to tell what `compact`
-    would give back.
+    For a dataset or a store of python-blosc2 (.b2z, .b2d, .b2e), list its members and attributes;
+    PATH/KEY is one member. Reads metadata and, to estimate the bytes that `compact` would free, the
+    chunk headers of local frames.
 
     \b
     Examples:

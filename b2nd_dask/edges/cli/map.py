@@ -62,10 +62,10 @@ def map_command(
     output: Path | None,
     storage_options: dict[str, Any],
 ) -> None:
-    """Draw the chunks of the frame at PATH, each a cell, or some neighbours where there are many.
+    """Draw the chunks of the frame at PATH as cells; if there are many, a cell combines neighbours.
 
-    The last two axes are rows and columns; planes of the others stand side by side, or some
-    neighbours in one where they are too many. No chunk is decoded.
+    The last two axes are rows and columns. Planes of the other axes are side by side; if there are
+    too many, a plane combines neighbours. No chunk is decoded.
 
     \b
     Examples:

@@ -71,7 +71,7 @@ def plan_command(
     as_json: bool,
     storage_options: dict[str, Any],
 ) -> None:
-    """Say what reading from the frame at PATH would take: chunks, bytes, memory. Reads no chunk.
+    """Estimate chunks, bytes and memory of a read from the frame at PATH. Reads no chunk.
 
     \b
     Examples:

@@ -62,12 +62,12 @@ def stats_command(
     as_json: bool,
     storage_options: dict[str, Any],
 ) -> None:
-    """Minimum, maximum and mean of the arrays at PATHS; of a store or a directory those of each.
+    """Minimum, maximum and mean of the arrays at PATHS, and of each array in a store or directory.
 
-    Frames that hold records of all their chunks (to_b2nd(..., stats=True), or --add) are not read.
-    Of others every chunk with data is read once, and verified where it has a checksum; that also
-    gives the standard deviation. NaN and NaT are counted, and left out of the rest. Numbers are as
-    they are stored, where scale_factor or _FillValue say that xarray reads others.
+    Frames with statistics of all their chunks (to_b2nd(..., stats=True), or --add) are not read.
+    Other frames are read once: every chunk with data, verified if it has a checksum. This also
+    gives the standard deviation. NaN and NaT are counted and otherwise ignored. Packed numbers
+    (scale_factor, _FillValue) are shown as stored; xarray reads other values.
 
     \b
     Examples:

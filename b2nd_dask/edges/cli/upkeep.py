@@ -47,9 +47,9 @@ def verify_command(
 ) -> None:
     """Verify the frames at PATHS (files, directories or URLs) by their checksums.
 
-    Reads all of them and lists every damaged chunk. Of a dataset or a store all its arrays.
+    Reads them completely, with all arrays of a dataset or store, and lists every damaged chunk.
 
-    Exits with 0 if all is as it was written, with 1 if anything is damaged or cannot be read, with
+    Exits with 0 if everything is as written, with 1 if anything is damaged or cannot be read, with
     3 if frames have no valid checksums and nothing else is wrong.
 
     \b
@@ -83,7 +83,7 @@ def _verified(path: str, threads: int | None, options: dict[str, Any]) -> int:
 def seal_command(path: str, threads: int | None) -> None:
     """Add checksums to the local frame at PATH, if it has no valid ones.
 
-    Of a directory, to all frames in it. They show later damage, not damage that is there already.
+    For a directory, to all frames in it. Checksums show later damage, not existing damage.
 
     \b
     Example:
@@ -101,10 +101,10 @@ def seal_command(path: str, threads: int | None) -> None:
 @path_argument
 @click.option("--dry-run", is_flag=True, help="Say what it would give back, and change nothing.")
 def compact_command(path: str, dry_run: bool) -> None:
-    """Give back the space of chunks that updates of the frame at PATH have superseded.
+    """Free the space of chunks that updates of the frame at PATH have superseded.
 
-    Of a directory, of all frames in it. The disk needs room for a second copy of the frame until
-    it is done.
+    For a directory, in all frames in it. Meanwhile the disk needs room for a second copy of the
+    frame.
 
     \b
     Examples:
