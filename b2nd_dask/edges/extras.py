@@ -1,4 +1,4 @@
-"""Packages that only some users need: imported late, named with their extra where missing."""
+"""Packages of extras: imported at first use; the error for a missing one names its extra."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def require(extra: str, package: str) -> ModuleType:
     extra : str
         Name of the extra in pyproject.toml that brings the package.
     package : str
-        Name to import, also of a module in the package.
+        Name to import: a package or a module in it.
 
     Returns
     -------
@@ -23,7 +23,7 @@ def require(extra: str, package: str) -> ModuleType:
     Raises
     ------
     ImportError
-        The package is not installed; the message holds the command that installs it.
+        The package is not installed; the message has the command that installs it.
 
     Examples
     --------
@@ -37,10 +37,10 @@ def require(extra: str, package: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        # a package that is there, but lacks another, says so itself
+        # the package is installed, but one of its own dependencies is missing
         if error.name is None or error.name.partition(".")[0] != root:
             raise
-    # outside of the except clause: the message says all
+    # raised outside of the except clause, without the original error as its context
     raise ImportError(
         f"{root} is not installed; install it with: pip install 'b2nd-dask[{extra}]'", name=root
     )

@@ -1,4 +1,4 @@
-"""How far long work is."""
+"""Progress of long computations."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from dask.callbacks import Callback
 
-#: Takes how much is done, and of how much.
+#: Takes the number of finished steps and the number of all steps.
 Progress = Callable[[int, int], None]
 
 
 @contextmanager
 def tasks_shown(show: Progress) -> Iterator[None]:
-    """Show how many tasks are done of what dask computes in threads while the block runs."""
+    """Report the finished tasks of dask's local schedulers while the block runs."""
 
     def after_task(_key: Any, _result: Any, _graph: Any, state: Any, _worker: Any) -> None:
         done = len(state["finished"])

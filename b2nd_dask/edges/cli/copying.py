@@ -1,4 +1,4 @@
-"""`copy`, `rechunk` and `convert`: arrays written again at another path, out of core."""
+"""`copy`, `rechunk` and `convert`: write arrays to another path, out of core."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from b2nd_dask.storage import Location
 _FORMAT = click.Choice(list(FORMATS))
 
 
-#: What `copy` and `rechunk` share.
+#: Arguments and options of both `copy` and `rechunk`.
 _writes = together(
     click.argument("path", metavar="SOURCE", type=PATH),
     click.argument("target", type=PATH),
@@ -58,9 +58,9 @@ _writes = together(
 def copy_command(context: click.Context, /, path: str, target: str, **options: Any) -> None:
     """Copy the frame at SOURCE to TARGET (files, directories or URLs), metadata included.
 
-    Where no other compression is asked for chunks are copied as they are, not decoded. They are
-    verified by the checksums of SOURCE, if it has any; TARGET has checksums in any case, and
-    appears at once when it is complete.
+    Without options of compression, chunks are copied unchanged, not decoded, and verified by the
+    checksums of SOURCE, if it has any. TARGET always has checksums, and appears when it is
+    complete.
 
     \b
     Examples:
@@ -91,9 +91,9 @@ def rechunk_command(
     blocks: int | tuple[int, ...] | None,
     **options: Any,
 ) -> None:
-    """Write the frame at SOURCE anew at TARGET, with other chunks, within a stated memory.
+    """Write the frame at SOURCE to TARGET with other chunks, within a memory limit.
 
-    Compression and layout are those of SOURCE, unless others are asked for.
+    Compression and layout are those of SOURCE by default.
 
     \b
     Examples:
@@ -104,19 +104,19 @@ def rechunk_command(
 
 
 def _options_for(path: str, options: dict[str, Any]) -> dict[str, Any] | None:
-    """Storage options are those of URLs."""
+    """Storage options if the path is a URL; None for a local path."""
     given: dict[str, Any] = options["storage_options"]
     return given if Location.of(path).is_url else None
 
 
 def _inside(target: str, source: str) -> str:
-    """A path in the folder that was named as the target, as `cp` has it."""
+    """The target; if it is a folder, the path of the source's name in it, as for `cp`."""
     if Location.of(target).is_url:
         return target
     folder = Path(target)
     if target.endswith("/") and not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such directory to write to", target)
-    # a directory with a suffix may be a sparse frame, which is replaced only where that is asked
+    # a directory with a suffix may be a sparse frame, which only --overwrite replaces
     if folder.is_dir() and not folder.suffix:
         return str(folder / Path(source.rstrip("/")).name)
     return target
@@ -130,7 +130,7 @@ def _write(
     blocks: Any,
     options: dict[str, Any],
 ) -> None:
-    """Write, read back, and say what became of it."""
+    """Write the target, verify it, and print its chunks and sizes."""
     source = open_b2nd(path, storage_options=_options_for(path, options))
     target, storage = _inside(target, path), _options_for(target, options)
     with progress(f"writing {target}") as show, tasks_shown(show):
@@ -163,7 +163,7 @@ def _write(
 
 
 def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
-    """The compression of the source, with what is asked for instead."""
+    """Compression of the source with the user's changes; None without changes."""
     if not asked:
         return None
     found = dataclasses.asdict(source.cparams)
@@ -192,8 +192,8 @@ def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
 def convert_command(src: str, dst: str, **options: Any) -> None:
     """Convert SRC to DST: b2nd, b2d, b2z, zarr, HDF5 / NetCDF-4, npy, npz, and from Caterva.
 
-    The suffixes say the formats. Dims and attributes are kept; what DST cannot hold is named before
-    anything is written. DST appears when it is complete.
+    The suffixes give the formats. DST has the same dims and attributes; warnings name the metadata
+    that it cannot hold, an error the arrays. DST appears when it is complete.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`demo`: how much of the Earth is land, out of core from a frame of the real land mask."""
+"""`demo`: the share of land on the Earth, computed out of core from a frame of the land mask."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 
-#: Rows of the mask, and side of a frame chunk in cells: 6 degrees. Of such chunks 61 % hold only
+#: Rows of the mask, and side of a frame chunk in cells: 6 degrees. 61 % of these chunks hold only
 #: land or only sea.
 ROWS, CHUNK = 21_600, 720
 #: Side of a map cell in mask cells: half a degree.
@@ -36,7 +36,7 @@ EARTH_KM2, LAND_KM2, ANTARCTICA_KM2 = 510.072e6, 148.94e6, 14.2e6
 
 @dataclass(frozen=True, slots=True)
 class LandCover:
-    """Land as found in a mask whose rows run from the north pole to the south pole."""
+    """Shares of land, computed from a mask with rows from the north pole to the south pole."""
 
     by_latitude: NDArray[np.float64]
     """Share of land in each row, 0 to 1."""
@@ -50,7 +50,7 @@ class LandCover:
         return self.share_south_of(90)
 
     def share_south_of(self, latitude: float) -> float:
-        """Share of the whole sphere that is land south of `latitude` (degrees north), 0 to 1."""
+        """Land south of `latitude` (degrees north) as a share of the whole sphere, 0 to 1."""
         rows = len(self.by_latitude)
         first = round((90 - latitude) / 180 * rows)
         return float(row_areas(rows)[first:] @ self.by_latitude[first:])
@@ -70,7 +70,7 @@ def row_areas(rows: int) -> NDArray[np.float64]:
 
 
 def land_cover(land: da.Array, cell: int) -> tuple[da.Array, da.Array]:
-    """The fields of `LandCover`, not computed yet.
+    """Lazy arrays for the fields of `LandCover`.
 
     Lengths and chunks of `land` (True over land) are multiples of `cell`, the side of a map cell.
     """
@@ -105,16 +105,16 @@ def save_picture(cover: LandCover, path: Path) -> None:
 
 
 def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
-    """Make the frame, compute, report, draw.
+    """Make the frame, compute the share of land, report it and draw the map.
 
     Parameters
     ----------
     output : pathlib.Path
         Folder for the frame and the picture; made if it is missing.
     force : bool
-        Make the frame anew even if it is there.
+        Make the frame even if it exists.
     console : rich.console.Console
-        Where the report goes.
+        Target of the report.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
 
 
 def describe_land(cover: LandCover) -> str:
-    """Say how much land there is, beside the known answer and the reason for the difference."""
+    """Compare the computed share of land with the known one and explain the difference."""
     antarctica = cover.share_south_of(-60) * EARTH_KM2
     with_shelves = cover.share + (ANTARCTICA_KM2 - antarctica) / EARTH_KM2
     return (
@@ -166,7 +166,7 @@ _FILE, _MEMBER = "globe_combined_mask_compressed.npz", "mask.npy"
 
 
 def find_mask() -> Path | None:
-    """Find the file of the mask; None where the package is not installed."""
+    """Find the file of the mask; None if the package is not installed."""
     spec = importlib.util.find_spec("global_land_mask")
     if spec is None or spec.origin is None:
         return None
@@ -196,10 +196,10 @@ def land_bands(npz: Path, height: int) -> Iterator[NDArray[np.bool_]]:
 
 
 def write_frame(bands: Iterable[NDArray[np.bool_]], path: Path, chunk: int) -> None:
-    """Write bands of `chunk` rows as a frame with square chunks, with one band in memory.
+    """Write bands of `chunk` rows as a frame with square chunks; memory holds one band.
 
-    Chunks of sea alone become codes of the index, chunks of land alone repeated-value chunks of 33
-    bytes; only coasts are compressed. The frame appears under its name when it is whole.
+    A chunk with only sea becomes a code in the index, a chunk with only land a repeated-value chunk
+    of 33 bytes; only coasts are compressed. The complete frame gets its name at the end.
     """
     growing = path.with_name(path.name + ".part")
     growing.unlink(missing_ok=True)

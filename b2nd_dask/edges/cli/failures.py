@@ -1,4 +1,4 @@
-"""What fails: exit codes, messages that spell options as the command line does, no traceback."""
+"""Errors of commands: exit codes, and messages with command-line options, without a traceback."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-#: Exit codes, beside 0; click uses 2 for wrong arguments.
+#: Exit codes other than 0; click uses 2 for wrong arguments.
 FAILED, NO_CHECKSUMS, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
 
-#: Python in messages of the package, and how the command line spells the same.
+#: Python in the package's messages, and the equivalent on the command line.
 _SPELLINGS = (
     (re.compile(r"storage_options=\{'anon': True\}"), "--storage-option anon=true"),
     (re.compile(r"\bstorage_options are\b"), "--storage-option is"),
@@ -38,7 +38,7 @@ _SPELLINGS = (
 
 
 def as_commands(text: str, path: str) -> str:
-    """Spell Python in a message as commands and options, except in the path."""
+    """Replace Python in a message by commands and options; the path stays unchanged."""
     parts = text.split(path) if path else [text]
     for python, shell in _SPELLINGS:
         parts = [python.sub(shell, part) for part in parts]
@@ -51,19 +51,19 @@ def message_of(
     options: Mapping[str, Any] | None = None,
     target: str | None = None,
 ) -> str:
-    """One message: what failed, in which file, with options as the command line spells them.
+    """The message of an error: the problem, the file, and options of the command line.
 
     Parameters
     ----------
     path, target : str, optional
-        What the command reads, and what it writes.
+        Source and target of the command.
     """
-    # help and completion do without
+    # imported here: help and completion do not need it
     from b2nd_dask.storage import Location, Secrets, split_store
 
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
-        # without the number of the error
+        # leaves out the error number
         text = f"{error.filename}: {error.strerror}"
     text = as_commands(text, path or "")
     if path == "":
@@ -74,7 +74,7 @@ def message_of(
             location = Location.of(each)
             store = Location.of(split_store(each)[0])
         except ValueError:
-            # the error says that it is no path or URL, and does not show it
+            # not a valid path or URL; the error says so without showing it
             return safe(text)
         if location.is_url:
             text = Secrets(each, options).hide(text)
@@ -84,7 +84,7 @@ def message_of(
 
 
 def safe(text: str) -> str:
-    r"""Escape what a terminal would take for a code; line ends stay.
+    r"""Escape control characters for a terminal; line ends stay.
 
     Examples
     --------
@@ -95,9 +95,9 @@ def safe(text: str) -> str:
 
 
 class Verb(click.Command):
-    """A command that fails with a message, not with a traceback.
+    """A command that reports errors by a message, without a traceback.
 
-    Its parameter `path` is named in messages; values of `storage_options` are left out of them.
+    Messages name its parameter `path` and hide the values of `storage_options`.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -107,15 +107,15 @@ class Verb(click.Command):
 
 
 class Failures:
-    """Errors of some of several paths: each is a message on stderr, and the others go on."""
+    """Errors of single paths: each is a message on stderr, and the other paths continue."""
 
     def __init__(self) -> None:
         self.code = 0
-        """With which the command exits."""
+        """Exit code of the command."""
 
     @contextmanager
     def noted(self, path: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
-        """Note what the block raises, as an error of a path."""
+        """Report an error of the block as an error of the path."""
         try:
             yield
         except BrokenPipeError:
@@ -127,7 +127,7 @@ class Failures:
 
 @contextmanager
 def reported(parameters: Mapping[str, Any]) -> Iterator[None]:
-    """Turn what a command raises into a message, or into the exit code of what stopped it."""
+    """Turn an error of a command into a message, and an interrupt into an exit code."""
     try:
         yield
     except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -144,12 +144,12 @@ def reported(parameters: Mapping[str, Any]) -> Iterator[None]:
             failure = click.ClickException(message_of(error, *named))
     else:
         return
-    # outside of the except clause, so that the original is not shown with it
+    # raised outside of the except clause, without the original error as its context
     raise failure
 
 
 def _silence() -> None:
-    """Let nobody write to a pipe whose reader is gone, also when Python ends and flushes."""
+    """Redirect stdout to the null device: the flush at exit must not write to the broken pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

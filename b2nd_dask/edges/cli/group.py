@@ -1,4 +1,4 @@
-"""The command `b2nd-dask` and the table of its verbs, which are imported when they are used."""
+"""The command `b2nd-dask` and the table of its verbs; each is imported at its first use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from b2nd_dask.edges.extras import require
 
 
 class _Row(NamedTuple):
-    """Where a verb is, and what it does."""
+    """Module and description of a verb."""
 
     module: str
-    """In `b2nd_dask.edges.cli`; the command is its `VERB_command`."""
+    """Module in `b2nd_dask.edges.cli`; its `VERB_command` is the command."""
     what: str
 
 
-#: A module takes seconds to import where it needs dask: help and completion read this alone.
+#: Help and completion read only this table: modules that import dask take seconds.
 VERBS = {
     "info": _Row("info", "What frames and stores hold."),
     "map": _Row("map", "A picture of the chunks of a frame."),
@@ -40,7 +40,7 @@ VERBS = {
 
 
 class _Verbs(click.Group):
-    """A group that imports a verb when it is used, and reports all errors as messages."""
+    """A group that imports a verb at its first use and reports all errors as messages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -53,7 +53,7 @@ class _Verbs(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         with reported({}), warnings.catch_warnings():
-            # without the line of the source that warns
+            # leaves out the source line of the warning
             warnings.showwarning = _show_warning
             return super().invoke(ctx)
 
@@ -68,7 +68,7 @@ def _imported(verb: str) -> click.Command:
         _complete_package()
         command: click.Command = getattr(module, f"{verb}_command")
         return command
-    # outside of the except clause: the message says all
+    # raised outside of the except clause, without the original error as its context
     raise click.ClickException(message)
 
 
@@ -77,9 +77,9 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _complete_package() -> None:
-    """Run the package's `__init__` where the script has not, and a verb has imported dask.
+    """Run the package's `__init__` if a verb has imported dask and the script has not run it.
 
-    It installs what reads and writes go through in dask.
+    It installs the package's hooks in dask for reads and writes.
     """
     package = sys.modules["b2nd_dask"]
     if "dask.array" in sys.modules and not hasattr(package, "__version__"):
@@ -91,13 +91,13 @@ def _complete_package() -> None:
 @click.group(
     cls=_Verbs,
     name="b2nd",
-    # what help and completion tell of them
+    # stand-ins for help and completion
     commands={verb: click.Command(verb, short_help=row.what) for verb, row in VERBS.items()},
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="b2nd-dask")
 def main() -> None:
-    """Blosc2 array frames: look at them, check their checksums, copy and compute, out of core.
+    """Blosc2 array frames: show, verify, copy, convert and compute, out of core.
 
     PATH is a file (.b2nd), a directory or a URL; PATH.b2z/KEY is a member of a store. Each command
     has a --help with examples.

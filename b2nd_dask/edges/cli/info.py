@@ -1,4 +1,4 @@
-"""`info`: what frames and stores hold, for people and as JSON; no chunk is decoded."""
+"""`info`: the contents of frames and stores, as text or JSON; no chunk is decoded."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import printable
 
 _STATES = {ChecksumState.VALID: "present"}
-#: Headers of more chunks are not looked at to tell what `compact` would give back.
+#: Most chunks whose headers are read to estimate the bytes that `compact` would free.
 _MOST_HEADERS = 200_000
 
 
 def records_of(frame: Frame) -> dict[str, int]:
-    """How many chunks have records, of how many, and bytes that these take in the frame."""
+    """Number of chunks with statistics, number of all chunks, and bytes of the statistics."""
     columns = reference_of(frame).parsed.columns
     if columns.entry is None or columns.statistics is None:
         return {"chunks": 0, "of": frame.nchunks, "nbytes": 0}
@@ -62,7 +62,7 @@ def facts_of(frame: Frame) -> dict[str, Any]:
         "clevel": int(how.clevel),
         "filters": [name for name in map(choice_name, how.filters) if name != "nofilter"],
         "checksums": {
-            # only `verify` reads what they are of
+            # "present", not "valid": only `verify` compares them with the chunks
             "state": _STATES.get(state := parsed.columns.checksums.state, state.value),
             "reason": parsed.columns.checksums.reason or None,
         },
@@ -77,7 +77,7 @@ def superseded(reference: FrameReference) -> int | None:
     try:
         return superseded_in(reference, chunk_table(reference, _MOST_HEADERS))
     except (B2ndError, OSError):
-        # a damaged chunk: `verify` tells of that
+        # a damaged chunk; `verify` reports it
         return None
 
 
@@ -102,11 +102,11 @@ def info_command(
     as_json: bool,
     storage_options: dict[str, Any],
 ) -> None:
-    """Print what the frames at PATHS (files, directories or URLs) hold.
+    """Describe the frames at PATHS (files, directories or URLs).
 
-    Of a dataset or a store of python-blosc2 (.b2z, .b2d, .b2e) its members and attributes; PATH/KEY
-    is one member. Reads metadata, and of local frames the headers of chunks, to tell what `compact`
-    would give back.
+    For a dataset or a store of python-blosc2 (.b2z, .b2d, .b2e), list its members and attributes;
+    PATH/KEY is one member. Reads metadata and, to estimate the bytes that `compact` would free, the
+    chunk headers of local frames.
 
     \b
     Examples:

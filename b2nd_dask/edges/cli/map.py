@@ -22,11 +22,11 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import axis_names, lengths_text
 
-#: Chunks of which headers are read where kinds or sizes are asked for, in about a second.
+#: Most chunks whose headers are read for kinds or sizes; this takes about a second.
 _MOST_HEADERS = 100_000
-#: Rows of a picture that goes into a file, and lines of a terminal that are for the text.
+#: Rows of a picture if stdout is no terminal, and lines of a terminal that the text takes.
 _ROWS, _TEXT_LINES = 24, 8
-#: Code of the lowest level of a number; below are those of `ChunkValues`.
+#: Code of the lowest level of numbers; `ChunkValues` uses the codes below.
 _LEVELS = 128
 _BLOCKS, _DIGITS = "▁▂▃▄▅▆▇█", "12345678"
 _STYLES = ("blue", "cyan", "green", "yellow", "magenta", "red", "bright_blue", "bright_green")
@@ -62,10 +62,10 @@ def map_command(
     output: Path | None,
     storage_options: dict[str, Any],
 ) -> None:
-    """Draw the chunks of the frame at PATH, each a cell, or some neighbours where there are many.
+    """Draw the chunks of the frame at PATH as cells; if there are many, a cell combines neighbours.
 
-    The last two axes are rows and columns; planes of the others stand side by side, or some
-    neighbours in one where they are too many. No chunk is decoded.
+    The last two axes are rows and columns. Planes of the other axes are side by side; if there are
+    too many, a plane combines neighbours. No chunk is decoded.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def map_command(
         _save(frame, by, output)
         click.echo(safe(str(output)))
         return
-    # sizes of a sparse frame and codecs are known from headers alone
+    # only headers have the codecs, and the sizes of a sparse frame
     all_of_them = by == "codec" or (by in ("cbytes", "ratio") and not frame.contiguous)
     values = chunk_values(frame, by, None if all_of_them else _MOST_HEADERS)
     chosen = _chosen(values.codes.shape, at)
@@ -92,7 +92,7 @@ def map_command(
     click.echo(safe(layout_text(axis_names(reference_of(frame)), layout, chosen)))
     symbols = _symbols(values, console)
     wide = 2 if codes.shape[1] * 2 <= columns else 1
-    # click ends a command whose reader is gone, rich ends the process
+    # printed by click, which raises on a broken pipe; rich would end the process
     with console.capture() as shown:
         for row in codes.tolist():
             cells = ((symbols[code][0] * wide, symbols[code][1]) for code in row)
@@ -112,7 +112,7 @@ def _save(frame: Frame, by: str, output: Path) -> None:
 
 
 def _chosen(grid: tuple[int, ...], at: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    """Positions along the first axes, checked."""
+    """Check the positions along the first axes."""
     given = () if at is None else at if isinstance(at, tuple) else (at,)
     left_out = max(0, len(grid) - 2)
     if len(given) > left_out:
@@ -129,7 +129,7 @@ def _chosen(grid: tuple[int, ...], at: int | tuple[int, ...] | None) -> tuple[in
 def picture_of(
     values: ChunkValues, layout: Layout, at: tuple[int, ...] = ()
 ) -> tuple[NDArray[np.uint8], tuple[float, float] | None]:
-    """Codes of cells in rows, of those that show a number its level; the bounds of the numbers."""
+    """Codes of the cells in rows, with levels for numbers, and the bounds of the numbers."""
     above, _ = layout.gap
     codes = layout.kinds(values.codes[at])[above:]
     if values.numbers is None:
@@ -150,7 +150,7 @@ def picture_of(
 
 
 def _symbols(values: ChunkValues, console: Console) -> dict[int, tuple[str, str]]:
-    """Character and colour of each code."""
+    """Characters and colours by code."""
     is_ascii = console.options.ascii_only or os.environ.get("TERM") == "dumb"
     found = {code: (k.ascii if is_ascii else k.block, k.ansi) for code, k in KINDS.items()}
     for number in range(len(values.codecs)):
@@ -167,7 +167,7 @@ def _legend(
     bounds: tuple[float, float] | None,
     symbols: dict[int, tuple[str, str]],
 ) -> Iterator[Text]:
-    """The scale of the numbers; symbols that there are, with how many chunks are of each."""
+    """Scale of the numbers, then each symbol of the picture with its number of chunks."""
     if bounds is not None:
         low, high = map(values.text, bounds)
         first, last = symbols[_LEVELS], symbols[_LEVELS + len(_BLOCKS) - 1]

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take."""
+"""Arguments and options of several commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-#: A file, a directory or a URL: completed as paths are, checked by what opens it.
+#: A file, a directory or a URL; completed like a path, checked when it is opened.
 PATH = click.Path(readable=False)
 
 path_argument = click.argument("path", type=PATH)
@@ -25,7 +25,7 @@ _Option = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 def together(*options: _Option) -> _Option:
-    """Make one decorator of the options that several commands share."""
+    """Combine several options into one decorator."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         for option in reversed(options):
@@ -35,7 +35,7 @@ def together(*options: _Option) -> _Option:
     return add
 
 
-#: Of all commands that write arrays again.
+#: Options of all commands that write arrays.
 writing_options = together(
     click.option("--codec", help="Such as zstd, lz4, blosclz."),
     click.option("--level", type=click.IntRange(0, 9), help="Of the compression."),
@@ -51,7 +51,7 @@ writing_options = together(
 
 
 def compression_in(options: dict[str, Any]) -> dict[str, Any]:
-    """Take codec, level and filters out of options; as `cparams`, where they are given."""
+    """Remove codec, level and filters from options; return those given as `cparams`."""
     codec, level, filters = (options.pop(name) for name in ("codec", "level", "filters"))
     found: dict[str, Any] = {} if level is None else {"clevel": level}
     if codec is not None:
@@ -65,12 +65,12 @@ def compression_in(options: dict[str, Any]) -> dict[str, Any]:
 def _option_pairs(
     context: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Storage options out of texts such as ``anon=true``."""
+    """Parse storage options such as ``anon=true``."""
     options: dict[str, Any] = {}
     for pair in pairs:
         key, mark, value = pair.partition("=")
         if not mark or not key:
-            # the value may be a password: it is not shown
+            # the message leaves out the value, which may be a password
             raise click.BadParameter("give KEY=VALUE, such as anon=true", context, parameter)
         try:
             options[key] = json.loads(value)
@@ -90,7 +90,7 @@ storage_options = click.option(
 
 
 def lengths(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
-    """Numbers along each axis, such as ``100,200``, or one for all axes; -1 is the whole axis."""
+    """Parse one number per axis, such as ``100,200``, or one number for all axes."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`plan`: what a read, a reduction or a rechunk would take, without doing it."""
+"""`plan`: the cost of a read, a reduction or a rechunk, without running it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REDUCTIONS = ("sum", "mean", "std", "min", "max", "any", "all")
 
 
 def _index(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
-    """An index such as ``0:100,:,5``, as it stands between NumPy's brackets."""
+    """Parse an index in the syntax of NumPy, such as ``0:100,:,5``."""
     if text is None:
         return ...
     try:
@@ -71,7 +71,7 @@ def plan_command(
     as_json: bool,
     storage_options: dict[str, Any],
 ) -> None:
-    """Say what reading from the frame at PATH would take: chunks, bytes, memory. Reads no chunk.
+    """Estimate chunks, bytes and memory of a read from the frame at PATH. Reads no chunk.
 
     \b
     Examples:
@@ -87,7 +87,7 @@ def plan_command(
     elif index is not ... or reduce is not None or axis is not None:
         raise click.UsageError("--rechunk is of the whole frame: leave --slice and --reduce out")
     else:
-        # nothing is made there
+        # no file is made: the write is not computed
         target = Path(tempfile.gettempdir(), f"{uuid.uuid4().hex}.b2nd")
         written = rechunk(frame, target, chunks=chunks, max_mem=max_mem, compute=False)
         found = _without_target(plan(written), target)
@@ -106,7 +106,7 @@ def _read(frame: Frame, index: Any, reduce: str | None, axis: Any) -> da.Array:
 
 
 def _without_target(found: Plan, target: Path) -> Plan:
-    """Name what would be written as the user has not named it."""
+    """Replace the temporary path of the target in a plan; the user gave none."""
     targets = tuple(
         dataclasses.replace(each, path="the new frame") if target.name in each.path else each
         for each in found.targets

@@ -1,4 +1,4 @@
-"""What a path on the command line names: a frame, or what holds several."""
+"""Sources on the command line: a frame, or a store or directory of several."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Source = Frame | list[Member]
 
 
 def opened(path: str, options: dict[str, Any]) -> Source:
-    """Open the frame at a path, or list what the store or directory there holds."""
+    """Open the frame at a path, or list the members of the store or directory there."""
     try:
-        # says itself what is damaged
+        # without verification: `info` also shows damaged frames
         return open_b2nd(path, verify=False, storage_options=options)
     except (B2ndError, OSError):
         is_member = split_store(path)[1] is not None
@@ -40,7 +40,7 @@ def opened(path: str, options: dict[str, Any]) -> Source:
 
 
 def attributes_at(path: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Attributes of the dataset in a store or a directory of frames; none of what is damaged."""
+    """Attributes of the dataset in a store or directory; the error instead if they are damaged."""
     try:
         place = place_of(Location.of(path, storage_options=options))
         return {} if place is None else dict(manifest_of(place).attrs)
@@ -49,7 +49,7 @@ def attributes_at(path: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_shape(member: Member, path: str, location: Location) -> Member:
-    """A member with what its header says, which is read where that costs no request."""
+    """Describe a local member by its header; the header of a remote one would cost a request."""
     if member.what != "array" or location.is_url:
         return member
     try:
@@ -61,7 +61,7 @@ def _with_shape(member: Member, path: str, location: Location) -> Member:
 
 
 def _described(frame: Frame) -> str:
-    """Lengths, with names of dims where there are any, and dtype."""
+    """Lengths with the names of dims, if any, and dtype."""
     names = dims_of(reference_of(frame)) or ("",) * frame.ndim
     pairs = zip(names, frame.shape, strict=True)
     shape = " x ".join(f"{name} {n}".strip() for name, n in pairs) or "0-d"
@@ -69,7 +69,7 @@ def _described(frame: Frame) -> str:
 
 
 def frames_at(path: str, options: dict[str, Any]) -> list[str]:
-    """Paths of the frames that a path names: itself, or those of a store, dataset or directory."""
+    """Paths of the frames at a path: itself, or all in the store, dataset or directory."""
     files = files_in(path, (".b2nd", *_STORES))
     found = [each for each in files if not each.endswith(_STORES)]
     stores = (each for each in files if each.endswith(_STORES))
@@ -80,15 +80,15 @@ def frames_at(path: str, options: dict[str, Any]) -> list[str]:
 def _frames_of(path: str, options: dict[str, Any]) -> list[str]:
     try:
         source = opened(path, options)
-    except Exception:  # noqa: BLE001 - what is done with it says what is wrong
+    except Exception:  # noqa: BLE001 - the caller opens the path again and raises the error
         return [path]
-    # arrays in the file of a directory's own are named after the directory
+    # paths of arrays in `embed.b2e` start with the directory, not with this file
     store = str(Path(path).parent) if Path(path).name == EMBED else path
     return [path] if isinstance(source, Frame) else _names(source, store)
 
 
 def files_in(path: str, suffixes: tuple[str, ...] = (".b2nd",)) -> list[str]:
-    """Files in a directory, also in groups of it: by default frames."""
+    """Files in a directory and its subdirectories; by default frames."""
     folder = Path(path)
     if not path or "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():
         return []
@@ -102,5 +102,5 @@ def _names(members: list[Member], path: str) -> list[str]:
 
 
 def label_of(path: str) -> str:
-    """Path, or URL without secrets, for a terminal."""
+    """Path, or URL without secrets, escaped for a terminal."""
     return printable(Location.of(path).label)

@@ -1,4 +1,4 @@
-"""`stats`: minimum, maximum, mean of arrays, from the records in their frames or out of core."""
+"""`stats`: minimum, maximum, mean of arrays, from statistics in frames or out of core."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from b2nd_dask.frame.checksums import add_stats
 from b2nd_dask.frame.info import decimal, lengths_text, packing_of
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
-#: Bytes of elements that a task reads at once: of narrow ones it makes floats of eight bytes.
+#: Bytes of elements per task; small because narrow elements become floats of eight bytes.
 _BLOCK = "16MiB"
 
 #: Kinds of dtypes that have an order, that have means, and that have NaN or NaT.
@@ -61,12 +61,12 @@ def stats_command(
     as_json: bool,
     storage_options: dict[str, Any],
 ) -> None:
-    """Minimum, maximum and mean of the arrays at PATHS; of a store or a directory those of each.
+    """Minimum, maximum and mean of the arrays at PATHS, and of each array in a store or directory.
 
-    Frames that hold records of all their chunks (to_b2nd(..., stats=True), or --add) are not read.
-    Of others every chunk with data is read once, and verified where it has a checksum; that also
-    gives the standard deviation. NaN and NaT are counted, and left out of the rest. Numbers are as
-    they are stored, where scale_factor or _FillValue say that xarray reads others.
+    Frames with statistics of all their chunks (to_b2nd(..., stats=True), or --add) are not read.
+    Other frames are read once: every chunk with data, verified if it has a checksum. This also
+    gives the standard deviation. NaN and NaT are counted and otherwise ignored. Packed numbers
+    (scale_factor, _FillValue) are shown as stored; xarray reads other values.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def stats_command(
 
 
 def _add(path: str, failures: Failures) -> None:
-    """Add statistics to a frame, or to all of a directory that have numbers."""
+    """Add statistics to a frame, or to all frames with numbers in a directory."""
     files = files_in(path)
     if not files:
         add_stats(path)
@@ -127,12 +127,12 @@ def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) 
 
 
 def _recorded(frame: Frame) -> dict[str, Any] | None:
-    """What records say, without the standard deviation; None where they do not say all of it."""
+    """Results from the frame's statistics, without "std"; None if the statistics are incomplete."""
     stats = frame.stats
     if stats is None or stats.nans is None or stats.nonzeros is None:
         return None
     count = stats.size - stats.nans
-    # as for what is computed: of dates no means
+    # dates have no mean, as in `computed`
     has_mean = frame.dtype.kind not in "mM"
     if has_mean and count and stats.mean is None:
         return None
@@ -154,9 +154,9 @@ def _read(frame: Frame, axes: tuple[int, ...] | None) -> dict[str, Any]:
 
 
 def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDArray[Any]]:
-    """Describe an array in one pass over its blocks, by those of `_NAMES` that its elements have.
+    """Compute the statistics in `_NAMES` that the dtype supports, in one pass over the blocks.
 
-    What is no count is masked where all elements are NaN or NaT.
+    If all elements are NaN or NaT, all results but the counts are masked.
     """
     kind = x.dtype.kind
     if kind not in _ORDERED + _AVERAGED:
@@ -174,7 +174,7 @@ def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDAr
         total, variance = (da.nansum, da.nanvar) if has_nan else (da.sum, da.var)
         wanted |= {"mean": total(x, axis, dtype=wide), "std": variance(x, axis, dtype=wide)}
     with warnings.catch_warnings():
-        # of infinities and of blocks without a number, in threads of dask
+        # dask's threads warn about infinities and about blocks with only NaN
         warnings.simplefilter("ignore", RuntimeWarning)
         (found,) = compute_together(wanted, scheduler="threads")
     size = math.prod(x.shape if axis is None else (x.shape[number] for number in axis))
@@ -195,7 +195,7 @@ def _axes(frame: Frame, axis: int | tuple[int, ...] | None) -> tuple[int, ...] |
 
 
 def _listed(values: Any) -> Any:
-    """Values for JSON, with None where there is none."""
+    """Values for JSON; None for a masked one."""
     if values is None:
         return None
     found = np.ma.masked_array(values)
@@ -221,7 +221,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _said_of_mark(value: Any, name: str, packing: dict[str, Any]) -> str:
-    """Name what stands for missing elements where it is the least or the greatest."""
+    """Name the attribute of missing elements if its value is the minimum or maximum."""
     marks = [
         key for key in MISSING if name in ("min", "max") and value in np.ravel(packing.get(key, ()))
     ]
@@ -237,7 +237,7 @@ def _said_of_records(found: dict[str, Any]) -> str:
 
 
 def _lines(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """A row for each element that is left."""
+    """A row for each element of the reduced result."""
     left = [found["shape"][number] for number in found["kept_axes"]]
     columns = [np.asarray(found[name], object) for name in _NAMES]
     for index in itertools.product(*map(range, left)):

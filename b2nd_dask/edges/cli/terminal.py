@@ -1,4 +1,4 @@
-"""What commands print: tables on stdout, progress on stderr where that is a terminal."""
+"""Output of commands: tables on stdout, progress on stderr if it is a terminal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from b2nd_dask.edges.cli.failures import safe
 
-#: Seconds from one state of a bar to the next.
+#: Seconds between updates of a progress bar.
 _BETWEEN = 0.1
 
 
 def print_columns(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -> None:
-    """Print texts in columns, the first of them to the left, of numbers to the right."""
+    """Print texts in left-aligned columns, with control characters escaped."""
     rows = [tuple(map(safe, row)) for row in ([head, *rows] if head else rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -30,7 +30,7 @@ def print_columns(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -
 
 
 def print_json(value: Any) -> None:
-    """Print JSON in which NaN and infinities, which it has no numbers for, are texts."""
+    """Print JSON; NaN and infinities become texts, since JSON has no such numbers."""
     click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=True, allow_nan=False))
 
 
@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr while the block runs, where stderr is a terminal."""
+    """Show a progress bar while the block runs, if stderr is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _done, _of: None
@@ -59,7 +59,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
         def show(done: int, of: int) -> None:
             nonlocal shown
-            # it is called for each of maybe millions of chunks
+            # limits the updates: there may be millions of calls, one per chunk
             if time.monotonic() > shown + _BETWEEN or done == of:
                 shown = time.monotonic()
                 bar.update(task, completed=done, total=of)

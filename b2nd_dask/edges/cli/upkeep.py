@@ -1,4 +1,4 @@
-"""`verify` and `seal`, `compact` and `staging`: checksums, and space that writes have left."""
+"""`verify` and `seal` for checksums, `compact` and `staging` for unused space of writes."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def verify_command(
 ) -> None:
     """Verify the frames at PATHS (files, directories or URLs) by their checksums.
 
-    Reads all of them and lists every damaged chunk. Of a dataset or a store all its arrays.
+    Reads them completely, with all arrays of a dataset or store, and lists every damaged chunk.
 
-    Exits with 0 if all is as it was written, with 1 if anything is damaged or cannot be read, with
+    Exits with 0 if everything is as written, with 1 if anything is damaged or cannot be read, with
     3 if frames have no valid checksums and nothing else is wrong.
 
     \b
@@ -63,7 +63,7 @@ def verify_command(
 
 
 def _verified(path: str, threads: int | None, options: dict[str, Any]) -> int:
-    """Verify one frame; gives its exit code."""
+    """Verify one frame; return its exit code."""
     failures = Failures()
     with failures.noted(path, options):
         with progress(f"verifying {path}") as show:
@@ -83,7 +83,7 @@ def _verified(path: str, threads: int | None, options: dict[str, Any]) -> int:
 def seal_command(path: str, threads: int | None) -> None:
     """Add checksums to the local frame at PATH, if it has no valid ones.
 
-    Of a directory, to all frames in it. They show later damage, not damage that is there already.
+    For a directory, to all frames in it. Checksums show later damage, not existing damage.
 
     \b
     Example:
@@ -101,10 +101,10 @@ def seal_command(path: str, threads: int | None) -> None:
 @path_argument
 @click.option("--dry-run", is_flag=True, help="Say what it would give back, and change nothing.")
 def compact_command(path: str, dry_run: bool) -> None:
-    """Give back the space of chunks that updates of the frame at PATH have superseded.
+    """Free the space of chunks that updates of the frame at PATH have superseded.
 
-    Of a directory, of all frames in it. The disk needs room for a second copy of the frame until
-    it is done.
+    For a directory, in all frames in it. Meanwhile the disk needs room for a second copy of the
+    frame.
 
     \b
     Examples:
@@ -119,8 +119,8 @@ def compact_command(path: str, dry_run: bool) -> None:
 
 
 def _superseded(path: str) -> int:
-    """About what `compact` would give back; the headers of all chunks are read."""
-    # the same errors as of what would be done
+    """Estimate the bytes that `compact` would free; reads the headers of all chunks."""
+    # raises the errors of `compact`
     label = frame_to_change(path).label
     reference = reference_of(open_b2nd(path, verify=False))
     nbytes = superseded_in(reference, chunk_table(reference))
@@ -153,7 +153,7 @@ def staging_command(
     }
     listed = [info for each in places.values() for info in each]
     if remove:
-        # where there is none of the key, the path itself says so
+        # if no staging area has the key, the call for `path` raises the error
         having = [each for each, infos in places.items() if key in {None, *_keys(infos)}]
         for each in having or [path]:
             remove_staging(each, key=key, storage_options=storage_options)

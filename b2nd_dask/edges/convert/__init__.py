@@ -1,7 +1,7 @@
 """Conversions between frames and zarr, HDF5 / NetCDF-4 and npy, out of core, all or nothing.
 
 `convert` is the public function. A reader (`read_*`) makes a `Tree` of a source: lazy arrays with
-dims and attributes. A writer (`write_*`) writes a tree into a hidden place beside the target, which
-`staged` publishes at once. `inputs` lets `to_b2nd` take arrays and groups of zarr and h5py. The
-packages of the other formats are imported when they are needed.
+dims and attributes. A writer (`write_*`) writes a tree into a hidden directory beside the target;
+`staged` then publishes it at once. `inputs` lets `to_b2nd` take arrays and groups of zarr and h5py.
+The packages of the other formats are imported at first use.
 """

@@ -1,6 +1,6 @@
-"""Arrays in blocks of whole stored chunks: of other libraries as dask arrays, and copied to them.
+"""Blocks of whole stored chunks: dask arrays of other libraries' arrays, and copies to them.
 
-Targets take regions; memory is bounded by the number of threads that hold a block.
+A copy assigns regions of the target; the number of threads, each with a block, bounds its memory.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Region = tuple[slice, ...]
 
 @contextmanager
 def readable(label: str) -> Iterator[None]:
-    """Make errors of other libraries say what they could not read.
+    """Name the source, `label`, in errors of other libraries.
 
     Raises
     ------
     ValueError
-        For errors that do not name `label`; `OSError` for those of the system, `TypeError` for
-        elements that a frame cannot hold.
+        Replaces an error without `label`; a TypeError, or an OSError with an error number, keeps
+        its type.
     """
     try:
         yield
@@ -50,7 +50,7 @@ def readable(label: str) -> Iterator[None]:
 
 
 class _Named:
-    """An array of another library, whose errors say which one cannot be read."""
+    """Wraps an array of another library to name it in errors of reads."""
 
     def __init__(self, source: Any, label: str) -> None:
         self._source, self._label = source, label
@@ -66,14 +66,14 @@ class _Named:
 
 
 def lazy(source: Any, unit: Sequence[int] | None, block_nbytes: int, label: str) -> da.Array:
-    """Make a dask array of an array that is stored in chunks.
+    """Make a dask array from an array that is stored in chunks.
 
     Parameters
     ----------
     source : array-like
-        With shape, dtype and `__getitem__`; it travels to the tasks.
+        With shape, dtype and `__getitem__`; it becomes part of the graph.
     unit : sequence of int, optional
-        Elements of what is read at once; None where any part can be read.
+        Lengths of the smallest part to read, such as a chunk; None if any part can be read.
     """
     array: da.Array = da.from_array(
         _Named(source, label),
@@ -87,7 +87,7 @@ def lazy(source: Any, unit: Sequence[int] | None, block_nbytes: int, label: str)
 def block_of(
     shape: Sequence[int], unit: Sequence[int] | None, itemsize: int, nbytes: int
 ) -> tuple[int, ...]:
-    """Elements of a block: whole units, as many along the last axes as have so many bytes.
+    """Lengths of a block: whole units, as many along the last axes as fit into `nbytes`.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def regions(shape: tuple[int, ...], sizes: tuple[int, ...]) -> Iterator[Region]:
 
 
 class Copier:
-    """Copies the arrays of a tree block by block, and tells how many blocks are done of all."""
+    """Copies the arrays of a tree block by block, and reports the number of finished blocks."""
 
     def __init__(self, tree: Tree, options: Options) -> None:
         self._options, self._done = options, 0
@@ -128,7 +128,7 @@ class Copier:
         )
 
     def _sizes(self, member: Member) -> tuple[int, ...]:
-        """Elements of a block: no region ends within a chunk, which threads would share."""
+        """Lengths of a block of whole chunks: no two threads write to the same chunk."""
         array, options = member.array, self._options
         unit = options.chunks_of(array)
         return block_of(array.shape, unit, array.dtype.itemsize, options.block_nbytes)
@@ -138,7 +138,7 @@ class Copier:
         array, sizes = member.array, self._sizes(member)
 
         def copy(region: Region) -> None:
-            # in this thread: their number is the bound of memory
+            # computed in this thread: the number of workers bounds the memory
             elements = array[region].compute(scheduler="synchronous")
             target[region if region else ...] = np.asarray(elements)
 
@@ -159,7 +159,7 @@ def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
         An element differs, or an array is missing.
     """
     found = dict(written.walk())
-    # a frame by itself has no path
+    # a single frame has no path in its tree
     alone = next(iter(found.values())) if len(found) == 1 else None
     for path, member in source.walk():
         other = found.get(path, alone)
@@ -173,7 +173,7 @@ def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Whether elements are equal, NaN and NaT to themselves."""
+    """Whether elements are equal; NaN equals NaN, NaT equals NaT."""
     if first.dtype.names:
         return bool(first.tobytes() == second.astype(first.dtype).tobytes())
     floats = first.dtype.kind in "fcmM" and second.dtype.kind in "fcmM"

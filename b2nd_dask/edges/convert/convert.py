@@ -34,16 +34,16 @@ from b2nd_dask.storage import printable
 
 
 class _Format(NamedTuple):
-    """How one format is called, read and written."""
+    """Suffixes, reader and writer of a format."""
 
     suffixes: tuple[str, ...]
     read: Callable[[Source], Tree]
     check: Callable[[Tree, Options], None]
-    """Checks that a tree can be written, and gives it what the format has a form for."""
+    """Checks that a tree can be written, and adapts it to the format."""
     write: Callable[[Tree, Path, Options], None]
 
 
-#: Without xarray the other formats are read.
+#: Imported at first use: the readers of other formats work without xarray.
 _read_frames = lazy("b2nd_dask.edges.convert.read_frames", "read_frames")
 _FRAMES = ("b2nd", "b2d", "b2z")
 _ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
@@ -59,7 +59,7 @@ FORMATS = {
     "npy": _Format((".npy",), read_npy, _one_npy, write_npy),
     "npz": _Format((".npz",), read_npz, check_npy, write_npz),
 }
-#: Losses that a warning lists.
+#: Most losses that a warning lists.
 _LISTED = 10
 
 
@@ -84,43 +84,43 @@ def convert(
 ) -> str:
     """Convert between frames and zarr, HDF5 / NetCDF-4, npy, npz and Caterva.
 
-    Elements, dims and attributes are kept, block by block, without ever holding all of an array.
-    Values that are packed (``scale_factor``) stay packed. The target appears when it is complete.
+    The target has the same elements, dims and attributes. Memory holds only blocks of an array.
+    Packed values (``scale_factor``) stay packed. The target appears when it is complete.
 
     Parameters
     ----------
     src, dst : str or os.PathLike
-        The suffix says the format: ``.b2nd`` (one array, with its coordinates; also Caterva's
+        The suffix gives the format: ``.b2nd`` (one array, with its coordinates; also Caterva's
         ``.caterva``), ``.b2d`` (directory), ``.b2z`` (one file of several arrays), ``.zarr`` (also
-        ``.zip``; written as version 3), ``.h5``, ``.nc``, ``.npy``, ``.npz``. ``src`` may be a URL
-        where it is of frames or zarr, and end in ``::/group/array`` for a part.
+        ``.zip``; written as version 3), ``.h5``, ``.nc``, ``.npy``, ``.npz``. For frames and zarr
+        ``src`` may be a URL. It may end in ``::/group/array`` to convert only this member.
     source_format, target_format : str, optional
-        ``"b2nd"``, ``"b2d"``, ``"b2z"``, ``"zarr"``, ``"hdf5"``, ``"npy"`` or ``"npz"``, where
-        the suffix does not say it.
+        ``"b2nd"``, ``"b2d"``, ``"b2z"``, ``"zarr"``, ``"hdf5"``, ``"npy"`` or ``"npz"``, if
+        the suffix does not give it.
     member : str, optional
-        The group or array of `src` that is converted.
+        The group or array of `src` to convert.
     dtype : dtype-like, optional
-        Of the elements of a frame of Caterva, which stores none.
+        Dtype of the elements of a Caterva frame, which does not store it.
     chunks, blocks, cparams : optional
-        Of the target, as for `to_b2nd`; by default chunks are those of the source. zarr and HDF5
-        take the codecs that they have.
+        Options of the target, as for `to_b2nd`; by default the chunks of the source. zarr and HDF5
+        support only their own codecs.
     max_mem : int or str, optional
         Bytes of memory for blocks, or a text such as ``"512MB"``.
     overwrite : bool
-        Whether a target that exists is replaced; until the new one is complete the old one stays.
+        Replace an existing target; the old one stays until the new one is complete.
     skip : bool
         Leave out arrays that the target cannot hold (objects, strings of any length), with a
         warning, instead of an error.
     check : bool
         Compare all elements with the source before the target appears.
     other_files : bool
-        Read elements also from other files that the source names: HDF5's virtual datasets and
-        external storage, symbolic links that lead out of a directory of zarr. Whoever made the
-        source may name any file that you can read.
+        Also read elements from other files that the source refers to: HDF5's virtual datasets and
+        external storage, symbolic links out of a zarr directory. The author of the source may
+        refer to any file that you can read.
     storage_options : mapping, optional
-        For the fsspec file system of the URL of `src`.
+        Options of the fsspec file system if `src` is a URL.
     progress : callable, optional
-        Takes how many blocks are done, and of how many.
+        Takes the number of finished blocks and the number of all blocks.
 
     Returns
     -------
@@ -130,23 +130,23 @@ def convert(
     Raises
     ------
     FileExistsError
-        The target exists, and `overwrite` is false; or it is a part of a file that is there, or
-        something else than arrays.
+        The target exists, and `overwrite` is false; or it is a part of an existing file, or holds
+        something other than arrays.
     FileNotFoundError
-        No such source, member or directory of the target.
+        The source, the member or the directory of the target does not exist.
     TypeError
-        Elements that the target has no form for, and `skip` is false.
+        The target cannot hold the elements of an array, and `skip` is false.
     ValueError
-        A format that is not known, a damaged source, options that do not fit, too little memory;
-        a target that is the source, or one that lies inside the other.
+        The format is unknown, the source damaged, an option invalid or the memory too small; or
+        source and target are the same, or one contains the other.
     ImportError
         A package is missing; the message says how to install it.
 
     Warns
     -----
     UserWarning
-        Attributes, names or unlimited axes that the target cannot hold: all of them are named
-        before anything is written.
+        The target cannot hold some attributes, names or unlimited axes. The warning comes before
+        the first write.
 
     Examples
     --------
@@ -194,19 +194,19 @@ def convert(
 
 
 def _format_of(path: str, given: str | None, argument: str) -> str:
-    """The format of a file.
+    """The format of a file, by the user's choice or by its suffix.
 
     Parameters
     ----------
     given : str, optional
-        What the user says.
+        The user's choice.
     argument : str
-        How the user says it, for messages.
+        Name of the argument `given`, for messages.
 
     Raises
     ------
     ValueError
-        Unknown.
+        The format is unknown.
 
     Examples
     --------
@@ -221,7 +221,7 @@ def _format_of(path: str, given: str | None, argument: str) -> str:
     for known, how in FORMATS.items():
         if name.endswith(how.suffixes):
             return known
-    # members of stores go on behind them
+    # the path of a store's member: the suffix is that of an earlier part
     for known in ("b2z", "b2d", "zarr"):
         if any(part.lower().endswith(FORMATS[known].suffixes) for part in path.split("/")):
             return known
@@ -229,7 +229,7 @@ def _format_of(path: str, given: str | None, argument: str) -> str:
 
 
 def _require_apart(source: str, place: Path, inner: str | None) -> None:
-    """Refuse a target whose replacement would remove the source, or other parts of a file."""
+    """Check that replacing the target removes neither the source nor other parts of a file."""
     if inner is not None and os.path.lexists(place):
         raise FileExistsError(
             errno.EEXIST,
@@ -251,7 +251,7 @@ def _require_apart(source: str, place: Path, inner: str | None) -> None:
 
 
 def _read(source: Source, read_as: str) -> Tree:
-    """Describe a source."""
+    """Read the tree of a source."""
     if read_as in _FRAMES:
         return FORMATS[read_as].read(source)
     label = source.label
@@ -273,7 +273,7 @@ def _check(tree: Tree, write_as: str, options: Options) -> None:
 
 
 def _announce(tree: Tree, target: str, *, skip: bool) -> None:
-    """Say what cannot be kept: metadata by a warning, arrays by an error."""
+    """Warn about metadata that the target cannot hold; raise an error for arrays, or skip them."""
     refused = tree.notes("refused")
     if refused and not skip:
         raise TypeError(
@@ -284,8 +284,8 @@ def _announce(tree: Tree, target: str, *, skip: bool) -> None:
 
 
 def warn_of_lost(target: str, lost: list[str]) -> None:
-    """Name in a warning what a target cannot hold."""
-    # attributes are called as the source says
+    """Warn about losses: metadata or arrays that a target cannot hold."""
+    # names of attributes come from the source, and may have control characters
     lost = [printable(note) for note in dict.fromkeys(lost)]
     if lost:
         more = f"; and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""

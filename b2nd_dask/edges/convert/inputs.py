@@ -1,4 +1,4 @@
-"""What `to_b2nd` takes of zarr and h5py: arrays with their labels, groups as directories."""
+"""Inputs of `to_b2nd` from zarr and h5py: arrays with their labels, groups as directories."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from b2nd_dask.edges.datasets.tree import Tree, entries_of, keep_attrs
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array
 
-#: Options of `to_b2nd` that a group takes.
+#: Options of `to_b2nd` for groups.
 _OPTIONS = ("chunks", "blocks", "cparams")
 
 
 def of_zarr(given: Any) -> Writer | None:
-    """An array or a group of zarr; None for another object of the package."""
+    """The writer of an array or a group of zarr; None for other objects of zarr."""
     if type(given).__name__ not in ("Array", "Group"):
         return None
     return _writer(zarr_tree(given, str(given.store_path)), given.basename)
 
 
 def of_h5py(given: Any) -> Writer | None:
-    """A dataset, a group or a file of h5py; None for another object of the package."""
+    """The writer of a dataset, a group or a file of h5py; None for other objects of h5py."""
     kind = type(given).__name__
     if kind not in ("Dataset", "Group", "File"):
         return None
@@ -43,7 +43,7 @@ def of_h5py(given: Any) -> Writer | None:
 
 
 def _writer(tree: Tree, name: str | None) -> Writer:
-    """Write a group, or an array of a name."""
+    """The function that writes a tree: a group, or a single array with its name."""
     if tree.only is None:
         return partial(_write_group, tree)
     keep_attrs(tree)
@@ -52,7 +52,7 @@ def _writer(tree: Tree, name: str | None) -> Writer:
 
 
 def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
-    """Write a group as `convert` does; returns its arrays by their paths."""
+    """Write a group like `convert`; return its arrays by their paths."""
     mode = options.get("mode", "w-")
     unknown = [name for name in options if name not in (*_OPTIONS, "mode", "fsync")]
     if unknown or mode not in ("w-", "w"):
@@ -66,7 +66,7 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
         raise ValueError(
             f"{path}: a group of arrays becomes a local directory (NAME.b2d) or file (NAME.b2z)"
         )
-    # no bound of memory: the user's scheduler runs the blocks
+    # without max_mem: the user's scheduler runs the blocks
     chosen = Options(**{name: options[name] for name in _OPTIONS if name in options})
     check_frames(tree, chosen)
     refused = tree.notes("refused")
@@ -82,7 +82,7 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
 
 
 def _key(name: str, tree: Tree) -> str:
-    """Key of an array in the directory: coordinates have a prefix."""
+    """Key of an array in the directory, with the prefix of coordinates."""
     group, _, last = name.rpartition("/")
     member = tree.part(name).only
     stem = stem_of(last, is_coord=member is not None and member.is_coordinate(last))

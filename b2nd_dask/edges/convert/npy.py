@@ -1,4 +1,4 @@
-"""Files of NumPy: .npy and .npz, which hold elements and nothing else."""
+"""Files of NumPy: .npy and .npz. They hold only elements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from b2nd_dask.storage import printable
 
 #: Errors of posix_fallocate on file systems that cannot allocate.
 _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-#: Zeros that are written at a time where space cannot be allocated.
+#: Bytes of zeros per write if the file system cannot allocate space.
 _ZEROS_NBYTES = 1 << 20
 
 
@@ -33,7 +33,7 @@ def read_npy(source: Source) -> Tree:
 
 
 def read_npz(source: Source) -> Tree:
-    """Describe the arrays of a .npz file; they are compressed, and unpacked to be read in parts."""
+    """Describe the arrays of a .npz file; they are unpacked into `scratch` to be read in parts."""
     path = source.path
     tree = Tree(path)
     if not zipfile.is_zipfile(path):
@@ -42,7 +42,7 @@ def read_npz(source: Source) -> Tree:
     with zipfile.ZipFile(path) as archive:
         for number, entry in enumerate(archive.infolist()):
             name = entry.filename.removesuffix(".npy")
-            # a name from the file is never one on the disk
+            # names of unpacked files are numbers: a name from the archive is not trusted
             plain = source.scratch / f"{number}.npy"
             with archive.open(entry) as packed, plain.open("wb") as out:
                 shutil.copyfileobj(packed, out, 1 << 20)
@@ -72,7 +72,7 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
 
 
 def check_npy(tree: Tree, options: Options, *, single: bool = False) -> None:
-    """Check that a tree can be .npy (one array) or .npz; labels are noted as lost."""
+    """Check that a tree can be .npy (one array) or .npz; add its labels to the losses."""
     for name in ("chunks", "cparams"):
         if getattr(options, name) is not None:
             raise ValueError(
@@ -101,7 +101,7 @@ def write_npy(tree: Tree, ready: Path, options: Options) -> None:
 
 
 def write_npz(tree: Tree, ready: Path, options: Options) -> None:
-    """Write all arrays of a tree, uncompressed as `numpy.savez` does."""
+    """Write all arrays of a tree, uncompressed like `numpy.savez`."""
     copier = Copier(tree, options)
     with zipfile.ZipFile(ready, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for path, member in tree.walk():
@@ -114,7 +114,7 @@ def write_npz(tree: Tree, ready: Path, options: Options) -> None:
 def _write(member: Member, path: Path, copier: Copier) -> None:
     array = member.array
     if not array.size:
-        # not by its name, to which NumPy adds a suffix
+        # NumPy would add a suffix to a path
         with path.open("wb") as file:
             np.save(file, np.empty(array.shape, array.dtype))
         return
@@ -125,18 +125,18 @@ def _write(member: Member, path: Path, copier: Copier) -> None:
 
 
 def _allocate(path: Path, start: int, nbytes: int) -> None:
-    """Take the space of a file now: on a full disk a write to mapped memory ends the process.
+    """Allocate the space of a file: on a full disk a write to mapped memory kills the process.
 
     Parameters
     ----------
     start, nbytes : int
-        Where the elements are.
+        Offset and bytes of the elements.
     """
     with path.open("r+b", buffering=0) as file:
         try:
             os.posix_fallocate(file.fileno(), 0, start + nbytes)
         except AttributeError:
-            # a system without the call
+            # the system has no such call
             _fill(file, start, nbytes)
         except OSError as error:
             if error.errno not in _NO_ALLOCATION:

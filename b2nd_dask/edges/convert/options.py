@@ -1,4 +1,4 @@
-"""What a user asks a conversion to be: parts of files, options of sources and of targets."""
+"""Options of a conversion: members of files, options of sources and of targets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.storage import public_url
 
-#: What separates a file and a member.
+#: Separates a file and a member in a path.
 MARK = "::"
-#: Bytes of a block: smaller chunks are read together, larger ones by themselves.
+#: Bytes of a block: smaller chunks are read together, larger ones singly.
 BLOCK_NBYTES = 8 << 20
-#: What reads and compresses a block holds it so many times.
+#: Copies of a block in memory while it is read and compressed.
 _COPIES = 4
 
 
@@ -28,7 +28,7 @@ def split_member(path: str, member: str | None) -> tuple[str, str | None]:
     Raises
     ------
     ValueError
-        A member is given twice.
+        `path` and `member` name different members.
 
     Examples
     --------
@@ -45,18 +45,18 @@ def split_member(path: str, member: str | None) -> tuple[str, str | None]:
 
 @dataclass(frozen=True)
 class Source:
-    """What all readers take."""
+    """Path and options of a source, for all readers."""
 
     path: str
     block_nbytes: int
-    """That a block should have."""
+    """Bytes of a block, as a target."""
     scratch: Path
-    """A directory for what cannot be read in parts."""
+    """A directory to unpack compressed files that cannot be read in parts."""
     storage_options: Mapping[str, Any] | None = None
     dtype: Any = None
-    """Of the elements of a frame of Caterva, which stores none."""
+    """Dtype of the elements of a Caterva frame, which does not store it."""
     other_files: bool = False
-    """Whether elements may lie in other files, which this one names."""
+    """Whether elements may come from other files that this file refers to."""
 
     @property
     def label(self) -> str:
@@ -66,10 +66,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Options:
-    """Options that all writers take."""
+    """Options of all writers."""
 
     max_mem: int | None = None
-    """Bytes of memory that the blocks of all threads may take together; None is no bound."""
+    """Bytes of memory for the blocks of all threads together; None for no limit."""
     threads: int = 1
     chunks: Any = None
     blocks: Any = None
@@ -78,24 +78,24 @@ class Options:
 
     @property
     def block_nbytes(self) -> int:
-        """Bytes that a block should have."""
+        """Bytes of a block, as a target."""
         if self.max_mem is None:
             return BLOCK_NBYTES
         return min(BLOCK_NBYTES, self.max_mem // (_COPIES * self.threads))
 
     def workers(self, block_nbytes: int) -> int:
-        """Threads that may hold a block at once."""
+        """Number of threads that may each hold a block of this size."""
         if self.max_mem is None:
             return self.threads
         return max(1, min(self.threads, self.max_mem // max(1, _COPIES * block_nbytes)))
 
     def given(self, name: str, ndim: int) -> Any:
-        """Chunks or blocks of an array; with another number of axes they are meant for others."""
+        """The user's chunks or blocks; None if they are for another number of axes."""
         sizes = getattr(self, name)
         return None if isinstance(sizes, tuple | list) and len(sizes) != ndim else sizes
 
     def chunks_of(self, array: da.Array) -> tuple[int, ...]:
-        """Elements of a chunk of the target along each axis: by default of a block of the array."""
+        """Lengths of a chunk of the target; by default those of the array's largest dask block."""
         sizes = self.given("chunks", array.ndim) or array.chunksize
         sizes = (sizes,) * array.ndim if isinstance(sizes, int) else sizes
         return tuple(
@@ -109,7 +109,7 @@ class Options:
         Raises
         ------
         ValueError
-            They are no positive numbers, or no array has as many axes.
+            They are neither positive nor -1, or no array has as many axes.
         """
         axes = sorted({member.array.ndim for _, member in tree.walk()})
         for name in ("chunks", "blocks"):
@@ -126,12 +126,12 @@ class Options:
                 )
 
     def check_memory(self, tree: Tree) -> None:
-        """Check that a chunk of each array, of the source and of the target, fits into the memory.
+        """Check that a chunk of each array, in source and target, fits into `max_mem`.
 
         Raises
         ------
         ValueError
-            It does not.
+            `max_mem` is too small.
         """
         for path, member in tree.walk():
             array = member.array
@@ -146,12 +146,12 @@ class Options:
 
 
 def settings_of(cparams: Any) -> dict[str, Any]:
-    """Compression that is named as for frames, by names."""
+    """Settings of `cparams` as for frames, by name."""
     return (
         dict(cparams) if isinstance(cparams, Mapping) else {} if cparams is None else vars(cparams)
     )
 
 
 def name_of(choice: Any) -> str:
-    """Name of a codec or filter, which may be one of python-blosc2."""
+    """Name of a codec or filter, given as text or as an enum member of python-blosc2."""
     return str(getattr(choice, "name", choice)).lower()

@@ -24,7 +24,7 @@ def read_frames(source: Source) -> Tree:
     path, dtype, storage_options = source.path, source.dtype, source.storage_options
     location, group = location_of(path, storage_options)
     place = place_of(location)
-    # so that variables become arrays of `from_b2nd`
+    # makes `chunk` of xarray's variables return arrays of `from_b2nd`
     install()
     if place is None:
         return _single(open_b2nd(path, dtype=dtype, storage_options=storage_options), path)
@@ -34,7 +34,7 @@ def read_frames(source: Source) -> Tree:
 
 
 def _tree(place: Place, label: str) -> Tree:
-    """What the engine of xarray opens there: without what is not committed, nor side-cars."""
+    """The tree of a place as the xarray engine opens it: no uncommitted elements, no sidecars."""
     contents = contents_of_place(place, OpenOptions(own_dims=True))
     tree = Tree(label, attrs=contents.attrs, members=_members(contents))
     for name in place.groups():
@@ -43,7 +43,7 @@ def _tree(place: Place, label: str) -> Tree:
 
 
 def _single(frame: Frame, label: str) -> Tree:
-    """A frame; one that holds its coordinates is a group of the array and these."""
+    """The tree of a frame: one array, or a group if the frame has embedded coordinates."""
     members = _members(contents_of_frame(frame, NAMELESS))
     if len(members) == 1:
         ((name, member),) = members.items()

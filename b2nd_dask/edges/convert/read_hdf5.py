@@ -18,20 +18,20 @@ from b2nd_dask.format.labels.labels import NotKeptError
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.storage import printable
 
-#: What dimension scales and the NetCDF library keep their books in.
+#: Attributes for the bookkeeping of dimension scales and of the NetCDF library.
 _BOOKKEEPING = frozenset(
     {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"}
     | {"_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties", "_nc3_strict"}
 )
-#: The NetCDF library puts this before the name of a variable that is called as a dim of others.
+#: The NetCDF library's prefix for a variable that has the name of a dim but is no coordinate.
 _NO_COORDINATE = "_nc4_non_coord_"
-#: The name of a scale that stands for a dim without a coordinate.
+#: Start of the name of a scale for a dim without a coordinate.
 _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 
 
 @dataclass(frozen=True)
 class StoredDataset:
-    """A dataset that is opened by whoever reads it: h5py's own cannot be sent to a process."""
+    """A dataset that each read opens: a dataset of h5py cannot be pickled."""
 
     path: str
     state: tuple[int, ...]
@@ -54,8 +54,8 @@ class StoredDataset:
 
 
 def file_state(path: str) -> tuple[int, ...]:
-    """What tells whether a file is the same."""
-    stat = os.stat(path)  # noqa: PTH116 - only asked for its state
+    """Inode, size and time of a file, to detect changes."""
+    stat = os.stat(path)  # noqa: PTH116 - only its state is needed
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
@@ -65,7 +65,7 @@ def read_hdf5(source: Source) -> Tree:
     Raises
     ------
     ValueError
-        It is no HDF5 file.
+        The file is no HDF5 file.
     """
     h5py, path = require("convert", "h5py"), source.path
     if not Path(path).exists():
@@ -100,7 +100,7 @@ def hdf5_tree(
     other_files : bool
         As for `Source`.
     seen : set of int, optional
-        Addresses of the groups so far: one may have several names, also inside of itself.
+        Addresses of the groups so far: a group may have several names, even inside itself.
     """
     h5py = require("convert", "h5py")
     seen = set() if seen is None else seen
@@ -142,14 +142,14 @@ def hdf5_member(
     Raises
     ------
     TypeError
-        Strings of any length that are not of NetCDF, references, enumerations, an empty dataset.
+        Strings without a fixed length outside of NetCDF, references, enumerations, empty datasets.
     """
     dtype, is_text = _element_dtype(dataset, block_nbytes)
     unlimited = [axis for axis, n in enumerate(dataset.maxshape) if n is None]
     if unlimited:
         lost.append(f"that axes {unlimited} of {label} are unlimited (append_axis= appends anyway)")
     attrs = _attrs(dataset, label, lost)
-    # the NetCDF library gives all arrays a fill value, and says by an attribute where it counts
+    # the NetCDF library gives all arrays a fill value; it is valid only with the attribute
     own_fill = not _is_netcdf(dataset) and "_FillValue" not in attrs
     if own_fill and dataset.dtype.kind in "iufc" and dataset.fillvalue:
         attrs["fill_value"] = dataset.fillvalue
@@ -159,16 +159,16 @@ def hdf5_member(
         source = StoredDataset(path, file_state(path), dataset.name, dataset.shape, dtype, is_text)
     elif is_text:
         raise TypeError("text of a file that is open for writing: open it to read")
-    # chunks of strings hold pointers: those of text would be many times as large
+    # chunks of strings hold pointers: as text of a fixed length they would be many times larger
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
     array = lazy(source, unit, block_nbytes, label)
     return Member(array, _dims(dataset, label, lost), attrs, is_coord=False)
 
 
 def _require_own_elements(dataset: Any) -> None:
-    """Refuse what lies in other files: whoever made this one may name any of the user's."""
+    """Check that no elements lie in other files: the author may refer to any file of the user."""
     is_virtual = dataset.shape is not None and dataset.is_virtual
-    # "." is the file itself, also where it was named as such
+    # "." is the file itself, even if it was given by its name
     sources = [source.file_name for source in dataset.virtual_sources()] if is_virtual else []
     if dataset.external or any(name != "." for name in sources):
         raise TypeError(
@@ -182,7 +182,7 @@ def _is_netcdf(node: Any) -> bool:
 
 
 def _element_dtype(dataset: Any, block_nbytes: int) -> tuple[np.dtype[Any], bool]:
-    """Dtype of the elements as NumPy has it, and whether they are UTF-8."""
+    """Dtype of the elements in NumPy, and whether they are UTF-8."""
     h5py = require("convert", "h5py")
     if dataset.shape is None:
         raise TypeError("it is empty: it has a type, and no shape")
@@ -209,8 +209,8 @@ def _element_dtype(dataset: Any, block_nbytes: int) -> tuple[np.dtype[Any], bool
 
 
 def _longest(dataset: Any, block_nbytes: int) -> int:
-    """Characters of the longest text: strings of NetCDF have no length, elements of frames one."""
-    # some bytes of text for each pointer that is stored
+    """Characters of the longest text: elements of frames have a length, strings of NetCDF none."""
+    # eight times the size of a pointer, as room for its text
     sizes = block_of(dataset.shape, dataset.chunks, 8 * dataset.dtype.itemsize, block_nbytes)
     texts = dataset.asstr()
     lengths = (
@@ -227,7 +227,7 @@ def _object_kind(dtype: Any) -> str:
 
 
 def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
-    """Attributes that can be kept; the others are added to a list."""
+    """Attributes that a frame can hold; the others are added to `lost`."""
     found = {}
     for name in node.attrs:
         if name in _BOOKKEEPING:
@@ -238,19 +238,19 @@ def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
             lost.append(f"attribute {name!r} of {label} ({reason})")
             continue
         is_single = np.shape(value) == (1,) and not isinstance(value, str)
-        # NetCDF knows no numbers beside lists of one
+        # NetCDF stores a number as a list of one
         squeezed = is_single and (name == "_FillValue" or _is_netcdf(node))
         found[name] = value[0] if squeezed else value
     return found
 
 
 def plain(value: Any) -> Any:
-    """Make text of an attribute as h5py gives it; numbers stay.
+    """Decode the texts in an attribute of h5py; numbers stay.
 
     Raises
     ------
     NotKeptError
-        A reference, an empty value, records, sequences of any length.
+        A reference, an empty value, records, sequences without a fixed length.
 
     Examples
     --------
@@ -281,7 +281,7 @@ def _is_bare_dim(dataset: Any) -> bool:
 
 
 def _dims(dataset: Any, label: str, lost: list[str]) -> tuple[str, ...] | None:
-    """Names of the axes: of the scale that is attached to each."""
+    """Names of the axes: the name of the attached scale, or the label."""
     if dataset.is_scale and dataset.ndim == 1:
         return (dataset.name.rpartition("/")[2],)
     names = [

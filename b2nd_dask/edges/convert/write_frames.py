@@ -20,12 +20,12 @@ from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 
 
 def check_frames(tree: Tree, _options: Options, *, single: bool = False) -> None:
-    """Check that a tree can be frames, and keep the attributes that these can hold.
+    """Check that a tree can be frames; remove the attributes that a frame cannot hold.
 
     Raises
     ------
     ValueError
-        Several arrays for one frame; names that no file can have.
+        There are several arrays for one frame, or names that no file can have.
     """
     keep_attrs(tree)
     if single:
@@ -62,7 +62,7 @@ def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
 
 
 def write_frame(tree: Tree, ready: Path, options: Options) -> None:
-    """Write the array of a tree, with its coordinates in the frame."""
+    """Write the array of a tree as a frame with embedded coordinates."""
     name, member, coords = data_of(tree)
     packed = {each: packed_frame(coords[each], each) for each in coords}
     how = {"vlmeta": entries_of(member, name, coords=packed), "meta": {}, "fsync": False}
@@ -70,7 +70,7 @@ def write_frame(tree: Tree, ready: Path, options: Options) -> None:
 
 
 def write_folder(tree: Tree, ready: Path, options: Options, *, packed: bool = False) -> None:
-    """Write a directory of frames, one after the other: each may take all of the memory."""
+    """Write a directory of frames one after the other; each may use all of `max_mem`."""
 
     def write(writes: Iterable[Write]) -> None:
         for each in writes:
@@ -90,7 +90,7 @@ def _storage(member: Member, options: Options) -> dict[str, Any]:
     ndim = member.array.ndim
     asked = chunks = options.given("chunks", ndim)
     if asked is None and options.max_mem is not None:
-        # blocks that fit into the memory: by default chunks may be larger than these
+        # chunks of the size of blocks, which fit into max_mem: default chunks may be larger
         chunks = options.chunks_of(member.array)
     return {
         "chunks": chunks,

@@ -1,4 +1,4 @@
-"""A tree as an HDF5 file; with dims as dimension scales, which NetCDF-4 and xarray read."""
+"""A tree as an HDF5 file with dimension scales for dims, as NetCDF-4 and xarray read them."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _UNITS = {
     "h": "hours",
     "D": "days",
 }
-#: What NetCDF calls a dim that has no coordinate.
+#: NetCDF's name of the scale of a dim without a coordinate.
 _BARE_DIM = "This is a netCDF dimension but not a netCDF variable. {:>10}"
 
 
 def check_hdf5(tree: Tree, options: Options) -> None:
-    """Check that a tree can be HDF5, and give it the arrays and attributes that h5py takes.
+    """Check that a tree can be HDF5; convert its arrays and attributes to types of h5py.
 
     Raises
     ------
     TypeError
-        Elements that HDF5 has no form for.
+        HDF5 cannot hold the elements.
     ValueError
-        Unknown compression.
+        The compression is unknown.
     """
     _compression_of(options.cparams)
     for path, level in tree.levels():
@@ -53,7 +53,7 @@ def check_hdf5(tree: Tree, options: Options) -> None:
 
 
 def _compression_of(cparams: Any) -> dict[str, Any]:
-    """Arguments of h5py for compression: gzip, which all readers know."""
+    """Arguments of h5py for compression: gzip, which all readers support."""
     given = settings_of(cparams)
     if name_of(given.get("codec", "zlib")) not in ("zlib", "gzip"):
         raise ValueError(
@@ -64,12 +64,12 @@ def _compression_of(cparams: Any) -> dict[str, Any]:
 
 
 def _with_numbers(member: Member, label: str) -> Member:
-    """The array with numbers for times.
+    """The array with numbers for times, and CF's units as attributes.
 
     Raises
     ------
     TypeError
-        A unit that CF has no word for.
+        CF does not have the unit.
     """
     array, dtype, attrs = member.array, member.array.dtype, dict(member.attrs)
     if dtype.kind in "mM":
@@ -79,7 +79,7 @@ def _with_numbers(member: Member, label: str) -> Member:
                 f"{label}: HDF5 has no {dtype}; .astype('{dtype.kind}8[s]') or the like first"
             )
         native = array.astype(dtype.newbyteorder("="))
-        # NaT is the smallest integer
+        # NaT becomes the smallest integer
         numbers = da.map_blocks(np.ndarray.view, native, "i8", dtype="i8", meta=np.empty(0, "i8"))
         attrs["_FillValue"] = np.iinfo("i8").min
         if dtype.kind == "M":
@@ -94,7 +94,7 @@ def _with_numbers(member: Member, label: str) -> Member:
 
 
 def _attr(_name: str, value: Any, _member: Member | None) -> Any:
-    """An attribute in a form that h5py takes: a list of text is an array of objects for it."""
+    """An attribute as a type of h5py: an array of objects for a list of texts."""
     kind = np.asarray(value).dtype.kind if not isinstance(value, Mapping) else "O"
     if kind in "OmMV":
         raise NotKeptError(f"HDF5 has no {type(value).__name__}")
@@ -125,7 +125,7 @@ def _name_dims(tree: Tree, group: Any, made: dict[str, Any]) -> None:
     for name, member in tree.members.items():
         for axis, dim in enumerate(member.dims or ()):
             if dim not in scales and dim in made:
-                # the name of another array, which is no scale
+                # another array has the name of the dim, and it is no scale
                 made[name].dims[axis].label = dim
                 continue
             if dim not in scales:
@@ -142,7 +142,7 @@ def _write_dataset(
     array, attrs = member.array, dict(member.attrs)
     dtype: Any = array.dtype
     if dtype.kind == "U":
-        # as many bytes as UTF-8 can take
+        # in bytes: up to four for each character in UTF-8
         dtype = require("convert", "h5py").string_dtype("utf-8", max(1, dtype.itemsize))
     cut: dict[str, Any] = {}
     if array.size and array.ndim:
@@ -159,7 +159,7 @@ def _write_dataset(
 
 
 class _Target:
-    """A dataset that takes text as h5py encodes it, and raises what its disk has noted."""
+    """A dataset as a target: converts text for h5py, and raises the file's write errors."""
 
     def __init__(self, dataset: Any, disk: SurvivingFile) -> None:
         self._dataset, self._disk = dataset, disk
@@ -171,15 +171,15 @@ class _Target:
 
 
 class SurvivingFile(io.FileIO):
-    """A new file for h5py, for which a write that failed did not.
+    """A new file for h5py that hides failed writes from HDF5.
 
-    Where HDF5 cannot write its last bytes it cannot close the file, and ends the process when that
-    ends. So nothing is written any more after the first error; `check` raises it.
+    If HDF5 cannot write its last bytes, it cannot close the file, and crashes at the end of the
+    process. So after the first error nothing more is written; `check` raises this error.
 
     Parameters
     ----------
     path : Path
-        Must not exist.
+        Path of the file; it must not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -192,7 +192,7 @@ class SurvivingFile(io.FileIO):
             raise self._error
 
     def write(self, data: Any) -> int:
-        """Write all, or nothing more from the first error on."""
+        """Write all bytes; do nothing after the first error."""
         rest = memoryview(data).cast("B")
         try:
             while rest and self._error is None:
@@ -202,7 +202,7 @@ class SurvivingFile(io.FileIO):
         return len(data)
 
     def readinto(self, into: Any) -> int:
-        """Fill a buffer, with zeros where nothing was written."""
+        """Fill a buffer from the file, with zeros behind its end."""
         rest = memoryview(into).cast("B")
         while rest and (count := super().readinto(rest)):
             rest = rest[count:]
@@ -210,7 +210,7 @@ class SurvivingFile(io.FileIO):
         return len(into)
 
     def truncate(self, size: int | None = None) -> int:
-        """Give the file a length."""
+        """Set the length of the file; do nothing after the first error."""
         try:
             if self._error is None:
                 super().truncate(size)

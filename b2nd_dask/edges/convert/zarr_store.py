@@ -1,4 +1,4 @@
-"""Arrays and groups of zarr: read of versions 2 and 3, written as version 3."""
+"""Arrays and groups of zarr: reads versions 2 and 3, writes version 3."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def open_zarr(path: str, storage_options: Mapping[str, Any] | None) -> Any:
     Raises
     ------
     FileNotFoundError
-        There is none.
+        There is no array or group.
     """
     zarr = require("convert", "zarr")
     if "://" not in path and path.endswith(".zip"):
         return zarr.open(zarr.storage.ZipStore(path, mode="r"), mode="r")
-    # zarr takes options with URLs only
+    # zarr takes options only with a URL
     options = dict(storage_options) if storage_options else None
     return zarr.open(path, mode="r", storage_options=options)
 
@@ -56,7 +56,7 @@ def read_zarr(source: Source) -> Tree:
 
 
 def _refuse_links(path: str, label: str) -> None:
-    """Refuse links that lead out of a local directory: anything of the user's may lie there."""
+    """Check that no link leads out of a local directory: it may lead to any file of the user."""
     local = re.sub("^(file|local)://", "", path.rpartition("::")[2])
     root = Path(local).resolve()
     for folder, folders, files in os.walk(local):
@@ -77,7 +77,7 @@ def zarr_tree(node: Any, label: str, block_nbytes: int = BLOCK_NBYTES) -> Tree:
         return tree
     tree.attrs = dict(node.attrs)
     with warnings.catch_warnings():
-        # a member with damaged metadata is left out with a warning: here it is an error
+        # zarr skips a member with damaged metadata and warns; make this warning an error
         warnings.filterwarnings("error", message=".*not recognized as a component.*")
         members = sorted(node.members())
     for name, child in members:
@@ -98,7 +98,7 @@ def _member(array: Any, label: str, block_nbytes: int) -> Member:
     Raises
     ------
     TypeError
-        Strings of any length, Python objects.
+        The elements are Python objects or strings without a fixed length.
     """
     if array.dtype.kind in "OT":
         raise TypeError(
@@ -116,10 +116,10 @@ def _member(array: Any, label: str, block_nbytes: int) -> Member:
 
 
 def _fill_attrs(array: Any, *, labelled: bool) -> dict[str, Any]:
-    """What stands for missing elements, as attributes.
+    """The fill value as an attribute.
 
-    In version 2 xarray keeps `_FillValue` as zarr's fill value; in version 3 as an attribute, of
-    which floats are coded.
+    xarray stores `_FillValue` as zarr's fill value in version 2, and as an attribute with encoded
+    floats in version 3.
     """
     fill, attrs = array.fill_value, array.attrs
     if "_FillValue" in attrs and array.metadata.zarr_format == 3:
@@ -136,7 +136,7 @@ def _fill_attrs(array: Any, *, labelled: bool) -> dict[str, Any]:
 
 
 def full_dims(dims: Any, ndim: int) -> tuple[str, ...] | None:
-    """Names of all axes, where any is named; None where they are not, or two are the same."""
+    """Names of all axes, if at least one has a name; None without names, or with a name twice."""
     if dims is None or len(dims) != ndim or not any(dims):
         return None if ndim or dims is None else ()
     names = tuple(str(dim) if dim else f"dim_{axis}" for axis, dim in enumerate(dims))
@@ -144,19 +144,19 @@ def full_dims(dims: Any, ndim: int) -> tuple[str, ...] | None:
 
 
 def check_zarr(tree: Tree, options: Options) -> None:
-    """Check that a tree can be zarr, and keep the attributes that JSON can hold.
+    """Check that a tree can be zarr; remove the attributes that JSON cannot hold.
 
     Raises
     ------
     ValueError
-        Unknown compression.
+        The compression is unknown.
     """
     _codec_of(options.cparams)
     keep_attrs(tree, _attr)
 
 
 def _codec_of(cparams: Any) -> Any:
-    """The codec of zarr for compression that is named as for frames; None is zarr's default."""
+    """The codec of zarr for the compression settings of frames; None for zarr's default."""
     if cparams is None:
         return None
     zarr = require("convert", "zarr")
@@ -173,7 +173,7 @@ def _codec_of(cparams: Any) -> Any:
 
 
 def _attr(name: str, value: Any, member: Member | None) -> Any:
-    """An attribute as JSON, the fill value as xarray codes it."""
+    """An attribute as JSON, with the fill value in xarray's encoding."""
     if name == "_FillValue" and member is not None:
         coder = require("convert", "xarray.backends.zarr").FillValueCoder
         return coder.encode(value, member.array.dtype)
@@ -197,7 +197,7 @@ def write_zarr(tree: Tree, ready: Path, options: Options) -> None:
 
 
 def _created(member: Member, store: Any, path: str, options: Options) -> Any:
-    """The array that elements are copied to."""
+    """Create the target array."""
     attrs = dict(member.attrs)
     fill = attrs.pop("fill_value", None)
     compression = {} if options.cparams is None else {"compressors": _codec_of(options.cparams)}

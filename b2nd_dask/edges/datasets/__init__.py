@@ -1,6 +1,6 @@
 """Several labelled arrays as one directory or archive of frames.
 
-`tree` describes arrays that are not read yet, and makes vlmeta and the manifest of them; `staged`
-publishes a directory or file at once, and `frames` lays the frames out. `places` says where the
-arrays of a dataset lie and what is beside them.
+`tree` describes lazy arrays, and builds their vlmeta and the manifest. `frames` lays out the frames
+in a directory or archive; `staged` publishes it at once. `places` locates the frames and small
+files of an existing dataset; `replaceable` checks what a new one may replace.
 """

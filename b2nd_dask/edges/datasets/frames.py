@@ -1,4 +1,4 @@
-"""How the frames of a dataset lie in a directory or an archive."""
+"""Layout of the frames of a dataset in a directory or an archive."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from b2nd_dask.frame.members.files import EMBED
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 from b2nd_dask.storage import about, printable, remove_path
 
-#: Of what directories and stores of frames consist of.
+#: Suffixes with a meaning in directories and stores of frames.
 _SUFFIXES = (".b2nd", ".b2f", ".b2b", ".b2e", ".b2d", ".b2z", ".b2frame")
-#: Characters of a name, so that the names of staging areas fit, too.
+#: Most bytes of a name; leaves room for the names of staging areas.
 _LONGEST_NAME = 100
 
 
 def stem_of(name: str, *, is_coord: bool) -> str:
-    """Name of the file of a variable, without suffix."""
+    """File name of a variable, without suffix."""
     return COORD + name if is_coord else name
 
 
 def check_layout(tree: Tree, advice: str) -> None:
-    """Check that the arrays of a tree can be files, and agree about their dims.
+    """Check that the names in a tree can be file names, and that lengths of dims agree.
 
     Parameters
     ----------
     advice : str
-        How names are changed, for messages.
+        The way to change a name, for messages.
 
     Raises
     ------
     ValueError
-        Names that no file can have, that differ in case alone, or dims of several lengths.
+        A name cannot be a file name, two names differ only in case, or a dim has several lengths.
     """
     names = [*tree.members, *tree.groups]
     for name in names:
@@ -77,7 +77,7 @@ def _problem_of_name(name: str) -> str | None:
 def write_dataset(
     tree: Tree, ready: Path, write: Callable[[list[Write]], object], *, packed: bool
 ) -> None:
-    """Write a directory of frames, or an uncompressed archive, in which frames are read.
+    """Write a directory of frames or, if `packed`, an uncompressed archive.
 
     Parameters
     ----------
@@ -92,21 +92,21 @@ def write_dataset(
 
 
 def _begun(tree: Tree, folder: Path) -> list[Write]:
-    """Make a folder with what stands beside frames, and say what is written to each of these."""
+    """Make the folders with manifests and member list; return the writes of the frames."""
     writes: list[Write] = []
     for inner, level in tree.levels():
         place = folder / inner
         place.mkdir()
         (place / MANIFEST).write_bytes(manifest_json(level))
-        # all is synced together
+        # without fsync: `staged` syncs all files
         writes += frames_of(level, place, fsync=False)
-    # python-blosc2's list of members
+    # the member list of python-blosc2
     (folder / EMBED).write_bytes(build_embed())
     return writes
 
 
 def frames_of(tree: Tree, place: Path, **options: Any) -> list[Write]:
-    """What is written to the frames of a group in a directory."""
+    """The writes of a group's frames into a directory."""
     writes: list[Write] = []
     for name, member in tree.members.items():
         stem = stem_of(name, is_coord=member.is_coordinate(name))
@@ -125,7 +125,7 @@ def _pack(folder: Path, archive: Path) -> None:
 
 
 def packed_frame(member: Member, name: str) -> bytes:
-    """The bytes of a frame of a coordinate, which another frame holds in itself."""
+    """The frame of a coordinate as bytes, to embed it in another frame."""
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as folder:
         path = Path(folder, "coordinate.b2nd")
         options: dict[str, Any] = {"meta": {}, "vlmeta": entries_of(member, name), "fsync": False}

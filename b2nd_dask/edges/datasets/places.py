@@ -1,6 +1,6 @@
-"""Where the arrays of a dataset lie: a directory, a level of a store, with what is beside them.
+"""Places of datasets: a directory or a level of a store, with frames, groups and small files.
 
-`open_snapshot` opens manifest and frames of a dataset in one version of it.
+`open_snapshot` opens manifest and frames of one version of a dataset.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ from b2nd_dask.storage import (
 )
 
 _SEALED = (".b2enc",)
-#: To open a dataset that others change meanwhile.
+#: Attempts to open a dataset during concurrent changes.
 _TRIES = 20
 _Opened = TypeVar("_Opened")
 
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """Which frames are opened, and how."""
+    """Options to open the frames of a place."""
 
     uninit: Any = None
-    """As for `open_b2nd`, as is `verify`."""
+    """As for `open_b2nd`, like `verify`."""
     verify: Any = "auto"
     dropped: frozenset[str] = frozenset()
-    """Variables that are left out."""
+    """Names of variables to leave out."""
     own_dims: bool = False
-    """Whether arrays that name no dims get ones of their own, also where their lengths agree."""
+    """Whether arrays without names of dims never share dims, even if their lengths agree."""
 
     @property
     def of_coordinates(self) -> OpenOptions:
-        """The same for coordinates, whose dtypes need not have the value of `uninit`."""
+        """Options for coordinates, without an `uninit` value: their dtypes may not hold it."""
         return self if isinstance(self.uninit, str) else replace(self, uninit=None)
 
     def open(self, location: Location) -> Frame:
@@ -73,7 +73,7 @@ class OpenOptions:
 
 
 def manifest_of(place: Place) -> Manifest:
-    """Parse what `dataset.json` says of the frames here."""
+    """Parse the `dataset.json` of a place; an empty manifest if there is none."""
     raw = place.read(MANIFEST)
     if raw is None:
         return Manifest()
@@ -83,7 +83,7 @@ def manifest_of(place: Place) -> Manifest:
 
 @dataclass(frozen=True)
 class Folder:
-    """A directory of frames, on a disk or in an object store."""
+    """A directory of frames: local, in an object store or on a web server."""
 
     location: Location
 
@@ -103,7 +103,7 @@ class Folder:
         return sorted(name.removesuffix(ARRAY) for name in names if name.endswith(ARRAY))
 
     def groups(self) -> list[str]:
-        """Names of the places inside."""
+        """Names of the groups here."""
         if self.location.is_url:
             names = [url.rstrip("/").split("/")[-2] for url in self._listed(f"*/*{ARRAY}") or ()]
             return sorted({name for name in names if not name.startswith(".")})
@@ -111,15 +111,15 @@ class Folder:
         return sorted(each.name for each in root.iterdir() if _is_group(each))
 
     def inside(self, group: str) -> Folder:
-        """The directory of a group."""
+        """The directory of a group here."""
         return Folder(inside(self.location, group))
 
     def locate(self, name: str) -> Location:
-        """Where the frame of a name lies."""
+        """Location of the frame with a name."""
         return inside(self.location, name + ARRAY)
 
     def read(self, name: str) -> bytes | None:
-        """A small file that lies here; None where there is none."""
+        """Bytes of a small file here; None if there is none."""
         with opened(inside(self.location, name)) as reader:
             if reader is None:
                 return None
@@ -129,7 +129,7 @@ class Folder:
 
     @cached_property
     def names(self) -> list[str] | None:
-        """Names of the files and folders here; None where the server does not list."""
+        """Names of the files and folders here; None if the server cannot list."""
         if not self.location.is_url:
             names = (path.name for path in Path(self.location.url).iterdir())
             return [name for name in names if not name.startswith(".")]
@@ -139,7 +139,7 @@ class Folder:
         return [url.partition("?")[0].rstrip("/").rpartition("/")[2] for url in found]
 
     def _listed(self, pattern: str) -> list[str] | None:
-        """URLs that match a pattern here; None where the server does not list."""
+        """URLs here that match a pattern; None if the server cannot list."""
         if self.location.url.startswith(("http://", "https://")):
             return None
         try:
@@ -149,7 +149,7 @@ class Folder:
 
 
 def _is_group(path: Path) -> bool:
-    """Whether a directory holds frames, and is none."""
+    """Whether a path is a directory of frames, and not itself a sparse frame."""
     if path.name.startswith(".") or path.name.endswith(ARRAY) or not path.is_dir():
         return False
     return not (path / MAIN_MEMBER).exists() and (
@@ -163,7 +163,7 @@ class StoreLevel:
 
     store: Location
     keys: tuple[str, ...]
-    """Of all arrays in the store, sorted."""
+    """Keys of all arrays in the store, sorted."""
     group: str = ""
 
     @property
@@ -176,7 +176,7 @@ class StoreLevel:
         return sorted(rest for rest in self._rests() if "/" not in rest)
 
     def groups(self) -> list[str]:
-        """Names of the places inside."""
+        """Names of the groups here."""
         return sorted({rest.partition("/")[0] for rest in self._rests() if "/" in rest})
 
     def inside(self, group: str) -> StoreLevel:
@@ -184,10 +184,10 @@ class StoreLevel:
         return replace(self, group=f"{self.group}/{group}")
 
     def locate(self, name: str) -> Location:
-        """Where the frame of a name lies."""
+        """Location of the frame with a name."""
         key = f"{self.group}/{name}"
         if not is_key(key):
-            # who packed the store chose it
+            # the store may come from any program
             raise UnsupportedFrameError(
                 f"a member has the key {printable(key)!r}, by which no frame is found: "
                 "python-blosc2 can give it another one",
@@ -196,7 +196,7 @@ class StoreLevel:
         return locate_member(self.store, key)
 
     def read(self, name: str) -> bytes | None:
-        """A small file that lies here; None where there is none."""
+        """Bytes of a small file here; None if there is none."""
         inner = f"{self.group}/{name}".lstrip("/")
         with open_store(self.store) as store:
             return store.read(inner, MAX_MANIFEST_NBYTES)
@@ -213,7 +213,7 @@ Place = Folder | StoreLevel
 
 
 def place_of(location: Location) -> Place | None:
-    """The place at a location; None where there is a frame."""
+    """The place at a location; None for a frame."""
     if isinstance(location.urlpath, bytes) or location.offset or location.member:
         return None
     return _remote_place(location) if location.is_url else _local_place(location)
@@ -243,7 +243,7 @@ def _remote_place(location: Location) -> Place | None:
     folder = Folder(location)
     if path.endswith(".b2d"):
         with opened(inside(location, EMBED)) as reader:
-            # a web server lists nothing: its manifest has to
+            # a web server cannot list: the manifest of the folder names the frames
             if reader is not None and folder.arrays() is not None:
                 return _store(location)
         return folder
@@ -272,16 +272,16 @@ def _sealed(label: str, name: str) -> UnsupportedFrameError:
 
 
 def in_group(place: Place, group: str) -> Place:
-    """Go to a group, given as a path such as ``"model/run1"``.
+    """The place of a group, given as a path such as ``"model/run1"``.
 
     Raises
     ------
     FileNotFoundError
-        There is none of that name; those that are there are listed.
+        There is no such group; the message lists the existing ones.
     """
     for part in filter(None, group.split("/")):
         known = place.groups()
-        # of a web server nothing is listed
+        # a web server cannot list its groups: any name is accepted
         if part not in known and (part in (".", "..") or place.arrays() is not None):
             raise FileNotFoundError(
                 f"{place.label}: no group {part!r} here; groups: {some_of(known) or 'none'}"
@@ -291,7 +291,7 @@ def in_group(place: Place, group: str) -> Place:
 
 
 def location_of(source: Any, storage_options: Mapping[str, Any] | None) -> tuple[Location, str]:
-    """Location of what a user names, and the group where it goes on inside of a store."""
+    """Location of a user's source, and the group if its path leads into a store."""
     if isinstance(source, str | os.PathLike):
         path, key = split_store(source)
         if key is not None:
@@ -305,22 +305,22 @@ def location_of(source: Any, storage_options: Mapping[str, Any] | None) -> tuple
 def open_snapshot(
     source: Any, storage_options: Mapping[str, Any] | None, build: Callable[[], _Opened]
 ) -> _Opened:
-    """Open a dataset; open it again if it was replaced meanwhile.
+    """Open a dataset; retry if it was replaced during the opening.
 
-    Manifest and frames are opened one after the other, by their names. Once it is open, each frame
-    raises StaleFrameError when it changes.
+    Manifest and frames are opened one after the other, by name. Afterwards each opened frame raises
+    StaleFrameError if it changes.
 
     Parameters
     ----------
     source : path, URL or object
-        What the user names.
+        The user's source.
     build : callable
-        Opens it.
+        Opens the source.
 
     Raises
     ------
     StaleFrameError
-        It is replaced again and again.
+        The dataset was replaced during each of the attempts.
     """
     if not isinstance(source, str | os.PathLike):
         return build()
@@ -339,7 +339,7 @@ def open_snapshot(
 
 
 def _version(location: Location) -> Identity | None:
-    """Identity of what every writer of a dataset replaces: its one file, or its manifest."""
+    """Identity of the file that every write of a dataset replaces: the archive or the manifest."""
     if location.is_url:
         if not is_named_store(location):
             return None

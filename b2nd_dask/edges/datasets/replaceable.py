@@ -1,4 +1,4 @@
-"""What may be replaced: frames, or arrays of any format, and nothing else that a user keeps."""
+"""Check before a target is replaced: it must hold only frames, or only arrays of any format."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _OF_FRAMES = frozenset((MANIFEST, EMBED, MAIN_MEMBER))
 #: By whether arrays of other formats count, too.
 _MARKERS = {False: _OF_FRAMES, True: _OF_FRAMES | {"zarr.json", ".zgroup", ".zarray"}}
 _WHAT = {False: "frames", True: "arrays"}
-#: Names of the other files in them.
+#: Names of the other files in datasets, stores and sparse frames.
 _PARTS = re.compile(r".+\.(b2nd|b2e|b2f|b2d|b2z|chunk|lock)|\.z(attrs|metadata)", re.DOTALL)
-#: Names of folders and files of chunks, in the folder of an array of zarr.
+#: Names of the chunk folders and chunk files in the folder of a zarr array.
 _ZARR_CHUNK = re.compile(r"c|(c\.)?\d+(\.\d+)*")
-#: What an append that was killed leaves in a dataset.
+#: Folders and the file that a killed append leaves in a dataset.
 _LEFT_FOLDER = re.compile(r"\..+\.[0-9a-f]{16}\.(staging|removed|old)", re.DOTALL)
 _LEFT_FILE = f".{MANIFEST}.new"
-#: How files of arrays begin: npy, HDF5, NetCDF-3; a frame has its magic behind two bytes.
+#: First bytes of npy, HDF5 and NetCDF-3 files; a frame has its magic at offset 2.
 _HEADS = (b"\x93NUMPY", b"\x89HDF\r\n\x1a\n", b"CDF\x01", b"CDF\x02", b"CDF\x05")
-#: HDF5 may follow a block of the user: 512 bytes in files of MATLAB.
+#: HDF5 may start after a user block: 512 bytes in files of MATLAB.
 _USER_BLOCK_NBYTES = 512
-#: A longer `zarr.json` is not one of an array.
+#: Most bytes of the `zarr.json` of an array.
 _MAX_JSON_NBYTES = 16 << 20
 
 
 def require_replaceable(target: Path, *, any_format: bool) -> None:
-    """Check that nothing is there, or something empty, or nothing but frames.
+    """Check that a target does not exist, is empty, or holds only frames.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def require_replaceable(target: Path, *, any_format: bool) -> None:
     Raises
     ------
     FileExistsError
-        A file of something else; a directory that is no dataset, or has other files in it.
+        The target is another kind of file, or a directory that is no dataset or has other files.
     """
     if not os.path.lexists(target):
         return
@@ -60,7 +60,7 @@ def require_replaceable(target: Path, *, any_format: bool) -> None:
 
 
 def _may_replace(path: Path, any_format: bool) -> bool:
-    """Whether a file is empty, or begins as those of frames, or of arrays, do."""
+    """Whether a file is empty or starts like a frame, or like an array of another format."""
     with path.open("rb") as file:
         head = file.read(_USER_BLOCK_NBYTES + 8)
         if head[:2] == b"PK":
@@ -72,7 +72,7 @@ def _may_replace(path: Path, any_format: bool) -> bool:
 
 
 def _is_archive(path: Path, any_format: bool) -> bool:
-    """Whether a zip is empty or has arrays in it: documents of offices are zips, too."""
+    """Whether a zip is empty or contains arrays: office documents are zips, too."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -85,12 +85,12 @@ def _is_archive(path: Path, any_format: bool) -> bool:
 
 
 def _require_dataset(target: Path, any_format: bool) -> None:
-    """Refuse a directory that is no dataset, or has anything but frames, or arrays, in it."""
+    """Check that a directory is a dataset and contains only frames, or only arrays."""
 
     def refuse(error: OSError) -> None:
         raise error
 
-    # folders of arrays of zarr, and those of chunks in them
+    # folders of zarr arrays, and the chunk folders in them
     of_zarr: set[Path] = set()
     for at, folders, names in os.walk(target, onerror=refuse):
         folder = Path(at)

@@ -1,6 +1,6 @@
-"""A target that appears at once: until then a hidden directory beside it has what is written.
+"""Publish a target at once: it is written in a hidden directory beside it, then renamed.
 
-Changes of a dataset in a directory take turns, by a lock on the directory.
+A lock on the directory of a dataset makes its changes take turns.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from b2nd_dask.storage import (
 from b2nd_dask.system import require_writable, sync
 
 logger = logging.getLogger("b2nd_dask")
-#: Errors of a disk, a quota or a limit that is full.
+#: Errors of a full disk, an exceeded quota or a file that is too large.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Iterator[None]:
-    """Keep others from changing or replacing a dataset while the block runs.
+    """Hold the lock of a dataset while the block runs: no other writer changes or replaces it.
 
     Parameters
     ----------
     replaced : bool
-        Whether it is to be replaced, and need not be a directory.
+        Whether the block replaces the dataset, which then need not be a directory.
 
     Raises
     ------
     StaleFrameError
-        Another process changes it, and `wait` is false.
+        Another process holds the lock, and `wait` is false.
     """
     with ExitStack() as held:
         if not replaced or path.is_dir():
@@ -51,7 +51,7 @@ def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Itera
             try:
                 held.enter_context(lock)
             except OSError as error:
-                # where there are no locks, datasets are not changed, only replaced
+                # on a file system without locks a dataset can only be replaced
                 if not replaced or error.errno not in NO_LOCKS:
                     raise
         yield
@@ -59,7 +59,7 @@ def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Itera
 
 @contextmanager
 def _locked_now(path: Path) -> Iterator[None]:
-    """Hold the lock of a dataset; StaleFrameError where others hold it."""
+    """Hold the lock of a dataset; raise StaleFrameError if another process holds it."""
     with about(str(path)):
         fd = try_lock(path, str(path), is_directory=True)
     if fd is None:
@@ -76,40 +76,40 @@ def _locked_now(path: Path) -> Iterator[None]:
 def staged(
     target: Path, *, replace: bool, advice: str, fsync: bool = True, any_format: bool = False
 ) -> Iterator[Path]:
-    """Write a file or directory beside a target, which takes its name at the end.
+    """Write a file or directory beside a target, and publish it by a rename at the end.
 
-    Yields where it is written: in a hidden directory, which also has room for what is needed in
-    between. What a link leads to is written, as other writes do, also where nothing is there yet.
+    Yields the path to write to, in a hidden directory that may also hold temporary files. If the
+    target is a symlink, its destination is written, even if it does not exist yet.
 
-    Where the block fails nothing is left; where the process is killed a hidden directory, which
-    `list_staging` shows and `remove_staging` removes.
+    If the block fails, nothing is left. If the process is killed, the hidden directory is left;
+    `list_staging` shows it and `remove_staging` removes it.
 
     Parameters
     ----------
     advice : str
-        What `replace` is called where the user says it.
+        The user's spelling of `replace`, for messages.
     fsync : bool
-        Whether all is on the disk before it gets its name.
+        Whether all files are synced before the rename.
     any_format : bool
         As for `require_replaceable`.
 
     Raises
     ------
     FileExistsError
-        The target exists and `replace` is false, or it is something else than frames.
+        The target exists and `replace` is false, or it holds something other than frames.
     FileNotFoundError
-        There is no directory to write to.
+        The directory of the target does not exist.
     OSError
-        On Windows.
+        The system is Windows.
     StaleFrameError
-        Another process changes the dataset that is replaced.
+        Another process changes the dataset to replace.
     """
     require_writable(str(target))
     if os.path.lexists(target) and not replace:
         raise FileExistsError(errno.EEXIST, f"it exists; {advice} replaces it", str(target))
-    # the suffix of what the user named counts
+    # the user's name, not that of a link's destination, gives the suffix
     name, target = target.name, Path(os.path.realpath(target))
-    # now, since what is written may take hours
+    # checked before the write, which may take hours
     with changing(target, replaced=True):
         require_replaceable(target, any_format=any_format)
     if not target.parent.is_dir():
@@ -126,7 +126,7 @@ def staged(
             if fsync:
                 _sync(ready)
             with changing(target, replaced=True, wait=True):
-                # files may have come while it was written
+                # checked again: files may have appeared during the write
                 require_replaceable(target, any_format=any_format)
                 publish_path(ready, target, replace=replace, fsync=fsync)
     except OSError as error:
@@ -139,7 +139,7 @@ def staged(
 
 
 def _clean_up(target: Path, area: Path) -> None:
-    """Remove what was staged; what was there before gets its name back where nothing has it."""
+    """Remove the staging area; the old dataset gets its name back if the name is free."""
     for path in (area, area.with_suffix(".old")):
         try:
             remove_area(path, target)
@@ -148,7 +148,7 @@ def _clean_up(target: Path, area: Path) -> None:
 
 
 def _is_of_target(error: OSError, area: Path) -> bool:
-    """Whether an error is one of the disk that is written to, and not of what is read."""
+    """Whether an error comes from writing the target, and not from reading the source."""
     if error.filename is None:
         return error.errno in _FULL
     if not isinstance(error.filename, str | bytes | os.PathLike):
@@ -157,7 +157,7 @@ def _is_of_target(error: OSError, area: Path) -> bool:
 
 
 def _sync(path: Path) -> None:
-    """Make a file, or a directory with all in it, durable."""
+    """Sync a file, or a directory with all its contents."""
     if not path.is_dir():
         sync(path)
         return

@@ -1,6 +1,6 @@
-"""`Tree`: the arrays of a source with their labels, and these as vlmeta and manifest.
+"""`Tree`: the lazy arrays of a source with their labels, and the labels as vlmeta and manifest.
 
-The arrays are not read yet. docs/format.md, Labels, has the entries.
+docs/format.md, Labels, describes the entries.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ class Member:
 
     array: da.Array
     dims: tuple[str, ...] | None = None
-    """None where the source names none."""
+    """None if the source has no names of dims."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
     name: str | None = None
-    """Of the variable, where it is not the name in the tree."""
+    """Name of the variable, if it differs from the name in the tree."""
     is_coord: bool = False
     storage: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `to_b2nd` for its frame."""
+    """Options of `to_b2nd` for the frame."""
 
     def is_coordinate(self, name: str) -> bool:
-        """Whether the array is a coordinate, under its name in the tree."""
+        """Whether the array is a coordinate if `name` is its name in the tree."""
         return self.is_coord or self.dims == (name,)
 
 
 @dataclass
 class Tree:
-    """A group of arrays and of groups.
+    """A group of arrays and groups.
 
-    A file of a single array is a tree with `only`, and without members.
+    The tree of a single array has it as `only`, and no members.
     """
 
     label: str
@@ -48,12 +48,12 @@ class Tree:
     members: dict[str, Member] = field(default_factory=dict)
     groups: dict[str, Tree] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
-    """What is metadata and cannot be kept, for a warning."""
+    """Metadata that the target cannot hold, for a warning."""
     refused: list[str] = field(default_factory=list)
-    """Arrays that cannot be kept, with the reason."""
+    """Arrays that the target cannot hold, with the reason."""
 
     def levels(self, path: str = "") -> Iterator[tuple[str, Tree]]:
-        """List this and all groups inside with their paths, outer ones first."""
+        """List this group and all groups in it with their paths, outer ones first."""
         yield path, self
         for name, group in self.groups.items():
             yield from group.levels(f"{path}/{name}".lstrip("/"))
@@ -67,21 +67,21 @@ class Tree:
                 yield f"{path}/{name}".lstrip("/"), member
 
     def notes(self, kind: str) -> list[str]:
-        """Collect `lost` or `refused` of this and of all groups inside."""
+        """Collect `lost` or `refused` of this group and all groups in it."""
         return [note for _, level in self.levels() for note in getattr(level, kind)]
 
     def part(self, path: str, *, with_coords: bool = False) -> Tree:
-        """Go to a group, or to an array as a tree of its own.
+        """The tree of a group or of a single array in this tree.
 
         Parameters
         ----------
         with_coords : bool
-            Whether an array brings along the coordinates of its dims: then its tree is a group.
+            Include the coordinates of an array's dims: its tree is then a group.
 
         Raises
         ------
         FileNotFoundError
-            There is no such member; the message lists those that are there.
+            There is no such member; the message lists the existing ones.
         """
         found = self
         parts = [part for part in path.split("/") if part]
@@ -101,7 +101,7 @@ class Tree:
         return found
 
     def coords_of(self, array: Member, name: str) -> dict[str, Member]:
-        """An array of the group, and the coordinates of it."""
+        """An array of the group and its coordinates."""
         own = set(array.dims or ())
         return {
             n: member
@@ -110,7 +110,7 @@ class Tree:
         }
 
     def as_group(self) -> Tree:
-        """The tree as a group, in which an array has a name."""
+        """The tree as a group; a single array gets a name."""
         if self.only is None:
             return self
         return Tree(self.label, members={self.only.name or "values": self.only})
@@ -125,7 +125,7 @@ class Tree:
 def labels_of(
     member: Member, name: str | None, *, coords: Mapping[str, bytes] | None = None
 ) -> Labels:
-    """Labels of an array under its name in a tree."""
+    """Labels of an array with the name `name` in a tree."""
     dims = member.dims
     if dims is None:
         dims = tuple(f"dim_{axis}" for axis in range(member.array.ndim))
@@ -136,18 +136,18 @@ def labels_of(
 def entries_of(
     member: Member, name: str | None, *, coords: Mapping[str, bytes] | None = None
 ) -> dict[str, Any]:
-    """Entries of vlmeta for an array; none for one without dims and attributes."""
+    """Entries of vlmeta for an array; none if it has neither dims nor attributes."""
     if member.dims is None and not member.attrs:
         return {}
     return pack_labels(labels_of(member, name, coords=coords))
 
 
-#: Of the name and value of an attribute and of its array what a target stores; raises a reason.
+#: Converts an attribute (name, value, its array) for a target; raises an error if it cannot.
 Form = Callable[[str, Any, Member | None], Any]
 
 
 def keep_attrs(tree: Tree, form: Form = lambda name, value, _: storable(name, value)) -> None:
-    """Give attributes the form that a target stores; those without one become what is lost."""
+    """Convert attributes for a target; move those that it cannot hold to `lost`."""
     for owner, attrs, member in _all_attrs(tree):
         for name, value in list(attrs.items()):
             try:
@@ -192,7 +192,7 @@ def manifest_json(tree: Tree) -> bytes:
 def updated_manifest(
     manifest: Manifest, tree: Tree, sizes: Mapping[str, int] | None = None
 ) -> bytes:
-    """`dataset.json` with the variables and attributes of a tree, and other lengths of dims."""
+    """Update a `dataset.json` with the variables and attributes of a tree, and lengths of dims."""
     labels = {}
     for name in manifest.names:
         attrs = manifest.variable_attrs.get(name, {})

@@ -11,29 +11,29 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.info import lengths_text
 
-#: Of a cell that stands for chunks of several kinds, and of the space between panels.
+#: Codes of a cell with chunks of several kinds, and of the space between panels.
 MIXED, GAP = 9, 255
 
 
 def step_for(counts: tuple[int, ...], most: tuple[int, ...]) -> tuple[int, ...]:
-    """How many chunks along each axis a cell stands for, where there are to be at most so many."""
+    """Chunks per cell along each axis, for at most `most` cells."""
     return tuple(max(1, -(-n // m)) for n, m in zip(counts, most, strict=True))
 
 
 def binned_kinds(kinds: NDArray[np.uint8], step: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Put neighbouring chunks into one cell each.
+    """Combine neighbouring chunks into cells.
 
     Parameters
     ----------
     kinds : ndarray of uint8
-        In the shape of the chunk grid.
+        Kinds of the chunks, in the shape of the chunk grid.
     step : tuple of int
         Chunks of a cell along each axis; fewer at the edge.
 
     Returns
     -------
     ndarray of uint8
-        The kind that all chunks of a cell share, or `MIXED`.
+        The common kind of all chunks of a cell, or `MIXED`.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def binned_kinds(kinds: NDArray[np.uint8], step: tuple[int, ...]) -> NDArray[np.
 
 
 def binned_means(values: NDArray[np.float64], step: tuple[int, ...]) -> NDArray[np.float64]:
-    """Means of the numbers that cells stand for; NaN where there is none.
+    """Mean of the numbers in each cell; NaN for a cell without numbers.
 
     Examples
     --------
@@ -71,9 +71,9 @@ def binned_means(values: NDArray[np.float64], step: tuple[int, ...]) -> NDArray[
 
 
 def panels_of(grid: tuple[int, ...]) -> tuple[int, int, int]:
-    """The chunk grid as panels of rows and columns: all axes before the last two are joined.
+    """The chunk grid as panels of rows and columns: all axes before the last two become one.
 
-    Chunks of one axis are panels of one cell each, which go on in the next row without a gap.
+    In a grid of one axis each chunk is a panel of one cell; these fill row after row without gaps.
     """
     if len(grid) < 2:
         return math.prod(grid), 1, 1
@@ -82,12 +82,12 @@ def panels_of(grid: tuple[int, ...]) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the chunks of a grid stand in a picture."""
+    """Arrangement of the chunks of a grid in a picture."""
 
     counts: tuple[int, int, int]
-    """Panels, rows and columns of chunks."""
+    """Numbers of panels, and of rows and columns of chunks."""
     step: tuple[int, ...]
-    """Chunks that a cell stands for along each of these."""
+    """Chunks per cell along each of these."""
     across: int
     """Panels side by side."""
     gap: tuple[int, int] = (0, 0)
@@ -95,7 +95,7 @@ class Layout:
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """Panels, and rows and columns of cells of each."""
+        """Numbers of panels, and of rows and columns of cells in each."""
         return tuple(-(-n // s) for n, s in zip(self.counts, self.step, strict=True))
 
     def corner(self, panel: int) -> tuple[int, int]:
@@ -105,7 +105,7 @@ class Layout:
         return down * (rows + above) + above, across * (columns + between)
 
     def placed(self, cells: NDArray[Any], gap: Any) -> NDArray[Any]:
-        """Cells of all panels as one picture, with a value for places without a cell."""
+        """Cells of all panels as one picture, with the value `gap` between them."""
         (panels, rows, columns), (above, between) = cells.shape, self.gap
         down, across = -(-panels // self.across), self.across
         boxes = np.full((down * across, rows + above, columns + between), gap, cells.dtype)
@@ -115,26 +115,26 @@ class Layout:
         return picture[:, : picture.shape[1] - between]
 
     def kinds(self, codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The picture of codes of chunks."""
+        """The picture of the chunks' codes."""
         return self.placed(binned_kinds(codes.reshape(self.counts), self.step), GAP)
 
     def means(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The picture of numbers of chunks; NaN where there is none."""
+        """The picture of the chunks' numbers; NaN for a cell without numbers."""
         return self.placed(binned_means(numbers.reshape(self.counts), self.step), np.nan)
 
 
 def cell_text(step: tuple[int, ...]) -> str:
-    """What a cell stands for; empty where that is a chunk."""
+    """Text about the chunks in a cell; empty for one chunk per cell."""
     return f"a cell: up to {lengths_text(step)} chunks" if max(step, default=1) > 1 else ""
 
 
 def layout_for(grid: tuple[int, ...], rows: int, columns: int, *, doubled: bool = False) -> Layout:
-    """Arrange a chunk grid in at most so many cells: panels side by side, where there are some.
+    """Arrange a chunk grid in at most `rows` x `columns` cells, with panels side by side.
 
     Parameters
     ----------
     doubled : bool
-        Whether cells are to take two columns each where these fit.
+        Whether a cell takes two columns if they fit.
     """
     counts = panels_of(grid)
     if len(grid) < 2:
@@ -150,14 +150,14 @@ def layout_for(grid: tuple[int, ...], rows: int, columns: int, *, doubled: bool 
 
 
 def layout_text(names: tuple[str, ...], layout: Layout, at: tuple[int, ...] = ()) -> str:
-    """What rows, columns and panels are, and what a cell stands for.
+    """Text about rows, columns, panels and cells.
 
     Parameters
     ----------
     names : tuple of str
-        Of all axes.
+        Names of all axes.
     at : tuple of int
-        Positions in the chunk grid along the first axes, of which the rest is laid out.
+        Selected positions in the chunk grid along the first axes; the layout has the other axes.
     """
     if not names:
         return "one chunk"

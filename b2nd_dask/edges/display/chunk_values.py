@@ -1,4 +1,4 @@
-"""What pictures of the chunk grid show of each chunk: its kind or codec, its size, a statistic."""
+"""Values of each chunk for pictures of the chunk grid: kind or codec, size, a statistic."""
 
 from __future__ import annotations
 
@@ -16,36 +16,35 @@ from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable, chunk_table
 from b2nd_dask.frame.info import KIND_NAMES, decimal
 
-#: Codes from here on are codecs, those below kinds of chunks.
+#: First code of codecs; lower codes are kinds of chunks.
 CODECS = 16
 
-#: What `Frame.stats` knows of each chunk.
+#: Statistics of chunks in `Frame.stats`.
 STATISTICS = ("min", "max", "mean", "nans", "nonzeros")
-#: What a picture may show.
+#: Values that a picture can show.
 BY = ("kind", "cbytes", "ratio", "codec", *STATISTICS)
 
 _UNITS = {"cbytes": "compressed", "ratio": "compression ratio"}
 
 
 class Kind(NamedTuple):
-    """How a kind of chunks is shown."""
+    """Name, colours and characters of a kind of chunks."""
 
     name: str
     css: str
     light: str
-    """Its colour on white."""
+    """Colour on white."""
     dark: str
-    """Its colour on black."""
+    """Colour on black."""
     block: str
-    """What a terminal shows of it."""
+    """Character in a terminal."""
     ascii: str
-    """The same without Unicode."""
+    """Character in a terminal without Unicode."""
     ansi: str
-    """Its colour of a terminal's own."""
+    """Name of the terminal's colour."""
 
 
-#: From the palette of Okabe and Ito, which people with any colour vision tell apart; what has no
-#: data is pale.
+#: Colours of the palette of Okabe and Ito, distinct for any colour vision. Zeros are pale.
 _LOOKS = {
     ChunkKind.STORED: ("stored", "#0072b2", "#3d9bd9", "█", "#", "blue"),
     MIXED: ("mixed", "#7fb9dc", "#1f5f8c", "▓", "+", "cyan"),
@@ -61,31 +60,31 @@ KINDS: dict[int, Kind] = {
 
 @dataclass(frozen=True, eq=False)
 class ChunkValues:
-    """What is shown of each chunk of a frame, in the shape of the chunk grid."""
+    """The value to show of each chunk of a frame, in the shape of the chunk grid."""
 
     by: str
     dtype: np.dtype[Any]
-    """Of the elements."""
+    """Dtype of the elements."""
     codes: NDArray[np.uint8]
-    """Kinds of the chunks; of those with data codecs, where these are shown."""
+    """Kinds of the chunks; for a map of codecs, the codecs of chunks with data."""
     numbers: NDArray[np.float64] | None
-    """The numbers to show; NaN for a chunk without one, whose kind is shown instead."""
+    """The numbers to show; a chunk with NaN is shown by its kind."""
     codecs: tuple[str, ...]
-    """Names, whose codes are `CODECS` and their number."""
+    """Names of the codecs; the code of each is `CODECS` plus its position."""
     counts: Mapping[int, int]
-    """How many chunks are shown by each code."""
+    """Number of chunks with each code, without chunks that show a number."""
 
     @property
     def unit(self) -> str:
-        """What numbers are."""
+        """Label of the numbers."""
         return _UNITS.get(self.by, self.by)
 
     def is_logarithmic(self, low: float, high: float) -> bool:
-        """Whether a scale between two numbers is logarithmic: sizes that spread."""
+        """Whether a scale between two numbers is logarithmic: for sizes with a wide range."""
         return self.by in _UNITS and high > 20 * low
 
     def text(self, number: float) -> str:
-        """A number as people read it; times of the frame's dtype as times."""
+        """A number as readable text; ticks of a time dtype as a time."""
         if self.by == "cbytes":
             return decimal(round(number))
         if self.dtype.kind in "mM" and self.by in ("min", "max", "mean"):
@@ -93,7 +92,7 @@ class ChunkValues:
         return f"{number:.3g}"
 
     def legend(self, cells: NDArray[np.uint8]) -> Iterator[tuple[int, str]]:
-        """Codes that are shown, each with its text; `cells` are those that show no number."""
+        """Codes in the picture with their texts; `cells` are the cells that show no number."""
         return legend(
             self.counts, self.codes.size, self.codecs, is_mixed=bool((cells == MIXED).any())
         )
@@ -102,7 +101,7 @@ class ChunkValues:
 def legend(
     counts: Mapping[int, int], total: int, codecs: tuple[str, ...] = (), *, is_mixed: bool
 ) -> Iterator[tuple[int, str]]:
-    """Name the codes that there are, with how many chunks are of each."""
+    """Codes in the picture with their texts: name, number and share of chunks."""
     names = {code: kind.name for code, kind in KINDS.items()} | dict(enumerate(codecs, CODECS))
     for code, name in names.items():
         count = counts.get(code, 0)
@@ -113,19 +112,19 @@ def legend(
 
 
 def chunk_values(frame: Frame, by: str, most: int | None = None) -> ChunkValues:
-    """Find what a picture shows of each chunk of a frame.
+    """Collect the values of each chunk of a frame for a picture.
 
     Parameters
     ----------
     by : str
         One of `BY`.
     most : int, optional
-        As of `chunk_table`.
+        As for `chunk_table`.
 
     Raises
     ------
     ValueError
-        It is not known.
+        The frame does not have the value.
     """
     table = chunk_table(reference_of(frame), most)
     require_known(frame, table, by)
@@ -143,12 +142,12 @@ def chunk_values(frame: Frame, by: str, most: int | None = None) -> ChunkValues:
 
 
 def require_known(frame: Frame, table: ChunkTable, by: str) -> None:
-    """Check that codecs or sizes of chunks are known where they are to be shown.
+    """Check that codecs or sizes of chunks are known, if `by` needs them.
 
     Raises
     ------
     ValueError
-        They are not, since they stand in chunks that are in a store.
+        They are unknown: only chunks have them, and the chunks are in a store.
     """
     if by == "codec" and not table.is_exact:
         raise ValueError(f"{frame.path}: codecs stand in the chunks, which are in a store")
@@ -157,7 +156,7 @@ def require_known(frame: Frame, table: ChunkTable, by: str) -> None:
 
 
 def _sizes(table: ChunkTable, by: str) -> NDArray[np.float64]:
-    """Compressed bytes or ratio of each chunk that has data."""
+    """Compressed bytes or ratio of each chunk with data; NaN for the others."""
     values = np.full(table.kinds.size, np.nan)
     if len(table.stored):
         nbytes = np.maximum(table.nbytes[table.data], 1)
@@ -166,7 +165,7 @@ def _sizes(table: ChunkTable, by: str) -> NDArray[np.float64]:
 
 
 def _with_codecs(table: ChunkTable) -> NDArray[np.uint8]:
-    """Kinds of chunks, or the codec of those that hold data."""
+    """Codec of each chunk with data, kind of each other chunk."""
     flat = table.kinds.reshape(-1).copy()
     if table.codecs is not None:
         flat[table.stored[table.data]] = CODECS + table.codecs[table.data]
@@ -174,7 +173,7 @@ def _with_codecs(table: ChunkTable) -> NDArray[np.uint8]:
 
 
 def _statistic(frame: Frame, name: str) -> NDArray[np.float64]:
-    """One statistic of each chunk; times are their ticks."""
+    """One statistic of each chunk; times as integer ticks."""
     if frame.stats is None:
         known = supports_statistics(frame.dtype)
         hint = "b2nd_dask.add_stats adds statistics" if known else f"elements of {frame.dtype}"

@@ -1,4 +1,4 @@
-"""Pages in HTML: a `Frame` with its chunks and corners, metadata, plans, what `verify` found."""
+"""HTML pages: a `Frame` with its chunks and corners, metadata, plans, results of `verify`."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from b2nd_dask.frame.info import (
 )
 from b2nd_dask.graph.plan.plan import Plan, sections
 
-#: Entries that are shown, and characters of one value.
+#: Most entries of a table, and most characters of a value and of a name.
 _MOST_ENTRIES, _MOST_TEXT, _MOST_NAME = 100, 600, 80
-#: What the first rows of the table, and the legend of the drawing say.
+#: Facts in the first rows of the table or in the legend; not repeated below.
 _TOLD_BESIDE = {"shape", "chunks", "blocks", "chunk kinds", "special chunks"}
-#: Damaged chunks that are listed.
+#: Most damaged chunks to list.
 _MOST_LISTED = 100
-#: Attributes are shown at once where there are few.
+#: With at most so many attributes their section is open.
 _FEW = 4
 
 
 def frame_html(frame: Frame) -> str:
-    """Show a frame; a closed one by what remains of it."""
+    """Show a frame; for a closed one only shape, chunks and dtype."""
     heading = title("Frame", frame.path, *(["(closed)"] if frame.closed else []))
     if frame.closed:
         rows = [("shape", str(frame.shape)), ("chunks", str(frame.chunks))]
@@ -74,7 +74,7 @@ def _body(frame: Frame) -> str:
 
 
 def _layout(frame: Frame, known: ChunkTable, problem: str) -> str:
-    """Lengths and sizes of array, chunk and block, and what else `Frame.info` says."""
+    """Lengths and sizes of array, chunk and block, and the other facts of `Frame.info`."""
     reference = reference_of(frame)
     block_nbytes = reference.grid.block_nbytes
     per_chunk = known.chunk_nbytes // block_nbytes if block_nbytes else 0
@@ -115,7 +115,7 @@ def meta_html(layer: MetaView) -> str:
 
 
 def entries_table(layer: MetaView) -> str:
-    """A table of names and values, of the first entries where there are very many."""
+    """A table of names and values: at most the first `_MOST_ENTRIES`."""
     names = list(itertools.islice(layer, _MOST_ENTRIES))
     rows = [(_name(name), value_text(layer, name, _MOST_TEXT)) for name in names]
     left = len(layer) - len(names)
@@ -129,7 +129,7 @@ def info_html(info: FrameInfo) -> str:
 
 
 def plan_html(found: Plan) -> str:
-    """Show a plan, each of its sections as a table."""
+    """Show a plan, one table per section."""
     return page(part for name, rows in sections(found) for part in (title(name), table(rows)))
 
 
@@ -139,7 +139,7 @@ def _name(name: str) -> str:
 
 
 def verification_html(found: Verification) -> str:
-    """Show the result first, then every damaged chunk."""
+    """Show the result, then the damaged chunks."""
     return page([title("Verification", found.path), guarded(lambda: _verification(found))])
 
 
@@ -174,32 +174,32 @@ def _result(found: Verification) -> tuple[str, str]:
     return "warn", "? no valid checksums: nothing to compare with"
 
 
-#: Cells down and across, and pixels of the longer side.
+#: Most cells down and across, and the width of a picture in pixels.
 _ROWS, _COLUMNS, _LONG = 40, 64, 280
-#: Height of a picture for a width of 1; chunks that are longer than that are drawn shorter.
+#: Least and greatest height of a picture of width 1; the height of chunks is clipped to them.
 _FLAT, _TALL = 0.1, 1.0
 
 
 def draw_chunks(
     kinds: NDArray[np.uint8], chunks: tuple[int, ...], names: tuple[str, ...]
 ) -> tuple[str, bool]:
-    """Draw the chunks of an array, in the colours of their kinds.
+    """Draw the chunks of an array in the colours of their kinds.
 
     Parameters
     ----------
     kinds : ndarray of uint8
-        In the shape of the chunk grid.
+        Kinds of the chunks, in the shape of the chunk grid.
     chunks : tuple of int
         Elements of a chunk along each axis.
     names : tuple of str
-        Of the axes.
+        Names of the axes.
 
     Returns
     -------
     str
-        An `svg` element, and what rows, columns and cells are.
+        An `svg` element, and a text about rows, columns and cells.
     bool
-        Whether cells stand for chunks of several kinds.
+        Whether any cell has chunks of several kinds.
     """
     if not kinds.size:
         return '<div class="b2nd-soft">no chunks</div>', False
@@ -222,23 +222,22 @@ def draw_chunks(
     return f"{svg}{''.join(paths)}</svg>{text}", bool((codes == MIXED).any())
 
 
-#: Bytes that are fetched and decoded for it, at most.
+#: Most bytes to fetch and to decode for a preview.
 MOST_FETCHED, MOST_DECODED = 1 << 20, 8 << 20
-#: Elements of each end of an axis.
+#: Elements to show at each end of an axis.
 _ENDS = 3
-#: Longer texts of an element are cut off.
+#: Most characters of an element.
 _MOST_ELEMENT = 20
 _DOTS = "\u2026"
 
 
 def preview(frame: Frame) -> str:
-    """Elements at the corners of the array's first plane, in lines.
+    """Elements at the corners of the array's first plane, as lines of text.
 
     Returns
     -------
     str
-        Why there are none, where they would have to be fetched from a store, or are too much to
-        read.
+        The reason instead, if the elements are in a store, or too many bytes would be read.
     """
     if not frame.size:
         return "no elements"
@@ -263,7 +262,7 @@ def preview(frame: Frame) -> str:
 
 
 def _corners(shape: tuple[int, ...]) -> list[list[range]]:
-    """Both ends of the last two axes, one range where they meet; the first of the others."""
+    """Both ends of the last two axes, or all of a short axis; the first element of the others."""
     corners = []
     for axis, length in enumerate(shape):
         if axis < len(shape) - 2:
@@ -276,13 +275,13 @@ def _corners(shape: tuple[int, ...]) -> list[list[range]]:
 
 
 def _plane_of(region: tuple[range, ...]) -> tuple[int, int]:
-    """Rows and columns of what is read of a region."""
+    """Rows and columns of a region: its last two lengths."""
     lengths = [1, 1, *map(len, region)]
     return lengths[-2], lengths[-1]
 
 
 def _lines(elements: NDArray[Any], shape: tuple[int, ...]) -> list[str]:
-    """Rows of elements, with dots for what is left out between them."""
+    """Rows of elements as text, with dots for the elements left out."""
     texts = [[_element(value) for value in row] for row in elements]
     if len(shape) > 1 and shape[-2] > elements.shape[0]:
         texts.insert(_ENDS, [_DOTS] * len(texts[0]))
@@ -294,7 +293,7 @@ def _lines(elements: NDArray[Any], shape: tuple[int, ...]) -> list[str]:
 
 
 def _element(value: Any) -> str:
-    # never cut off: their ends tell them apart
+    # times are never cut off: often only their ends differ
     if isinstance(value, np.datetime64):
         unit: Any = None if np.datetime_data(value.dtype)[0] in ("Y", "M") else "auto"
         return "NaT" if np.isnat(value) else str(np.datetime_as_string(value, unit=unit))

@@ -1,8 +1,7 @@
-"""What all HTML pages share: the style sheet, tables, sections that fold, and the escaping.
+"""Elements of all HTML pages: the style sheet, tables, sections that fold, and the escaping.
 
-Colours of text and lines are those of the page, so that any theme fits, also one that is not known
-here. The colours of chunks are legible on white and on black; themes that say that they are dark
-get lighter ones.
+Text and lines have the colours of the page, which suits any theme, even an unknown one. The colours
+of chunks are legible on white and on black; known dark themes get lighter ones.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from html import escape
 
 from b2nd_dask.edges.display.chunk_values import KINDS
 
-#: Of JupyterLab, VS Code, and the Sphinx themes.
+#: Selectors of the dark themes of JupyterLab, VS Code and Sphinx.
 _DARK = (
     'body[data-jp-theme-light="false"] .b2nd',
     "body.vscode-dark .b2nd",
@@ -74,7 +73,7 @@ def _colours() -> str:
         f".b2nd .b2nd-{k.css}{{fill:var(--b2nd-{k.css});background:var(--b2nd-{k.css})}}"
         for k in KINDS.values()
     )
-    # pages that follow the system say so by color-scheme, and light-dark() goes by that
+    # light-dark() follows the color-scheme of pages that follow the system
     both = "".join(f"--b2nd-{k.css}:light-dark({k.light},{k.dark});" for k in KINDS.values())
     media = f"@supports (color:light-dark(red,red)){{.b2nd{{{both}}}}}"
     return f".b2nd{{{light}}}{media}{','.join(_DARK)}{{{dark}}}{fills}"
@@ -84,23 +83,23 @@ STYLE = f"<style>{_SHEET.strip()}{_colours()}</style>".replace("\n", "")
 
 
 def page(parts: Iterable[str]) -> str:
-    """One element, with its style sheet."""
+    """A page as one element with its style sheet."""
     return f'{STYLE}<div class="b2nd">{"".join(parts)}</div>'
 
 
 def title(name: str, *rest: str) -> str:
-    """The first line: what it is, and of which file."""
+    """The first line: the kind of the object, then other text such as its path."""
     soft = "".join(f' <span class="b2nd-soft">{escape(text)}</span>' for text in rest)
     return f'<div class="b2nd-title"><b>{escape(name)}</b>{soft}</div>'
 
 
 def table(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
-    """A table of texts, whose first column names the rows.
+    """A table of texts with the names of the rows in the first column.
 
     Parameters
     ----------
     rows : iterable of tuple of str
-        Of a row that is shorter than the others the last cell is as wide as what is missing.
+        The last cell of a shorter row spans the missing columns.
     head : tuple of str, optional
         Names of the columns.
     """
@@ -126,7 +125,7 @@ def section(name: str, note: str, body: str, *, is_open: bool = False) -> str:
 
 
 def preformatted(text: str) -> str:
-    """Lines as they are."""
+    """Text with its line breaks and spaces."""
     return f"<pre>{escape(text)}</pre>"
 
 
@@ -136,7 +135,7 @@ def paragraph(text: str) -> str:
 
 
 def guarded(part: Callable[[], str]) -> str:
-    """Make a part of a page; where that fails the part is the error, and the rest is shown."""
+    """Make a part of a page; on an error return its text as the part."""
     try:
         return part()
     except Exception as error:  # noqa: BLE001 - a damaged or vanished file must not break a repr

@@ -1,6 +1,6 @@
-"""Plots with matplotlib: how arrays are stored, and what is in them, out of core.
+"""Plots with matplotlib of the storage and the elements of arrays, out of core.
 
-`chunk_map` and `compression` look at the chunks of frames, `thumbnail` and `slices` at elements.
-`sources` takes what users have (paths, frames, dask arrays, DataArrays), and makes axes and texts.
-matplotlib is imported inside of functions only: `b2nd_dask.plot` is there without it.
+`chunk_map` and `compression` show the chunks of frames, `thumbnail` and `slices` the elements.
+`sources` opens the user's input (paths, frames, dask arrays, DataArrays) and makes axes and texts.
+Only functions import matplotlib: `b2nd_dask.plot` can be imported without it.
 """

@@ -1,4 +1,4 @@
-"""A map of the chunks of a frame: what each is, or how well it is compressed."""
+"""A map of the chunks of a frame: the kind, the compression or a statistic of each."""
 
 from __future__ import annotations
 
@@ -35,36 +35,35 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 By = Literal["kind", "cbytes", "ratio", "codec", "min", "max", "mean", "nans", "nonzeros"]
-#: Panels of arrays with more than two axes, and cells along an axis of one; of two axes, and in
-#: all rows of one axis.
+#: Most panels, and most cells along an axis of a panel; most cells along an axis of a 2-D array.
 _MOST_PANELS, _MOST_IN_A_PANEL, _MOST_CELLS = 36, 256, 1024
-#: More chunks of one axis go on in the next row.
+#: A 1-D array with more chunks than this takes several rows.
 _MOST_IN_A_ROW = 64
-#: Cells along a side of a picture that have lines between them.
+#: Most cells along a side of a picture with lines between cells.
 _MOST_LINED = 80
-#: Of the map of codecs: the palette of Okabe and Ito.
+#: Colours of the map of codecs: the palette of Okabe and Ito.
 _CODEC_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 _SUBJECTS = {"kind": "kinds", "cbytes": "compressed bytes", "ratio": "compression ratio"}
 
 
 def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any = None) -> Axes:
-    """Draw the grid of chunks of a frame, each chunk a cell.
+    """Draw the grid of chunks of a frame, each chunk as a cell.
 
-    No chunk is decoded: what the frame's index and the headers of local chunks say is enough.
+    No chunk is decoded: index, statistics and the headers of local chunks are enough.
     Arrays of more than two axes are drawn as panels, one for each chunk along the first axes.
-    Where there are too many chunks a cell stands for some neighbours.
+    If there are too many chunks, a cell combines neighbouring ones.
 
     Parameters
     ----------
     frame : path, URL, bytes, Frame, dask array or DataArray
-        An array that reads one frame stands for this frame.
+        A frame, or an array that reads exactly one frame.
     by : {"kind", "cbytes", "ratio", "codec", "min", "max", "mean", "nans", "nonzeros"}
-        What colours say: whether chunks hold data, zeros, NaN, one value, or were never written;
-        their compressed bytes; their compression ratio; their codec. Of frames in a store the bytes
-        are those up to the next chunk, since no chunk is asked for. The others are statistics of
-        the chunk's elements, which the frame holds (see `Frame.stats`).
+        Value for the colours. "kind": data, zeros, NaN, one value or never written. "cbytes":
+        compressed bytes; for a frame in a store the distance to the next chunk, since no chunk is
+        fetched. "ratio": compression ratio. "codec": codec. The others are statistics of the
+        chunk's elements, which the frame must hold (see `Frame.stats`).
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default in a new figure.
+        Axes for the map; by default those of a new figure.
     cmap : optional
         Colour map for numbers; ``"viridis"`` by default.
 
@@ -77,8 +76,8 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
     ImportError
         matplotlib is not installed.
     ValueError
-        An unknown `by`; codecs of a frame in a store; sizes of a sparse frame in a store; a
-        statistic that the frame does not hold.
+        `by` is unknown, asks for codecs of a frame in a store, for sizes of a sparse frame in a
+        store, or for a statistic that the frame does not hold.
 
     Examples
     --------
@@ -126,7 +125,7 @@ def _layout(grid: tuple[int, ...], chunks: tuple[int, ...]) -> Layout:
 
 
 def _draw(axes: Axes, values: ChunkValues, layout: Layout, cmap: Any) -> None:
-    """Draw all cells, those with a number in the colours of a scale; name the colours."""
+    """Draw all cells, with a colour scale for numbers, and the legend."""
     codes = layout.kinds(values.codes)
     palette = np.zeros((256, 4))
     for code in (*KINDS, *range(CODECS, CODECS + len(values.codecs))):
@@ -151,7 +150,7 @@ def _draw(axes: Axes, values: ChunkValues, layout: Layout, cmap: Any) -> None:
 
 
 def _colour(code: int, by: str) -> Any:
-    """The colour of a kind, pale where other colours say something else, or of a codec."""
+    """The colour of a codec or of a kind; kinds are pale in maps of other values."""
     to_rgb = require("plot", "matplotlib.colors").to_rgb
     if code >= CODECS:
         return to_rgb(_CODEC_COLOURS[(code - CODECS) % len(_CODEC_COLOURS)])
@@ -160,7 +159,7 @@ def _colour(code: int, by: str) -> Any:
 
 
 def _scale(axes: Axes, values: ChunkValues, numbers: NDArray[np.float64], cmap: Any) -> Any:
-    """Colours of numbers, and the bar that says what they are."""
+    """Colours of numbers; also draws the colour bar."""
     colors = require("plot", "matplotlib.colors")
     low, high = float(numbers.min()), float(numbers.max())
     norm = colors.LogNorm if values.is_logarithmic(low, high) else colors.Normalize
@@ -173,7 +172,7 @@ def _scale(axes: Axes, values: ChunkValues, numbers: NDArray[np.float64], cmap: 
 
 
 def _draw_lines(axes: Axes, rows: int, columns: int) -> None:
-    """Draw lines between cells, in the colour of what is behind."""
+    """Draw lines between cells, in the colour of the background."""
     axes.set_xticks(np.arange(0.5, columns - 1), minor=True)
     axes.set_yticks(np.arange(0.5, rows - 1), minor=True)
     axes.tick_params(which="minor", length=0)
@@ -181,7 +180,7 @@ def _draw_lines(axes: Axes, rows: int, columns: int) -> None:
 
 
 def _aspect(layout: Layout, chunks: tuple[int, ...], picture: tuple[int, ...]) -> Any:
-    """Height of a cell for one of width 1: as the chunks have it, unless that is too long."""
+    """Height of a cell of width 1: that of its chunks, or "auto" if the picture is too long."""
     if len(chunks) < 2:
         return "equal" if picture[0] > 1 else 0.12 * picture[1]
     height, width = (c * s for c, s in zip(chunks[-2:], layout.step[1:], strict=True))
@@ -190,7 +189,7 @@ def _aspect(layout: Layout, chunks: tuple[int, ...], picture: tuple[int, ...]) -
 
 
 def _label(axes: Axes, frame: Frame, layout: Layout) -> None:
-    """Say what the axes are; name the panels."""
+    """Label the axes and the panels."""
     names = axis_names(reference_of(frame))
     along = [
         f"{name}, chunks of {length}" for name, length in zip(names, frame.chunks, strict=True)
@@ -212,7 +211,7 @@ def _label(axes: Axes, frame: Frame, layout: Layout) -> None:
 
 
 def _name_panels(axes: Axes, layout: Layout, grid: tuple[int, ...], names: str) -> None:
-    """Write above each panel where its chunks are along the first axes."""
+    """Write the positions along the first axes above each panel."""
     axes.set_frame_on(False)
     for panel in range(layout.cells[0]):
         first = panel * layout.step[0]

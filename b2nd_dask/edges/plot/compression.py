@@ -1,4 +1,4 @@
-"""How well frames are compressed: ratios of their chunks, bytes by kind, the largest chunks."""
+"""Compression of frames: ratios of their chunks, shares of kinds, the largest chunks."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class _Looked(NamedTuple):
     frame: Frame
     table: ChunkTable
     nbytes: NDArray[np.int64]
-    """Compressed bytes of the chunks that hold data."""
+    """Compressed bytes of the chunks with data."""
     chunks: NDArray[np.int64]
-    """Their numbers."""
+    """Numbers of these chunks."""
 
 
 def compression(frames: Any, *, figure: Figure | None = None) -> Figure:
-    """Show how well one frame, or several beside each other, are compressed.
+    """Show the compression of one frame, or compare several.
 
-    Three panels: how many chunks have which compression ratio; the share of chunks of each kind,
+    Three panels: a histogram of the chunks' compression ratios; the share of chunks of each kind,
     with the bytes before and after; the largest chunks, by their coordinates in the chunk grid.
 
     Parameters
     ----------
     frames : path, URL, bytes, Frame, dask array or DataArray, or a list of these
-        At most six.
+        One to six frames.
     figure : matplotlib.figure.Figure, optional
-        Where to draw; by default in a new one.
+        Figure for the panels; by default a new one.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def compression(frames: Any, *, figure: Figure | None = None) -> Figure:
     ImportError
         matplotlib is not installed.
     ValueError
-        No frame, or more than six; a sparse frame in a store, which says no sizes of its chunks.
+        No frame or more than six, or a sparse frame in a store: its index has no chunk sizes.
 
     Examples
     --------
@@ -100,13 +100,13 @@ def _draw_ratios(axes: Axes, looked: list[_Looked]) -> None:
     low, high = float(some.min()), float(some.max())
     bins: Any = _BINS
     if high > 20 * low:
-        # rounding must not leave the extremes out
+        # wider by a little: rounding must not exclude the extremes
         bins = np.geomspace(low * (1 - 1e-9), high * (1 + 1e-9), _BINS + 1)
         axes.set_xscale("log")
     labels = [plain(f"{one.name}: {_overall(one)}", 40) for one in looked]
     how: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.5} if len(looked) > 1 else {}
     axes.hist(ratios, bins, color=_COLOURS[: len(looked)], label=labels, **how)
-    # matplotlib draws the last one first
+    # reversed: matplotlib lists the last histogram first
     legend_below(axes, 1, reverse=len(looked) > 1)
 
 
@@ -115,7 +115,7 @@ def _overall(one: _Looked) -> str:
 
 
 def _draw_kinds(axes: Axes, looked: list[_Looked]) -> None:
-    """A bar for each frame: the shares of its chunks; before and after in the label."""
+    """Draw a bar per frame: the shares of kinds of chunks, with the bytes in the label."""
     axes.set_title("kinds of chunks", loc="left", fontsize=10)
     shown = set()
     for row, one in enumerate(looked):

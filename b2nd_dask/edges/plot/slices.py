@@ -1,4 +1,4 @@
-"""Planes of a 3-D array: with a slider where there is a window, beside each other elsewhere."""
+"""Planes of a 3-D array: with a slider in a window, otherwise side by side."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from b2nd_dask.edges.plot.sources import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Backends without a window: those that only draw, and Jupyter's pictures.
+#: Parts of the names of other backends with windows.
 _WINDOWS = ("ipympl", "widget")
 _MOST_PLANES = 100
-#: Elements along a side of a plane; of more, every second, third, ... is read.
+#: Most elements along a side of a plane; of a longer side every second, third, ... is read.
 _MOST_PIXELS = 1200
-#: Planes that are kept, the one that is shown and its neighbours among them.
+#: Planes in the cache, with the current one and its neighbours.
 _KEPT = 8
 _STEPS = {"left": -1, "right": 1, "down": -1, "up": 1, "pageup": 10, "pagedown": -10}
 
@@ -44,32 +44,32 @@ def slices(
     figure: Figure | None = None,
     **image: Any,
 ) -> Figure:
-    """Look through the planes of a 3-D array, without loading it.
+    """Browse the planes of a 3-D array without loading it.
 
-    With a slider (and the arrow keys) each plane is read when it is shown, and the next one in
-    advance. Otherwise some planes, from the first to the last, are drawn beside each other. Of
-    planes that have more elements than a screen has pixels, every second, third, ... is read.
+    With a slider (and the arrow keys) each plane is read when it is shown, and its neighbours in
+    advance. Otherwise some planes, from the first to the last, are drawn side by side. If a plane
+    has more elements than a screen has pixels, every second, third, ... element is read.
 
     Parameters
     ----------
     x : path, URL, Frame, dask array or DataArray
-        Of three axes, and maybe others of length 1.
+        An array of three axes; more axes must have length 1.
     axis : int or str
-        Along which the planes lie, by number, or by name where the axes have some.
+        Axis to step along, by number or by name.
     interactive : bool, optional
-        Whether there is a slider; by default where matplotlib's backend has windows
+        Whether to show a slider; by default if matplotlib's backend has windows
         (``%matplotlib widget`` in Jupyter).
     count : int
-        Planes that are drawn without a slider.
+        Number of planes without a slider.
     figure : matplotlib.figure.Figure, optional
-        Where to draw; by default in a new one.
+        Figure for the planes; by default a new one.
     **image
-        For `matplotlib.axes.Axes.imshow`: `cmap`, `vmin`, `vmax`, ...
+        Arguments of `matplotlib.axes.Axes.imshow`: `cmap`, `vmin`, `vmax`, ...
 
     Returns
     -------
     matplotlib.figure.Figure
-        It keeps the slider.
+        The figure; it holds a reference to the slider.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def slices(
         interactive = _has_windows()
     if interactive:
         figure = figure or new_figure((6, 6))
-        # a slider that nobody refers to does not move
+        # the figure refers to the slider: without a reference it does not move
         setattr(figure, "b2nd_browser", SliceBrowser(planes, figure, image))  # noqa: B010
         return figure
     numbers = np.unique(np.linspace(0, planes.count - 1, min(count, planes.count)).round())
@@ -115,7 +115,7 @@ def _has_windows() -> bool:
 def _mosaic(
     planes: Planes, numbers: list[int], figure: Figure | None, image: dict[str, Any]
 ) -> Figure:
-    """Draw planes beside each other, in the same colours."""
+    """Draw planes side by side with a common colour scale."""
     found = [planes.read(number) for number in numbers]
     columns = max(1, min(len(found), round((len(found) * 1.5 * planes.tall) ** 0.5)))
     rows = -(-len(found) // columns)
@@ -134,7 +134,7 @@ def _mosaic(
 
 
 def limits(found: list[NDArray[Any]]) -> dict[str, Any]:
-    """Colours that all planes share."""
+    """Limits of a common colour scale for several planes."""
     known = [plane[np.isfinite(plane)] for plane in found]
     known = [values for values in known if values.size]
     if not known:
@@ -144,7 +144,7 @@ def limits(found: list[NDArray[Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Planes:
-    """Planes along one axis of an array, and how they are drawn."""
+    """Planes along one axis of an array, with axes and shape for drawing."""
 
     count: int
     axis: Axis
@@ -183,7 +183,7 @@ class Planes:
                 number if n == along else slice(None, None, steps[n]) if n in steps else 0
                 for n in range(array.ndim)
             )
-            # a Frame gives elements, a dask array a task
+            # a Frame returns elements, a dask array is computed by asarray
             return np.asarray(array[index])
 
         height, width = (array.shape[n] for n in sides)
@@ -192,13 +192,13 @@ class Planes:
         return cls(array.shape[along], source.axes[along], axes, tall, source.title, read)
 
     def label(self, number: int) -> str:
-        """Say which plane it is, by its coordinate where the axis has one."""
+        """Name of a plane, by its coordinate if the axis has one."""
         at: Any = number if self.axis.coordinate is None else f"{self.axis.coordinate[number]:g}"
         return f"{self.axis.label}: {at}"
 
     @property
     def placed(self) -> dict[str, Any]:
-        """How `imshow` draws a plane."""
+        """Arguments of `imshow` for a plane."""
         rows = self.sides[0].coordinate
         up = rows is not None and rows[-1] > rows[0]
         return {
@@ -226,16 +226,16 @@ class SliceBrowser:
     Parameters
     ----------
     planes : Planes
-        What to show.
+        Planes to show.
     figure : matplotlib.figure.Figure
-        Where.
+        Figure for the plane and the slider.
     image : dict
-        For `imshow`.
+        Arguments of `imshow`.
     """
 
     def __init__(self, planes: Planes, figure: Figure, image: dict[str, Any]) -> None:
         self._planes = planes
-        # ends with the figure
+        # its thread ends after the figure is deleted
         pool = ThreadPoolExecutor(1, "b2nd-planes")
         self._asked = lru_cache(_KEPT)(lambda number: pool.submit(planes.read, number))
         self.axes, below = figure.subplots(2, 1, height_ratios=(20, 1))
@@ -270,11 +270,11 @@ class SliceBrowser:
         self.axes.figure.canvas.draw_idle()
 
     def _plane(self, number: int) -> NDArray[Any]:
-        """Read a plane, unless it is kept; the thread goes on with those beside it."""
+        """Read a plane, or take it from the cache; prefetch its neighbours in the thread."""
         try:
             found = self._asked(number).result()
         except BaseException:
-            # it may succeed the next time
+            # removes the error from the cache: the next read may succeed
             self._asked.cache_clear()
             raise
         for beside in (number + 1, number - 1):
@@ -287,7 +287,7 @@ class SliceBrowser:
         known = plane[np.isfinite(plane)]
         if self._has_limits or not known.size:
             return
-        # colours keep their meaning from plane to plane, as far as they can
+        # limits only widen, so that colours change little from plane to plane
         low, high = self.image.get_clim()
         fresh = not np.isfinite([low, high]).all()
         low, high = (known.min(), known.max()) if fresh else (low, high)

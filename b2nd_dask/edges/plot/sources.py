@@ -1,4 +1,4 @@
-"""What plots share: what users plot, as frames or as arrays with labels; axes and texts."""
+"""Common parts of plots: inputs as frames or as arrays with labels; axes and texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """What stands at an axis of a plot."""
+    """Label and coordinate of an axis of a plot."""
 
     label: str
     coordinate: NDArray[Any] | None = None
@@ -34,7 +34,7 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """An array to plot, and what it is called."""
+    """An array to plot, with labels and a title."""
 
     array: Any
     """A dask array, or a Frame, which reads planes without a graph."""
@@ -42,17 +42,17 @@ class Source:
     title: str
 
     def as_dask(self) -> da.Array:
-        """The array as a dask array, in blocks of a size that is good to read."""
+        """The array as a dask array; for a Frame in blocks of dask's default size."""
         return from_b2nd(self.array, chunks="auto") if isinstance(self.array, Frame) else self.array
 
 
 def source_of(x: Any) -> Source:
-    """Take what the user gave as an array.
+    """Open the user's input as an array.
 
     Raises
     ------
     TypeError
-        It is nothing that holds an array.
+        The input has no array.
     """
     if _is_labelled(x):
         data = x.data if getattr(x, "chunks", None) is not None else x.chunk().data
@@ -67,12 +67,12 @@ def source_of(x: Any) -> Source:
 
 
 def frame_of(x: Any) -> Frame:
-    """Find the frame whose chunks are meant.
+    """Open the user's input as a frame.
 
     Raises
     ------
     ValueError
-        An array that reads no frame, or several.
+        The input is an array that reads no frame, or several.
     """
     if isinstance(x, Frame):
         return x
@@ -87,24 +87,24 @@ def frame_of(x: Any) -> Frame:
             f"the array reads {len(found) or 'no'} frames, and the chunks of one are shown: pass "
             "its path, or open_b2nd(path)"
         )
-    # its metadata may be damaged: the map shows what there is
+    # without verification: a map is also drawn of a frame with damaged metadata
     return open_b2nd(x, verify=False)
 
 
 def main_axes(shape: tuple[int, ...], count: int, *always: int) -> list[int]:
-    """Axes that are longer than 1, and the first others up to so many: one row is a plane, too."""
+    """Axes longer than 1; if fewer than `count`, also the first of length 1: a row is a plane."""
     kept = [axis for axis, length in enumerate(shape) if length != 1 or axis in always]
     others = [axis for axis in range(len(shape)) if axis not in kept]
     return sorted(kept + others[: max(0, count - len(kept))])
 
 
 def check_colours(array: Any) -> None:
-    """Check that the elements of an array are numbers, which have colours.
+    """Check that the elements of an array are numbers: only these have colours.
 
     Raises
     ------
     TypeError
-        They are not; its text says how to make numbers of them.
+        They are not; the message explains how to convert them to numbers.
     """
     dtype = array.dtype
     if dtype.kind in "biuf":
@@ -126,13 +126,13 @@ _REMEDIES = {
 
 
 def _field_of(dtype: np.dtype[Any]) -> str:
-    """The first field that can be drawn, or the first one."""
+    """The first field of numbers, or else the first field."""
     names = dtype.names or ("",)
     return next((name for name in names if dtype[name].kind in "biuf"), names[0])
 
 
 def title_of(frame: Frame) -> str:
-    """Last part of a frame's path, and that elements are not what xarray reads them as."""
+    """Last part of a frame's path; "as stored" is added for packed elements."""
     packed = ", as stored" if packing_of(reference_of(frame)) else ""
     return short_path(frame.path) + packed
 
@@ -143,7 +143,7 @@ def short_path(path: str) -> str:
 
 
 def _is_labelled(x: Any) -> bool:
-    # not isinstance: xarray would have to be imported
+    # not by isinstance, which would need an import of xarray
     return all(hasattr(x, name) for name in ("dims", "coords", "data", "name", "chunk"))
 
 
@@ -167,7 +167,7 @@ _BELOW = 32
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float] = (6.4, 4.8)) -> Axes:
-    """The axes that the user gave, or those of a new figure.
+    """The user's axes, or those of a new figure.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def axes_for(ax: Axes | None, size: tuple[float, float] = (6.4, 4.8)) -> Axes:
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """Make a figure that notebooks and windows show.
+    """Make a figure that appears in notebooks and windows.
 
     Raises
     ------
@@ -190,13 +190,13 @@ def new_figure(size: tuple[float, float]) -> Figure:
     """
     pyplot = require("plot", "matplotlib.pyplot")
     engine = require("plot", "matplotlib.layout_engine").ConstrainedLayoutEngine
-    # inches; less cuts off the tops of letters
+    # padding in inches; less cuts off the tops of letters
     figure: Figure = pyplot.figure(figsize=size, layout=engine(h_pad=0.08, w_pad=0.08))
     return figure
 
 
 def plain(text: object, most: int = _MOST_TEXT) -> str:
-    r"""A text that is shown as it is, though it may come from a file.
+    r"""Escape a text from a file for matplotlib, and shorten it.
 
     Examples
     --------
@@ -205,20 +205,20 @@ def plain(text: object, most: int = _MOST_TEXT) -> str:
     """
     shown = str(text)
     shown = shown if shown.isprintable() else repr(shown)
-    # dollars would begin a formula, which may not even be one
+    # a dollar would start a formula
     return (shown if len(shown) <= most else f"\u2026{shown[1 - most :]}").replace("$", r"\$")
 
 
 def whole_ticks(axis: DrawnAxis, most: int = 9) -> None:
-    """Put ticks of an axis at whole numbers alone, be it at one."""
+    """Put the ticks of an axis only at whole numbers, even if there is just one."""
     locator = require("plot", "matplotlib.ticker").MaxNLocator
     axis.set_major_locator(locator(most, integer=True, min_n_ticks=1))
 
 
 def legend_below(axes: Axes, columns: int, **legend: Any) -> None:
-    """Name colours below the axes, where nothing is drawn behind."""
+    """Put the legend below the axes, where it covers nothing."""
     transforms = require("plot", "matplotlib.transforms")
-    # so many points below the axes, whatever their height is
+    # a distance in points, whatever the height of the axes
     below = transforms.ScaledTranslation(0, -_BELOW / 72, axes.figure.dpi_scale_trans)
     axes.legend(
         frameon=False,

@@ -1,4 +1,4 @@
-"""A small picture of a large 2-D array, computed block by block."""
+"""Small pictures of large 2-D arrays, computed block by block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Method = Literal["mean", "max", "nearest"]
-#: Blocks that were smaller may grow to so many bytes, since they have to hold whole squares.
+#: Most bytes of a block of whole squares, unless a single square is larger.
 _BLOCK_NBYTES = 128 << 20
 _METHODS = ("mean", "max", "nearest")
 
@@ -39,25 +39,25 @@ def thumbnail(
 ) -> Axes:
     """Draw a large 2-D array as a small picture, without loading it.
 
-    Each pixel stands for a square of elements. NaN do not count, where a square has others.
+    Each pixel shows a square of elements. NaN are ignored unless a square has nothing else.
 
     Parameters
     ----------
     x : path, URL, Frame, dask array or DataArray
-        Of two axes, and maybe others of length 1. Evenly spaced coordinates of a DataArray stand at
-        the axes.
+        An array of two axes; more axes must have length 1. Evenly spaced coordinates of a DataArray
+        label the axes.
     size : int
         Pixels along the longer side, at most.
     method : {"mean", "max", "nearest"}
-        What a pixel shows of its square: the mean or the greatest of all elements, for which all
-        chunks are read; or the element in its middle, for which only the blocks are decoded that
-        hold one of them.
+        Value of a pixel: the mean or the maximum of its square, or the element in the middle. Mean
+        and maximum read all chunks; "nearest" decodes only the blocks with one of these
+        elements.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default in a new figure.
+        Axes for the picture; by default those of a new figure.
     colorbar : bool
-        Whether to say what colours stand for.
+        Whether to draw a colour bar.
     **image
-        For `matplotlib.axes.Axes.imshow`: `cmap`, `vmin`, `vmax`, `norm`, ...
+        Arguments of `matplotlib.axes.Axes.imshow`: `cmap`, `vmin`, `vmax`, `norm`, ...
 
     Returns
     -------
@@ -106,7 +106,7 @@ def thumbnail(
 
 
 def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
-    """The array without axes of length 1, of which two must be left."""
+    """The array without surplus axes of length 1; two axes must remain."""
     shape = source.array.shape
     kept = main_axes(shape, 2)
     if len(kept) != 2:
@@ -139,7 +139,7 @@ def _pixels(array: da.Array, step: int, method: Method) -> NDArray[Any]:
 
 
 def _block_sizes(array: da.Array, step: int) -> tuple[int, int]:
-    """Lengths of blocks of whole squares: as they are, unless that would take much memory."""
+    """Lengths of blocks of whole squares: about those of the array, at most `_BLOCK_NBYTES`."""
     rows, columns = (max(1, round(max(along) / step)) for along in array.chunks)
     most = max(_BLOCK_NBYTES // array.dtype.itemsize // step**2, 1)
     while rows * columns > most:
@@ -148,7 +148,7 @@ def _block_sizes(array: da.Array, step: int) -> tuple[int, int]:
 
 
 def _reduce_squares(block: NDArray[Any], step: int, method: Method) -> NDArray[Any]:
-    """Means or maxima of squares, of those at the edge of what there is of them."""
+    """Means or maxima of squares; squares at the edge may be incomplete."""
     is_float = block.dtype.kind == "f"
     if method == "max":
         return _reduced(np.fmax if is_float else np.maximum, block, step, None)
@@ -164,7 +164,7 @@ def _reduce_squares(block: NDArray[Any], step: int, method: Method) -> NDArray[A
 
 
 def _reduced(ufunc: np.ufunc, block: NDArray[Any], step: int, dtype: Any) -> NDArray[Any]:
-    # 20 times as fast as reduceat along the first axis
+    # a loop is 20 times as fast as reduceat along the first axis
     starts = range(0, len(block), step)
     rows = np.array([ufunc.reduce(block[at : at + step], 0, dtype=dtype) for at in starts])
     reduced: NDArray[Any] = ufunc.reduceat(rows, np.arange(0, block.shape[1], step), 1)
@@ -172,7 +172,7 @@ def _reduced(ufunc: np.ufunc, block: NDArray[Any], step: int, dtype: Any) -> NDA
 
 
 def _ends(axis: Axis, length: int, count: int) -> tuple[float, float]:
-    """Where the first of `count` elements begins and the last ends, of an axis of `length`."""
+    """Outer edges of the first `count` elements on an axis of `length` elements."""
     first, space = -0.5, 1.0
     if axis.coordinate is not None:
         space = float(axis.coordinate[-1] - axis.coordinate[0]) / (length - 1)
@@ -181,7 +181,7 @@ def _ends(axis: Axis, length: int, count: int) -> tuple[float, float]:
 
 
 def _end_at_elements(axes: Axes, shape: tuple[int, ...], axes_of: list[Axis]) -> None:
-    """Cut the last pixels off where the array ends, whose squares may go beyond."""
+    """Limit the axes to the array: the squares of the last pixels may exceed it."""
     (top, bottom), (left, right) = (
         _ends(axis, length, length) for axis, length in zip(axes_of, shape, strict=True)
     )
@@ -195,13 +195,13 @@ def _end_at_elements(axes: Axes, shape: tuple[int, ...], axes_of: list[Axis]) ->
 def _placed(
     shape: tuple[int, ...], pixels: tuple[int, ...], step: int, axes: list[Axis]
 ) -> dict[str, Any]:
-    """Where `imshow` draws: what it calls extent, origin and aspect."""
+    """Arguments extent, origin and aspect of `imshow`."""
     ends = [
         _ends(axis, length, step * count)
         for axis, length, count in zip(axes, shape, pixels, strict=True)
     ]
     (top, bottom), (left, right) = ends
-    # coordinates grow upwards, as on a map; rows go down, as in a matrix
+    # coordinates increase upwards like on a map, row numbers downwards like in a matrix
     up = axes[0].coordinate is not None and bottom > top
     where: dict[str, Any] = {"origin": "lower" if up else "upper"}
     where["extent"] = (left, right, top, bottom) if up else (left, right, bottom, top)

@@ -1,7 +1,7 @@
-"""Names of xarray that are not public, each with the reason why it is needed.
+"""Private names of xarray, each with its use here.
 
-xarray may change any of them: then `names` raises `XarrayChangedError`, and arrays are made by
-xarray's own way, which reads right, but without pushing selections and reductions into the reads.
+xarray may change any of them. Then `names` raises `XarrayChangedError`, and xarray makes the arrays
+itself: results are correct, but reads have no pushdown of selections and reductions.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any
 
 
 class XarrayChangedError(Exception):
-    """A name of xarray is not there, or is not what it was."""
+    """A private name of xarray is missing or has changed."""
 
 
 _INDEXING = "xarray.core.indexing"
 _VARIABLES = "xarray.coding.variables"
 
-#: Modules and names, with the parameters of the call, which must be the same.
+#: Modules and names, with the expected parameters of the call; "" is not checked.
 NAMES = {
     # its from_array makes the dask array of a variable
     ("xarray.namedarray.daskmanager", "DaskManager"): "",
-    # what it is given
+    # the argument of from_array
     (_INDEXING, "ImplicitToExplicitIndexingAdapter"): "array indexer_cls",
-    # wrap each variable of an opened dataset, the second where values are kept once read
+    # wrap each variable of an opened dataset; the second is the cache of values
     (_INDEXING, "CopyOnWriteArray"): "array",
     (_INDEXING, "MemoryCachedArray"): "array",
-    # holds selections that are not read yet
+    # holds lazy selections
     (_INDEXING, "LazilyIndexedArray"): "array key",
     # wraps the arrays of several directories
     (_INDEXING, "DaskIndexingAdapter"): "array",
@@ -38,7 +38,7 @@ NAMES = {
     ("xarray.coding.common", "_ElementwiseFunctionArray"): "array func dtype",
     (_VARIABLES, "NativeEndiannessArray"): "array",
     (_VARIABLES, "BoolTypeArray"): "array",
-    # functions that mask and unpack numbers: elementwise work that reads can do
+    # functions that mask and unpack numbers: elementwise, so reads can apply them
     (_VARIABLES, "_apply_mask"): "data encoded_fill_values decoded_fill_value dtype",
     (_VARIABLES, "_scale_offset_decoding"): "data scale_factor add_offset dtype",
 }
@@ -46,12 +46,12 @@ NAMES = {
 
 @cache
 def names() -> Any:
-    """The names, as attributes.
+    """The private names as attributes.
 
     Raises
     ------
     XarrayChangedError
-        One of them has changed.
+        A name is missing or has changed.
     """
     found = {}
     for (module, name), parameters in NAMES.items():
@@ -67,7 +67,7 @@ def names() -> Any:
 
 @cache
 def warn_once(error: str) -> None:
-    """Tell that datasets are read without pushdown."""
+    """Warn that datasets are read without pushdown."""
     warnings.warn(
         f"b2nd_dask leaves the chunks of datasets to xarray, whose internals have changed: {error}",
         stacklevel=2,

@@ -16,7 +16,7 @@ _to_b2nd = lazy("b2nd_dask.graph.write.to_b2nd", "to_b2nd")
 
 
 class B2ndAccessor:
-    """What frames have to do with an object of xarray: ``ds.b2nd``.
+    """Frames of an object of xarray: write to them, list them, plan reads, as ``ds.b2nd``.
 
     Examples
     --------
@@ -45,20 +45,20 @@ class B2ndAccessor:
         Returns
         -------
         DataArray, Dataset, DataTree or Delayed
-            What was written, opened with dask arrays.
+            The written data, opened with dask arrays.
         """
         return _to_b2nd(self._labelled, urlpath, **options)
 
     @property
     def paths(self) -> dict[str, str]:
-        """Paths or URLs of the frames that variables were read from, by their names."""
+        """Paths or URLs of the frames of variables, by the names of the variables."""
         labelled, is_array = self._labelled, isinstance(self._labelled, xr.DataArray)
         variables = {labelled.name: labelled.variable} if is_array else labelled.variables
         found = {str(name): each.encoding.get("source") for name, each in variables.items()}
         return {name: path for name, path in found.items() if path is not None}
 
     def plan(self) -> Plan | dict[str, Plan]:
-        """What computing this reads: as `b2nd_dask.plan`, for each variable with a dask array."""
+        """Plan the reads of a computation, for each dask array: see `b2nd_dask.plan`."""
         if isinstance(self._labelled, xr.DataArray):
             found: Plan = _plan(self._labelled.data)
             return found
@@ -77,6 +77,6 @@ def register() -> None:
         xr.register_datatree_accessor,
     )
     for kind, maker in zip((xr.DataArray, xr.Dataset, xr.DataTree), makers, strict=True):
-        # xarray warns of a name that is taken, also where a package is imported anew
+        # xarray warns if the name is taken, even when a package is imported again
         if getattr(kind, "b2nd", None) is None:
             maker("b2nd")(B2ndAccessor)

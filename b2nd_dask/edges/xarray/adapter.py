@@ -1,4 +1,4 @@
-"""What `to_b2nd` does with objects of xarray."""
+"""Writes of xarray objects by `to_b2nd`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array
 
 _MODES = ("w-", "w", "a", "r+")
-#: Options of updates that `write_array` takes.
+#: Options of updates, passed to `write_array`.
 _UPDATE_OPTIONS = ("compute", "resume", "storage_options")
 
 
 def of_xarray(given: Any) -> Writer | None:
-    """A DataArray, Dataset or DataTree; None for another object of the package."""
+    """The writer of a DataArray, Dataset or DataTree; None for other objects of xarray."""
     is_labelled = isinstance(given, xr.DataArray | xr.Dataset | xr.DataTree)
     return partial(_write_labelled, given) if is_labelled else None
 
 
 def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
-    """Write it by the options of `to_b2nd`; returns what was written, opened, or a Delayed."""
+    """Write with the options of `to_b2nd`; return the written data, opened, or a Delayed."""
     if isinstance(given, xr.DataArray):
         return _write_array(given, urlpath, options)
     path = local_path(urlpath)
@@ -60,7 +60,7 @@ def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
 
 
 def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
-    """Mode, dim and region, which do not contradict each other."""
+    """Mode, append dim and region, checked for conflicts."""
     mode = options.get("mode", "w-")
     append_dim, region = options.get("append_dim"), options.get("region")
     kind = type(given).__name__
@@ -88,7 +88,7 @@ def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
 
 
 def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> Any:
-    """Write one array with its labels in the frame."""
+    """Write one array with its labels to a frame."""
     if str(urlpath).endswith((".b2d", ".b2z")):
         raise ValueError(
             f"{urlpath}: that is the name of a dataset, and this is one array: write it to a "
@@ -103,7 +103,7 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
     if mode == "r+" and by_name:
         written = _write_region_of_array(given, urlpath, region, options)
     elif region is not None:
-        # a place by numbers: the elements alone
+        # a region of positions: only the elements are written
         written = write_array(given, urlpath, **options)
     elif dim is not None and (mode == "r+" or (mode == "a" and _exists(urlpath, storage))):
         written = _append_array(given, urlpath, dim, options)
@@ -132,7 +132,7 @@ def _write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, An
     ds = _dataset(given)
     name = next(iter(ds.data_vars))
     if encoding and given.name not in encoding and not set(encoding) & set(ds.variables):
-        # of the one array, without its name
+        # encoding of the single array, given without its name
         encoding = {name: encoding}
     own = {key: options.pop(key) for key in STORAGE if key in options}
     encoding[name] = own | dict(encoding.get(name, {}))
@@ -141,7 +141,7 @@ def _write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, An
     options |= member.storage
     if options.get("vlmeta") is None:
         coords = _packed(tree.members)
-        # a coordinate by itself is one
+        # an array that is its own coordinate is written as a coordinate
         is_coord = given.name is not None and given.name in given.coords
         own_name = None if given.name is None else str(given.name)
         labels = Labels(member.dims or (), own_name, is_coord, member.attrs, coords)
@@ -151,7 +151,7 @@ def _write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, An
 
 
 def _is_plain(labels: Labels) -> bool:
-    """Whether there is nothing but what any frame is opened with."""
+    """Whether labels are the defaults of a frame without labels."""
     dims = tuple(f"dim_{axis}" for axis in range(len(labels.dims)))
     return labels == Labels(dims)
 
@@ -165,9 +165,9 @@ def _dataset(given: xr.DataArray) -> xr.Dataset:
                 f"the array and one of its coordinates are both called {name!r}: "
                 ".rename(NAME) gives the array another name"
             )
-        # a coordinate by itself
+        # the array is its own coordinate
         given = given.drop_vars([name])
-    # called as a dim it would be a coordinate
+    # a variable with the name of a dim would be a coordinate
     return given.to_dataset(name=NAMELESS if name is None or name in given.dims else name)
 
 
@@ -182,7 +182,7 @@ def _packed(coords: Mapping[str, Member]) -> dict[str, bytes]:
 def _append_array(
     given: xr.DataArray, urlpath: Any, dim: Hashable, options: Mapping[str, Any]
 ) -> Any:
-    """Append to the array in a frame, and to its coordinates, in one commit."""
+    """Append to the array in a frame and to its coordinates, in one commit."""
     ds, present, name = _both(given, urlpath)
     growing(ds, present, dim)
     member = member_like(name, ds.variables[name], present.variables[name])
@@ -201,7 +201,7 @@ def _append_array(
 
 
 def _grown(coord: Hashable, ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> Member:
-    """A coordinate with what is appended to it."""
+    """A coordinate with the appended elements."""
     old = present.variables[coord].to_base_variable()
     if dim not in old.dims:
         both = old
@@ -215,7 +215,7 @@ def _grown(coord: Hashable, ds: xr.Dataset, present: xr.Dataset, dim: Hashable) 
 def _write_region_of_array(
     given: xr.DataArray, urlpath: Any, region: Any, options: Mapping[str, Any]
 ) -> Any:
-    """Write into the array in a frame, at a place that is said by names of dims."""
+    """Write into the array in a frame, in a region given by names of dims."""
     ds, present, _ = _both(given, urlpath)
     ds = ds.drop_vars([coord for coord in ds.coords if coord not in present.coords])
     ((array, place),) = placed(ds, present, region).values()
@@ -224,7 +224,7 @@ def _write_region_of_array(
 
 
 def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Hashable]:
-    """The array and the one that is there, as datasets with one name."""
+    """The given and the existing array as datasets, with the existing name for both."""
     ds, present = _dataset(given), xr.open_dataset(urlpath, engine="b2nd")
     if len(present.data_vars) != 1:
         raise ValueError(
@@ -240,13 +240,13 @@ def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Ha
 
 
 def _opened_array(urlpath: Any, given: xr.DataArray, storage_options: Any) -> xr.DataArray:
-    """Open what was written of an array."""
+    """Open the written array."""
     ds = xr.open_dataset(urlpath, engine="b2nd", chunks={}, storage_options=storage_options)
     if len(ds.data_vars) == 1:
         return ds[next(iter(ds.data_vars))].rename(given.name)
     name = given.name
     if name in given.coords:
         return ds[name]
-    # called as one of its dims, of which xarray makes a coordinate where it opens it
+    # it has the name of one of its dims: xarray opens it as a coordinate
     coords = {key: each.variable for key, each in ds.coords.items() if key != name}
     return xr.DataArray(ds.variables[name].to_base_variable(), coords=coords, name=name)

@@ -1,8 +1,8 @@
-"""Changes of what is there: variables, appends along a dim, and regions, by names.
+"""Changes of existing datasets: variables, appends along a dim, and regions by names of dims.
 
-Each frame changes all or nothing. What is appended counts when `dataset.json`, which is replaced
-last, says that its dim is longer: until then readers leave it out, and the next append writes over
-it. Changes take turns by a lock on the directory.
+Each frame changes all or nothing. An append is committed by the new length in `dataset.json`, which
+is replaced last. Until then readers ignore the new elements, and the next append overwrites them.
+Changes take turns by a lock on the directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd, write_together
 from b2nd_dask.storage import Location
 from b2nd_dask.system import sync, write_file
 
-#: Labels that an error lists.
+#: Most labels that an error lists.
 _LISTED = 5
 
 
@@ -41,7 +41,7 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
     Raises
     ------
     ValueError
-        Variables that are missing or new, dims and coordinates that differ.
+        Variables are missing or new, or dims or coordinates differ.
     StaleFrameError
         Another process changes the dataset.
     """
@@ -61,20 +61,20 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
 
 
 def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Write]:
-    """Writes of elements behind what is committed: over what is there, and behind the end."""
+    """Overwrite uncommitted elements of a frame; return the append of the remaining elements."""
     count = array.shape[axis]
-    # longer than what is committed, along any dim, where an append was interrupted
+    # after an interrupted append the frame is longer than committed, along any dim
     shape = open_b2nd(target).shape
     there = min(shape[axis] - start, count)
     if there:
         head = array[_along(axis, array.shape, slice(0, there))]
         region = _along(axis, array.shape, slice(start, start + there))
-        # by itself: of two changes of a frame at a time one would find it changed
+        # written at once: of two concurrent changes of a frame one would raise StaleFrameError
         to_b2nd(head, target, mode="r+", region=region)
     if there == count:
         return []
     tail = array[_along(axis, array.shape, slice(there, None))]
-    # zeros behind the ends of other dims: elements that are not committed
+    # zeros for uncommitted elements along other dims
     missing = [
         (0, 0 if at == axis else n - m)
         for at, (n, m) in enumerate(zip(shape, tail.shape, strict=True))
@@ -94,7 +94,7 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
     Raises
     ------
     ValueError
-        A region that is not there, variables without its dims, coordinates that differ.
+        The region is not in the dataset, a variable has none of its dims, or coordinates differ.
     StaleFrameError
         Another process changes the dataset.
     """
@@ -111,12 +111,12 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
 def placed(
     ds: xr.Dataset, present: xr.Dataset, region: Any
 ) -> dict[Hashable, tuple[Any, tuple[slice, ...]]]:
-    """Elements of each data variable, packed as those that are there, and their place.
+    """Elements of each data variable, packed like the existing ones, and their region.
 
     Raises
     ------
     ValueError
-        As of `write_region`.
+        As for `write_region`.
     """
     slices = _slices_of(region, ds, present)
     unknown = [name for name in ds.variables if name not in present.variables]
@@ -138,18 +138,18 @@ def placed(
 def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> None:
     """Add variables to a dataset in a directory, and replace those of the same names.
 
-    A variable that is there stays packed and stored as it is.
+    A replaced variable keeps its packing and storage options.
 
     Parameters
     ----------
     options : mapping
-        As for `write_new`, of variables that are new.
+        Options of new variables, as for `write_new`.
 
     Raises
     ------
     ValueError
-        Other dims or lengths of dims than those that are there; names that clash with others;
-        an encoding of a variable that is there.
+        Dims or their lengths differ from the existing ones, names conflict, or an existing
+        variable has an encoding.
     StaleFrameError
         Another process changes the dataset.
     """
@@ -192,7 +192,7 @@ def _require_dims(ds: xr.Dataset, present: xr.Dataset) -> None:
 
 
 def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
-    """The dataset without coordinates that are there; what is a coordinate there stays one."""
+    """The dataset without unchanged coordinates; variables stay coordinates or data as before."""
     for name in ds.coords.keys() & present.coords.keys():
         new, old = ds.variables[name], present.variables[name]
         if new.identical(old):  # type: ignore[no-untyped-call]
@@ -202,7 +202,7 @@ def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
 
 
 def _stored_as(present: xr.Variable, member: Member) -> Member:
-    """The array of a variable, to be stored like the frame that is there."""
+    """The array of a variable with the storage options of the existing frame."""
     frame = open_b2nd(present.encoding["source"])
     storage: dict[str, Any] = {"cparams": frame.cparams}
     if "chunks" in present.encoding:
@@ -231,7 +231,7 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _commit(path: Path, tree: Tree, sizes: Mapping[str, int] | None = None) -> None:
-    """Replace the manifest: from now on what was appended counts."""
+    """Replace the manifest, which commits an append."""
     new = path / f".{MANIFEST}.new"
     write_file(new, updated_manifest(_manifest(path), tree, sizes))
     new.replace(path / MANIFEST)
@@ -239,14 +239,14 @@ def _commit(path: Path, tree: Tree, sizes: Mapping[str, int] | None = None) -> N
 
 
 def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> Member:
-    """Make an array of a variable as one that is there is packed.
+    """Make the array of a variable, packed like the existing variable.
 
     Raises
     ------
     ValueError
-        Its dims are others.
+        The dims differ.
     TypeError
-        Its elements do not fit the dtype.
+        The elements do not fit the existing dtype.
     """
     if variable.dims != present.dims:
         raise ValueError(
@@ -269,19 +269,19 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
 
 
 def _packing_of(present: xr.Variable) -> dict[str, Any]:
-    """How the elements of a frame are packed."""
+    """The packing of a frame's elements, as an encoding."""
     packed_by = (*PACKING, "units", "calendar", "_Encoding")
     packing = {key: present.encoding[key] for key in packed_by if key in present.encoding}
     return packing | {"dtype": present.encoding["dtype"]} if packing else {}
 
 
 def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable]:
-    """Names of variables that are appended to along a dim, after all the others were compared.
+    """Names of the variables that grow along a dim; checks that all others are equal.
 
     Raises
     ------
     ValueError
-        No such dim, variables that are missing or new, or others that differ.
+        There is no such dim, variables are missing or new, or one without the dim differs.
     """
     if dim not in ds.dims or dim not in present.dims:
         raise ValueError(
@@ -303,12 +303,12 @@ def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable
 
 
 def _require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str) -> None:
-    """Check that variables have the elements that are there.
+    """Check that variables equal the existing ones.
 
     Raises
     ------
     ValueError
-        One differs; the message names it and what to do.
+        A variable differs; the message names it and suggests remedies.
     """
     for name in names:
         new, old = given.variables[name], present.variables[name]
@@ -328,17 +328,17 @@ def _difference(new: xr.Variable, old: xr.Variable) -> str:
 
 
 def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:
-    """Find the place of a dataset in one that is there.
+    """The region of a dataset in the existing one, as slices.
 
     Parameters
     ----------
     region : mapping or "auto"
-        For each dim a slice of step 1, or ``"auto"``: where the labels of `given` are.
+        For each dim a slice of step 1, or ``"auto"``: the positions of the labels of `given`.
 
     Raises
     ------
     ValueError
-        A dim that there is not, labels that are not there or not in a row, or other lengths.
+        A dim or label does not exist, labels are not consecutive, or lengths differ.
     """
     if region == "auto":
         region = {dim: "auto" for dim in given.dims if dim in given.indexes}
@@ -382,7 +382,7 @@ def _slice(dim: Hashable, where: Any, given: xr.Dataset, present: xr.Dataset) ->
 
 
 def _found(dim: Hashable, given: xr.Dataset, present: xr.Dataset) -> slice:
-    """The place of labels."""
+    """The slice of existing labels that equal the given ones."""
     if dim not in given.indexes or dim not in present.indexes:
         raise ValueError(
             f'region={{{dim!r}: "auto"}}: {dim!r} has no labels here and there: give a slice'

@@ -30,15 +30,15 @@ from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.storage import Location, printable, what_directory
 
-#: What the names of files and directories of this engine end in.
+#: Suffixes of files and directories of this engine.
 _SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
-#: Levels of groups that are followed.
+#: Most levels of groups.
 _DEEPEST = 32
-#: Groups that are opened together, which takes some ms for each.
+#: Most groups to open in one call; each takes some ms.
 _MOST_GROUPS = 10_000
 
 
-#: Arguments of the engine: those that say how variables are decoded, and its own.
+#: Arguments of the engine: options of decoding, and its own.
 _DECODERS = (
     "mask_and_scale",
     "decode_times",
@@ -67,12 +67,12 @@ class B2ndBackend(BackendEntrypoint):
         filename_or_obj : path, URL, bytes, Frame, blosc2.NDArray, or a list of these
             A frame, a directory of frames, or a store (``.b2z``, ``.b2d``, ``.b2e``).
         concat_characters : bool
-            Whether arrays of single characters become text. Text is stored as text, so that this
-            is False unless asked for.
+            Whether arrays of single characters become text; False by default, since this package
+            stores text as text.
         group : str, optional
-            Level of a store, or directory inside of a directory, such as ``"model/run1"``.
+            Level of a store, or directory inside a directory, such as ``"model/run1"``.
         storage_options : mapping, optional
-            For the fsspec file system of URLs.
+            Options of the fsspec file system of URLs.
         verify, uninit
             As for `b2nd_dask.open_b2nd`; `uninit` is for data variables.
         drop_variables, mask_and_scale, decode_times, decode_coords, use_cftime, decode_timedelta
@@ -81,7 +81,7 @@ class B2ndBackend(BackendEntrypoint):
         return _opened(filename_or_obj, _dataset, **options)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Whether the name says that this engine opens it; directories by what is in them."""
+        """Whether this engine opens a file, by its suffix, or a directory, by its contents."""
         if isinstance(filename_or_obj, Frame):
             return True
         if not isinstance(filename_or_obj, str | os.PathLike):
@@ -93,7 +93,7 @@ class B2ndBackend(BackendEntrypoint):
             return True
         path = Path(name)
         try:
-            # one of the names that xarray-blosc2 and this package give, not a look at every file
+            # xarray-blosc2 and this package write both; the frames are not opened
             return (path / "dataset.json").is_file() and any(path.glob("*.b2nd"))
         except OSError:
             return False
@@ -104,7 +104,7 @@ class B2ndBackend(BackendEntrypoint):
         try:
             return xr.DataTree.from_dict(groups)
         except ValueError:
-            # dims without names, which groups have in common with those that they are in
+            # default names of dims conflict between a group and its parent: make them unique
             groups = _opened(filename_or_obj, _groups, own_dims=True, **options)
             return xr.DataTree.from_dict(groups)
         except KeyError as error:
@@ -131,7 +131,7 @@ def _opened(
     own_dims: bool = False,
     **decoders: Any,
 ) -> _Opened:
-    """Build what xarray asks for of what a user names."""
+    """Open a user's source, and build a dataset or groups from it."""
     if unknown := decoders.keys() - set(_DECODERS):
         raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
     install()
@@ -172,11 +172,11 @@ def _groups(
 
 
 def _levels(place: Place) -> list[tuple[str, Place]]:
-    """The groups of a store or directory; UnsupportedFrameError where there are too many."""
+    """The groups of a store or directory; UnsupportedFrameError if there are too many."""
     levels = [("/", place)]
     for at, (path, level) in enumerate(levels):
         inner = [(f"{path.rstrip('/')}/{name}", level.inside(name)) for name in _names(level)]
-        # the next to be looked at
+        # inner groups come right after their parent
         levels[at + 1 : at + 1] = inner
         problem = f"it has more than {_MOST_GROUPS} groups"
         if inner and path.rstrip("/").count("/") == _DEEPEST:
@@ -188,7 +188,7 @@ def _levels(place: Place) -> list[tuple[str, Place]]:
 
 
 def _names(place: Place) -> list[str]:
-    """Names of the groups inside."""
+    """Names of the groups in a place, checked."""
     listed = set(place.groups())
     names = sorted(listed.union(manifest_of(place).groups))
     for name in names:
@@ -207,7 +207,7 @@ def _names(place: Place) -> list[str]:
 
 
 def _require_contents(place: Place, ds: xr.Dataset) -> None:
-    """Check that a place is a dataset, if one without variables."""
+    """Check that a place without variables is a dataset."""
     groups = place.groups()
     if groups:
         raise ValueError(
@@ -226,11 +226,11 @@ def _found(
     options: OpenOptions,
     group: str | None,
 ) -> Contents | Place:
-    """What a user names: the contents of frames, or the place of a dataset."""
+    """A user's source as the contents of frames, or as the place of a dataset."""
     if isinstance(source, list | tuple):
         return _of_list(source, storage_options, options, group)
     if isinstance(source, Frame):
-        reference_of(source)  # says that it is closed
+        reference_of(source)  # raises an error if the frame is closed
         return contents_of_frame(source, _stem(source.path))
     location, inner = location_of(source, storage_options)
     place = place_of(location)
@@ -247,7 +247,7 @@ def _of_list(
     options: OpenOptions,
     group: str | None,
 ) -> Contents:
-    """Frames that are the variables of one dataset."""
+    """Contents of a list of sources, as the variables of one dataset."""
     if not sources:
         raise ValueError("an empty list, where the paths of frames are needed")
     contents = Contents("a list of frames")
@@ -261,7 +261,7 @@ def _of_list(
 
 
 def _stem_of(location: Location) -> str:
-    """Name of the variable of a frame that says none."""
+    """Name of the variable for a frame without a name."""
     if isinstance(location.urlpath, bytes):
         return "data"
     return _stem(location.member or location.url.partition("?")[0])
@@ -275,9 +275,9 @@ def _stem(path: str) -> str:
 
 
 def _decoded(contents: Contents, options: OpenOptions, decoders: Mapping[str, Any]) -> xr.Dataset:
-    """Decode by the CF conventions, as xarray does for any store."""
+    """Decode by the CF conventions, like xarray for any store."""
     if not decoders.get("concat_characters"):
-        # text that is stored as bytes is decoded, characters stay
+        # decode text that is stored as bytes; keep arrays of single characters
         encoded = {
             name: "_Encoding" in each.attrs and each.dtype.kind == "S" and each.dtype != "S1"
             for name, each in contents.variables.items()

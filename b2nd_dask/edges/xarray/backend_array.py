@@ -1,4 +1,4 @@
-"""Frames as xarray reads them without dask: each indexing reads what it selects."""
+"""Frames in xarray without dask: an indexing operation reads only its selection."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from xarray.core import indexing
 from b2nd_dask.format.labels.manifest import Geogrid
 from b2nd_dask.frame.array import Frame, reference_of
 
-#: Coordinates of single elements that are looked up at a time: 32 MB for each axis.
+#: Points to read at a time: coordinates of 32 MB per axis.
 _POINTS = 1 << 22
-#: Positions so near are read with what lies between them, also across chunks.
+#: Positions at most so far apart are read together, even across chunks.
 _NEAR = 2
 
 
 class _Shared(BackendArray):
-    """An array that copies share, since nothing changes it."""
+    """An immutable array: copies share it."""
 
     def __copy__(self) -> Self:
         return self
@@ -46,7 +46,7 @@ class FrameArray(_Shared):
     ----------
     frame : Frame
     shape : tuple of int, optional
-        Less than that of the frame, where its end is not committed; ``()`` for its one element.
+        The committed shape, if it is less than that of the frame; ``()`` for a scalar.
     """
 
     def __init__(self, frame: Frame, shape: tuple[int, ...] | None = None) -> None:
@@ -59,9 +59,9 @@ class FrameArray(_Shared):
 
     @property
     def region(self) -> tuple[slice, ...]:
-        """The part of the frame that this is."""
+        """The region of the frame with the elements of this array."""
         if len(self.shape) < self.frame.ndim:
-            # the one element of an array of one axis
+            # a scalar is stored as an array of one element
             return (slice(0, 1),)
         return tuple(slice(0, n) for n in self.shape)
 
@@ -73,33 +73,33 @@ class FrameArray(_Shared):
         return _adapted(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> Any:
-        """Read ascending positions along each axis, those of a chunk and its neighbours at once."""
+        """Read ascending positions along each axis; near ones and those of a chunk at once."""
         axis = next((at for at, index in enumerate(key) if isinstance(index, np.ndarray)), None)
         if axis is None:
-            # the frame may go on behind the shape
+            # slices end at the shape: the frame may be longer
             pairs = zip(key, self.shape, strict=True)
             return self.frame[
                 tuple(slice(*k.indices(n)) if isinstance(k, slice) else int(k) for k, n in pairs)
             ]
         positions, chunk = _positions(key[axis], self.shape[axis]), self.frame.chunks[axis]
         cuts = (np.diff(positions // max(chunk, 1)) > 0) & (np.diff(positions) > _NEAR)
-        # integers before it drop their axes
+        # axes of integer indices are dropped from the result
         left = sum(isinstance(index, slice) for index in key[:axis])
         parts = []
         for run in np.split(positions, np.flatnonzero(cuts) + 1):
             first, stop = (int(run[0]), int(run[-1]) + 1) if run.size else (0, 0)
             elements = self._read((*key[:axis], slice(first, stop), *key[axis + 1 :]))
             parts.append(elements.take(run - first, left))
-        # NumPy makes the byte order native
+        # concatenate makes the byte order native; restore it
         return np.concatenate(parts, left).astype(self.dtype, copy=False)
 
 
 def _adapted(
     key: indexing.ExplicitIndexer, shape: tuple[int, ...], support: Any, read: Callable[..., Any]
 ) -> Any:
-    """Read by keys that the array supports; xarray selects the rest of what was read."""
+    """Read by a key that the array supports; xarray then applies the rest of the selection."""
     if not isinstance(key, indexing.VectorizedIndexer):
-        # below xarray 2026.9 both fail where they select nothing: slices that go backwards, arrays
+        # before xarray 2026.9 empty selections by backward slices or arrays fail
         nothing = (
             not range(n)[k] if isinstance(k, slice) else not np.size(k)
             for k, n in zip(key.tuple, shape, strict=True)
@@ -110,7 +110,7 @@ def _adapted(
 
 
 def _positions(index: Any, size: int) -> NDArray[np.int64]:
-    """Positions that an integer array selects, none of them negative."""
+    """Positions of an integer array, checked and made non-negative."""
     array = np.asarray(index, np.int64)
     if array.size and not -size <= array.min() <= array.max() < size:
         raise IndexError(f"a position is out of bounds for an axis with size {size}")
@@ -118,7 +118,7 @@ def _positions(index: Any, size: int) -> NDArray[np.int64]:
 
 
 def _read_points(frame: Frame, shape: tuple[int, ...], key: tuple[Any, ...]) -> Any:
-    """Read single elements: xarray has made arrays of all indices, which go together."""
+    """Read single elements; the key has an array of positions per axis, broadcast together."""
     coords = np.broadcast_arrays(*map(_positions, key, shape))
     out = np.empty(coords[0].size, frame.dtype)
     for start in range(0, out.size, _POINTS):
@@ -128,9 +128,9 @@ def _read_points(frame: Frame, shape: tuple[int, ...], key: tuple[Any, ...]) -> 
 
 
 class GeogridArray(_Shared):
-    """A variable that xarray-blosc2 packed: integers, differences along the last axis.
+    """A variable packed by xarray-blosc2: integers, maybe as differences along the last axis.
 
-    A row is read from its begin to the last element that is selected.
+    For differences a read starts at the first element of a row and ends at the last selected one.
     """
 
     def __init__(self, packed: FrameArray, how: Geogrid) -> None:
@@ -153,7 +153,7 @@ class GeogridArray(_Shared):
             until = max(chosen, default=-1) + 1
             whole = indexing.BasicIndexer((*others, slice(0, until)))
             elements = np.asarray(self._packed[whole])
-            # of the packed dtype: sums of differences wrap around as the differences did
+            # in the packed dtype, where sums wrap around like the differences
             elements = np.cumsum(elements, -1, dtype=elements.dtype)[..., last]
         else:
             elements = np.asarray(self._packed[indexing.BasicIndexer(key)])

@@ -1,10 +1,10 @@
-"""Under ``chunks=``: the dask arrays of `from_b2nd`, rather than xarray's own.
+"""Dask arrays for ``chunks=``: made by `from_b2nd` instead of xarray.
 
-xarray makes dask arrays of what it opened by `DaskManager.from_array`: each task indexes xarray's
-lazy array, of which dask knows nothing. Here the same array is made of `from_b2nd` and of dask's
-own functions, so that selections and reductions are pushed into the reads, special chunks are not
-read, and names follow from the version of the frame. What is not known is left to xarray. The same
-holds for `dask_array`, once ``dask_array.xarray.register()`` has put its manager in place.
+xarray makes dask arrays by `DaskManager.from_array`: each task indexes xarray's lazy array, which
+is opaque to dask. This module makes the same array by `from_b2nd` and dask's own functions. This
+gives pushdown of selections and reductions, skips special chunks, and derives names from the
+version of the frame. Unknown cases are left to xarray. `dask_array` is supported in the same way
+after ``dask_array.xarray.register()`` has registered its manager.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from b2nd_dask.graph.read.from_b2nd import from_b2nd, is_expression
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Arguments that change nothing here: reads need no lock, and frames are small in graphs.
+#: Arguments without an effect here: reads need no lock, and frames are small in graphs.
 _KNOWN = frozenset({"name", "inline_array", "lock", "meta"})
-#: Kinds of dtype for which dask's functions decode exactly as xarray's.
+#: Kinds of dtype for which dask's functions decode exactly like xarray's.
 _NUMBERS = "iuf"
 
 
 class _UnknownError(Exception):
-    """An array that is no frame, or selected or decoded in a way that is not known."""
+    """An array without a frame, or with an unknown kind of selection or decoding."""
 
 
 class _Library(NamedTuple):
-    """Whose arrays are made."""
+    """The array library: dask.array or dask_array."""
 
     module: ModuleType
     array_type: str
@@ -48,7 +48,7 @@ class _Library(NamedTuple):
 
 
 def install() -> None:
-    """Put `from_array` in front of the managers' own, once; leave it where these have changed."""
+    """Wrap `from_array` of the managers, once; warn instead if xarray has changed."""
     try:
         manager = _xarray_compat.names().DaskManager
     except _xarray_compat.XarrayChangedError as error:
@@ -56,7 +56,7 @@ def install() -> None:
         return
     _install_in(manager, _Library(da, "dask"))
     expressions = sys.modules.get("dask_array")
-    # imported by those who register it
+    # loaded only if the user has registered it
     manager = getattr(sys.modules.get("dask_array._xarray"), "DaskArrayExprManager", None)
     if expressions is not None and hasattr(manager, "from_array"):
         _install_in(manager, _Library(expressions, "dask-array"))
@@ -81,7 +81,7 @@ def _install_in(manager: Any, library: _Library) -> None:
             if found is not None:
                 return found
         if kwargs.get("name"):
-            # xarray's depends on the time of the path, which need not be that of the frame
+            # xarray's name depends on the time of the path, not on the version of the frame
             kwargs["name"] = f"{kwargs['name']}-{tokenize(bottom)}"
         return own(self, data, chunks, **kwargs)
 
@@ -90,7 +90,7 @@ def _install_in(manager: Any, library: _Library) -> None:
 
 
 def _array_of(frames: _Converter, data: Any, chunks: Any) -> Any:
-    """The array made of `from_b2nd`; None where it is xarray's to make."""
+    """The array by `from_b2nd`; None if xarray must make it."""
     try:
         array = frames.convert(data.array, chunks)
     except (_UnknownError, UnsupportedFrameError) as unknown:
@@ -103,7 +103,7 @@ def _array_of(frames: _Converter, data: Any, chunks: Any) -> Any:
 
 
 class _Converter:
-    """Makes dask arrays of xarray's lazy arrays."""
+    """Converts xarray's lazy arrays to dask arrays."""
 
     def __init__(self, names: Any, library: _Library) -> None:
         self._names = names
@@ -113,7 +113,7 @@ class _Converter:
         self._decoded = names._ElementwiseFunctionArray
 
     def bottom_of(self, data: Any) -> Any:
-        """What is at the bottom, where it is of this engine; None otherwise."""
+        """The innermost array, if it is one of this engine; else None."""
         if not isinstance(data, self._names.ImplicitToExplicitIndexingAdapter):
             return None
         lazy = data.array
@@ -121,13 +121,13 @@ class _Converter:
         while type(lazy) in layers:
             lazy = lazy.array
         if type(lazy) is self._names.DaskIndexingAdapter:
-            # arrays of expressions are those of frames that were combined
+            # arrays of expressions come from combined frames
             reads = is_expression(lazy.array) or next(readings(lazy.array.dask), None) is not None
             return lazy.array if reads else None
         return lazy if isinstance(lazy, FrameArray | GeogridArray) else None
 
     def convert(self, lazy: Any, chunks: Any) -> Any:
-        """Make the dask array; blocks as for `from_b2nd`."""
+        """Convert a lazy array; `chunks` as for `from_b2nd`."""
         kind = type(lazy)
         if kind is FrameArray:
             return _read(lazy, chunks, self._library)
@@ -144,7 +144,7 @@ class _Converter:
         raise _UnknownError(kind.__name__)
 
     def _selected(self, lazy: Any, chunks: Any) -> Any:
-        """Make the array of what is selected of an inner one."""
+        """Convert a lazy selection of an inner array."""
         key = lazy.key.tuple
         whole = slice(None)
         sizes = lazy.array.shape
@@ -154,14 +154,14 @@ class _Converter:
         ):
             return self.convert(lazy.array, chunks)
         array = self.convert(lazy.array, None)
-        # arrays of positions are independent of each other
+        # arrays of positions select along one axis each
         for axis in reversed(range(len(key))):
             if not isinstance(key[axis], slice) or key[axis] != whole:
                 array = array[(*[whole] * axis, key[axis])]
         return array.rechunk(chunks)
 
     def _decode(self, array: Any, func: Any, dtype: np.dtype[Any]) -> Any:
-        """Apply a function that decodes elements."""
+        """Apply a decoding function of xarray."""
         known = isinstance(func, partial) and not func.args
         numbers = array.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
         if known and numbers and func.func is self._names._apply_mask:
@@ -185,7 +185,7 @@ def _read(lazy: FrameArray, chunks: Any, library: _Library) -> Any:
 def _masked(
     array: Any, library: _Library, encoded_fill_values: Any, decoded_fill_value: Any, dtype: Any
 ) -> Any:
-    """`xarray.coding.variables._apply_mask` by functions that reads can do."""
+    """`xarray.coding.variables._apply_mask` by functions that reads can apply."""
     cast = array.astype(dtype)
     condition: Any = None
     for value in sorted(encoded_fill_values, key=repr):
@@ -197,9 +197,9 @@ def _masked(
 
 
 def _scaled(array: Any, scale_factor: Any, add_offset: Any, dtype: Any) -> Any:
-    """`xarray.coding.variables._scale_offset_decoding` likewise."""
+    """`xarray.coding.variables._scale_offset_decoding` by functions that reads can apply."""
     cast = array.astype(dtype)
-    # xarray multiplies and adds in place: the result has the dtype of the array
+    # like xarray, which multiplies and adds in place, keep the dtype of the array
     if scale_factor is not None:
         cast = (cast * scale_factor).astype(cast.dtype)
     if add_offset is not None:

@@ -1,4 +1,4 @@
-"""Variables of xarray as arrays that frames hold: times and text as they are, packing by CF."""
+"""Variables of xarray as arrays for frames: times and text unchanged, packing by CF."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from b2nd_dask.edges.datasets.tree import Member
 from b2nd_dask.edges.xarray.packing import pack
 from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH, PACKING
 
-#: How xarray packs values, where `.encoding` or `encoding=` says it.
+#: Options of xarray's packing, from `.encoding` or `encoding=`.
 _PACKING = (*PACKING, "dtype", "_Encoding")
-#: How it makes numbers of times; those are stored as they are unless `encoding=` says so.
+#: Options to store times as numbers; without them in `encoding=` times are stored as times.
 _TIMES = ("units", "calendar", "dtype", "_FillValue")
-#: How a frame is stored.
+#: Storage options of a frame.
 STORAGE = ("chunks", "blocks", "cparams")
 
 
@@ -30,7 +30,7 @@ def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]
     Raises
     ------
     KeyError, ValueError
-        A variable or an option that there is not.
+        There is no such variable, or no such option.
     """
     known = {*_PACKING, *_TIMES, *STORAGE}
     for name, options in encoding.items():
@@ -56,16 +56,16 @@ def member_of(
     Parameters
     ----------
     given : mapping
-        What `encoding=` says of it.
+        Its options in `encoding=`.
 
     Raises
     ------
     TypeError
-        Names that are no text, Python objects.
+        Names are not text, or elements are Python objects.
     ValueError
-        A dim twice, an attribute that packing needs.
+        A dim occurs twice, or xarray cannot unpack by the attributes.
     NotImplementedError
-        An index of several levels.
+        The variable is an index of several levels.
     """
     where = f"the variable {name!r}"
     ensure_not_multiindex(variable, name)
@@ -104,7 +104,7 @@ def _check_names(name: Hashable, variable: xr.Variable, where: str) -> None:
 
 
 def _check_decodes(variable: xr.Variable, name: str, where: str) -> None:
-    """Check that attributes by which elements are unpacked are what xarray takes for it."""
+    """Check that xarray can decode the variable with its attributes."""
     none = np.zeros((0,) * variable.ndim, variable.dtype)
     try:
         empty = xr.Variable(variable.dims, none, variable.attrs)
@@ -120,7 +120,7 @@ def _check_decodes(variable: xr.Variable, name: str, where: str) -> None:
 
 
 def _lazy(variable: xr.Variable) -> xr.Variable:
-    """Make a dask array of what is not loaded from its file yet."""
+    """Make a variable with a dask array if its elements are not loaded yet."""
     if variable.chunks is not None or variable._in_memory or variable.dtype.kind == "O":
         return variable
     chunks = variable.encoding.get("preferred_chunks")
@@ -128,10 +128,10 @@ def _lazy(variable: xr.Variable) -> xr.Variable:
 
 
 def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: str) -> xr.Variable:
-    """Encode the elements as CF has it, where something asks for it."""
+    """Encode the elements by CF if the variable or the user has options for it."""
     variable = variable.copy(deep=False)
     kept, variable.encoding = dict(variable.encoding), {}
-    # attributes that xarray moves to the encoding where it has decoded them
+    # xarray's decoding moved these attributes to the encoding
     for key in ("coordinates", *CF_RELATED_DATA):
         if kept.get(key) is not None and key not in variable.attrs:
             variable.attrs[key] = kept[key]
@@ -148,7 +148,7 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
         if variable.dtype.kind not in "SU":
             variable.encoding = kept
             return _encoded(variable, name, given, where)
-    # which loads it: dask arrays of text stay that, unless something else is asked for
+    # encoding text loads it: dask arrays of text stay text unless `encoding=` has options
     encoded = packing if variable.chunks is None else asked
     if variable.dtype.kind == "U" and (encoded.get("dtype") == "S1" or "_Encoding" in encoded):
         return _as_bytes(variable, name, encoded)
@@ -160,7 +160,7 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
 
 
 def _inferred(variable: xr.Variable, name: str, fill: Any, where: str) -> xr.Variable:
-    """Give Python objects, and text of any length, the dtype that xarray finds for them."""
+    """Convert Python objects and variable-length text to the dtype that xarray infers."""
     if variable.dtype.kind == "T":
         variable = variable.astype(object)
     try:
@@ -188,10 +188,10 @@ def _inferred(variable: xr.Variable, name: str, fill: Any, where: str) -> xr.Var
 
 
 def _as_bytes(variable: xr.Variable, name: str, packing: Mapping[str, Any]) -> xr.Variable:
-    """Encode text as UTF-8, or as `_Encoding` says."""
+    """Encode text as UTF-8 or by `_Encoding`."""
     named = {key: packing[key] for key in ("_Encoding",) if key in packing}
     variable.encoding = {"dtype": "S1", **named}
     encoded = EncodedStringCoder().encode(variable, name)  # type: ignore[no-untyped-call]
-    # single bytes would be characters
+    # at least two bytes: xarray takes single bytes for characters
     wide = np.result_type(encoded.dtype, "S2")
     return xr.Variable(encoded.dims, encoded.data.astype(wide), encoded.attrs)

@@ -1,4 +1,4 @@
-"""Directories of datasets that are parts of one, as xarray-blosc2 writes them."""
+"""Directories with the parts of one dataset, as xarray-blosc2 writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import xarray as xr
 from b2nd_dask.edges.datasets.places import Folder, Place, manifest_of, place_of
 from b2nd_dask.storage import Location, printable
 
-#: Said, since the defaults of xarray are about to change; these are what xarray-blosc2 combines by.
+#: The options of xarray-blosc2; explicit, since xarray will change its defaults.
 _HOW: dict[str, Any] = {
     "combine_attrs": "drop_conflicts",
     "data_vars": "all",
@@ -22,15 +22,15 @@ _HOW: dict[str, Any] = {
 
 
 def is_nested(place: Place) -> bool:
-    """Whether there is no frame in a directory, but directories or archives of them."""
+    """Whether a directory has no frames, but directories or archives of frames."""
     return isinstance(place, Folder) and not place.arrays() and bool(_parts(place))
 
 
 def combined(place: Place, open_one: Callable[[Place], xr.Dataset]) -> xr.Dataset:
-    """Open each part, and combine them by their coordinates.
+    """Open all parts and combine them by their coordinates.
 
-    Attributes that differ between the parts become dims, or those that ``group_by`` in the manifest
-    of the parent names.
+    The attributes in ``group_by`` of the parent's manifest become dims; without ``group_by``, the
+    attributes that differ between the parts.
     """
     parts = list(_parts(place))
     attrs = [dict(manifest_of(part).attrs) for part in parts]
@@ -60,7 +60,7 @@ def _chunked(ds: xr.Dataset) -> xr.Dataset:
         name: array.chunk(array.encoding.get("preferred_chunks", {}))
         for name, array in ds.data_vars.items()
     }
-    # as xarray makes them of what an engine returns
+    # default indexes, as xarray makes them for an engine's dataset
     indexed = {name: array.variable for name, array in ds.coords.items() if array.dims == (name,)}
     return ds.assign(arrays).assign_coords(xr.Coordinates(indexed))
 
@@ -71,7 +71,7 @@ def _parts(place: Place) -> list[Place]:
 
 
 def _archives(place: Place) -> Iterable[Place]:
-    """Datasets that are frozen to one file each."""
+    """Datasets that are archives, one file each."""
     if not isinstance(place, Folder) or place.location.is_url:
         return
     for path in sorted(Path(place.location.url).glob("*.b2z")):
@@ -81,7 +81,7 @@ def _archives(place: Place) -> Iterable[Place]:
 
 
 def _differing(attrs: list[dict[str, Any]]) -> set[str]:
-    """Attributes of the first dataset that others have, with other values."""
+    """Attributes of the first dataset that have other values in other datasets."""
     if len(attrs) < 2:
         return set()
     texts = {key: {str(own[key]) for own in attrs if key in own} for key in attrs[0]}

@@ -1,4 +1,4 @@
-"""Values as CF packs them, checked: what comes back is what was given."""
+"""Packing of values by CF, with a check that unpacking returns the original values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.labels.labels import MISSING, SCALING
 
-#: Values that are scaled come back rounded to multiples of `scale_factor`; with a little for that
-#: rounding itself.
+#: Greatest error of scaled values, in units of `scale_factor`: half a step, and a little for
+#: rounding errors.
 _ROUNDED = 0.5 + 1e-3
-#: Elements that are packed at once: some arrays of so many fit into a cache of a core.
+#: Elements to pack at once: several arrays of this size fit into a core's cache.
 _PIECE = 1 << 16
 _REMEDY = "finer units, a wider dtype or a _FillValue in encoding= of a new file can hold it"
 
@@ -29,22 +29,22 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
     Parameters
     ----------
     where : str
-        What it is called in messages.
+        Name of the variable in messages.
 
     Raises
     ------
     TypeError, ValueError, OverflowError
-        What cannot be encoded so, or would come back as something else: times between whole units,
-        values out of the range of integers, missing ones without ``_FillValue``. Of dask arrays
-        some of it shows when they are computed.
+        A value cannot be encoded, or would be read as another value: a time between whole units, a
+        number out of the range of integers, a missing one without ``_FillValue``. For dask arrays
+        some of these errors come at the computation.
     """
     given = variable.data
     is_scaled = any(key in encoding for key in SCALING)
-    # scaled numbers are floats, unless something else is asked for
+    # scaled numbers are stored as floats by default
     stored = np.dtype(encoding.get("dtype", "f8" if is_scaled else given.dtype))
     are_packed = given.dtype.kind in "iuf" and stored.kind in "iu"
     if are_packed:
-        # attributes follow from no elements; lazily, since xarray refuses some integers else
+        # an empty array gives the attributes; a lazy one, since xarray rejects some integers
         none = da.zeros((0,) * given.ndim, dtype=given.dtype)
         variable = xr.Variable(variable.dims, none, variable.attrs)
         if "_Unsigned" in encoding and not stored.isnative:
@@ -55,7 +55,7 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
     variable.encoding = dict(encoding)
     try:
         with warnings.catch_warnings(), np.errstate(invalid="ignore"):
-            # that it takes other units, and that NaN has no form: errors below
+            # warnings about other units and about NaN in integers: errors below
             warnings.simplefilter("ignore", UserWarning)
             warnings.filterwarnings("ignore", "saving variable", xr.SerializationWarning)
             encoded = xr.conventions.encode_cf_variable(variable, name=name)
@@ -63,7 +63,7 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
         raise type(error)(f"{where} cannot be encoded with {dict(encoding)}: {error}") from error
     encoded.encoding = {}
     if "units" in encoding and "units" in encoded.attrs:
-        # xarray may have written the same in another way
+        # xarray may have spelled the same units differently
         encoded.attrs["units"] = encoding["units"]
     dtype, attrs = encoded.dtype, dict(encoded.attrs)
     if are_packed:
@@ -89,8 +89,8 @@ def _require_same(
     name: str,
     where: str,
 ) -> NDArray[Any]:
-    """Decode a block again, and compare it."""
-    # lazily xarray gives integers of other lengths than it says
+    """Decode a block and compare it with the original elements; return the encoded block."""
+    # for dask arrays xarray's integers may have another size than their declared dtype
     encoded = encoded.astype(dtype)
     dims = tuple(f"dim_{axis}" for axis in range(encoded.ndim))
     times = xr.coders.CFDatetimeCoder(use_cftime=True if given.dtype.kind == "O" else None)
@@ -117,21 +117,21 @@ def _require_same(
 def pack_numbers(
     given: NDArray[Any], dtype: np.dtype[Any], attrs: Mapping[str, Any], where: str
 ) -> NDArray[Any]:
-    """Pack a block as xarray packs arrays of NumPy, and compare it with what will be read.
+    """Pack a block like xarray packs NumPy arrays; check that unpacking returns its elements.
 
     Parameters
     ----------
     dtype : dtype
-        Of what is stored.
+        Dtype of the stored elements.
     attrs : mapping
-        What readers unpack it by.
+        Attributes by which readers unpack the elements.
     where : str
-        What it is called in messages.
+        Name of the variable in messages.
 
     Raises
     ------
     ValueError
-        An element would be read as something else.
+        An element would be read as another value.
     """
     stored = np.empty(given.shape, dtype)
     numbers = _Numbers.of(given.dtype, dtype, attrs)
@@ -141,7 +141,7 @@ def pack_numbers(
             "again: another dtype or _FillValue in encoding= of a new file can hold it"
         )
     flat, integers = given.reshape(-1), stored.reshape(-1).view(numbers.integers)
-    # that casts and quotients are out of range shows in what comes back
+    # the comparison finds casts and quotients out of range
     with np.errstate(all="ignore"):
         for start in range(0, flat.size, _PIECE):
             piece = slice(start, start + _PIECE)
@@ -152,23 +152,23 @@ def pack_numbers(
 
 @dataclass(frozen=True)
 class _Numbers:
-    """How numbers of a dtype become integers, and what these are read as."""
+    """Dtypes and attributes to pack numbers as integers and to unpack them."""
 
     attrs: Mapping[str, Any]
     integers: np.dtype[Any]
-    """What is stored, with or without a sign as `_Unsigned` has it."""
+    """Dtype of the stored integers, signed or unsigned by `_Unsigned`."""
     quotients: np.dtype[Any]
-    """In which offset and factor are removed."""
+    """Dtype in which offset and factor are removed."""
     unpacked: np.dtype[Any]
-    """Of what is read."""
+    """Dtype of the elements as read."""
     fill: Any
-    """Among the integers; None where none may be missing."""
+    """The integer for missing elements; None if none may be missing."""
 
     @classmethod
     def of(cls, given: np.dtype[Any], dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> _Numbers:
-        """Choose dtypes as xarray does."""
+        """Choose dtypes like xarray."""
         if given.kind in "iu":
-            # integers that are missing are given as what marks them
+            # given integers already have the fill value for missing elements
             attrs = {key: value for key, value in attrs.items() if key not in MISSING}
         kind = {"true": "u", "false": "i"}.get(attrs.get("_Unsigned", ""), dtype.kind)
         integers = np.dtype(f"{kind}{dtype.itemsize}").newbyteorder(dtype.byteorder)
@@ -177,7 +177,7 @@ class _Numbers:
         quotients = given
         if fill is None:
             scaling = {key: attrs[key] for key in SCALING if key in attrs}
-            # lazily: of NumPy's arrays xarray refuses integers that are divided by one
+            # a lazy array, since xarray rejects NumPy integers that are divided by one
             elements = xr.Variable("x", da.zeros(0, dtype=given), {}, scaling)
             quotients = xr.conventions.encode_cf_variable(elements).dtype
         read = xr.Variable("x", np.zeros(0, dtype), attrs)
@@ -185,7 +185,7 @@ class _Numbers:
         return cls(attrs, integers, quotients, unpacked, fill)
 
     def pack(self, given: NDArray[Any], out: NDArray[Any]) -> None:
-        """Scale and round elements."""
+        """Scale and round elements; write them to `out`."""
         quotients = given.astype(self.quotients)
         if "add_offset" in self.attrs:
             quotients -= self.attrs["add_offset"]
@@ -200,7 +200,7 @@ class _Numbers:
     def require_same(
         self, packed: NDArray[Any], given: NDArray[Any], dtype: np.dtype[Any], where: str
     ) -> None:
-        """Unpack elements again, and compare them."""
+        """Unpack elements and compare them with the original ones."""
         unpacked = packed.astype(self.unpacked)
         if "scale_factor" in self.attrs:
             unpacked *= self.attrs["scale_factor"]
@@ -208,7 +208,7 @@ class _Numbers:
             unpacked += self.attrs["add_offset"]
         if self.fill is not None:
             np.copyto(unpacked, np.nan, where=packed == self.fill)
-        # differences of whole numbers would wrap around; that of infinity is NaN, and never less
+        # as floats: integers would wrap around; a difference of infinities is NaN, never less
         wide = np.result_type(unpacked, given, "f4")
         same = abs(np.subtract(unpacked, given, dtype=wide)) < self._allowed(given)
         if self.fill is not None:
@@ -230,11 +230,11 @@ class _Numbers:
             )
 
     def _allowed(self, given: NDArray[Any]) -> NDArray[Any]:
-        """How far elements may lie from what comes back."""
+        """Greatest allowed differences between original and unpacked elements."""
         step = abs(float(self.attrs.get("scale_factor", 1)))
         offset = abs(float(self.attrs.get("add_offset", 0)))
         floats = given.dtype if given.dtype.kind == "f" else np.dtype("f8")
-        # xarray subtracts the offset in the dtype of floats that are given
+        # xarray subtracts the offset in the dtype of given floats
         wide = np.result_type(floats, "f4")
         eps = float(np.finfo(floats).eps)
         allowed: NDArray[Any] = abs(given.astype(wide))

@@ -1,4 +1,4 @@
-"""From frames and their labels to xarray's variables."""
+"""Variables of xarray from frames and their labels."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from b2nd_dask.frame.info import choice_name
 from b2nd_dask.frame.join import open_all
 from b2nd_dask.storage import Location
 
-#: The name that xarray itself gives to an array without one.
+#: xarray's own name for an array without a name.
 NAMELESS = "__xarray_dataarray_variable__"
-#: Sidecar of xarray-blosc2: how much of `time` is written.
+#: Sidecar of xarray-blosc2 with the committed length of `time`.
 _COMMIT = "_commit"
 
 logger = logging.getLogger("b2nd_dask")
 
-#: A frame, by its stem, and what its labels say.
+#: The stem of a frame's file, the frame and its labels.
 _Read = tuple[str, Frame, UnpackedLabels]
 
 
 @dataclass
 class Contents:
-    """What a dataset is made of, before it is decoded."""
+    """Variables and attributes of a dataset before decoding."""
 
     label: str
     variables: dict[str, xr.Variable] = field(default_factory=dict)
     coords: set[str] = field(default_factory=set)
     without_dims: set[str] = field(default_factory=set)
-    """Variables whose frames name no dims."""
+    """Variables of frames without names of dims."""
     attrs: dict[str, Any] = field(default_factory=dict)
 
     def add(self, name: str, variable: xr.Variable, *, is_coord: bool) -> None:
-        """Add a variable, whose name must be new."""
+        """Add a variable; its name must be new."""
         if name in self.variables:
             other = self.variables[name].encoding["source"]
             raise FrameFormatError(
@@ -56,7 +56,7 @@ class Contents:
             self.coords.add(name)
 
     def update(self, other: Contents) -> None:
-        """Add the variables of another one; attributes that contradict are left out."""
+        """Add the variables of other contents; their attributes only if there are none yet."""
         for name, variable in other.variables.items():
             known = self.variables.get(name)
             same = known is not None and known.identical(variable)  # type: ignore[no-untyped-call]
@@ -67,7 +67,7 @@ class Contents:
             self.attrs = dict(other.attrs)
 
     def require_fit(self) -> None:
-        """Check that variables agree about the lengths of dims."""
+        """Check that the lengths of dims agree between variables."""
         found: dict[Any, tuple[int, str]] = {}
         for name, variable in self.variables.items():
             for dim, size in variable.sizes.items():
@@ -82,7 +82,7 @@ class Contents:
 
 
 def contents_of_frame(frame: Frame, stem: str) -> Contents:
-    """A frame alone, with the coordinates that it holds in itself."""
+    """The contents of a single frame: its array and embedded coordinates."""
     contents = Contents(frame.path)
     unpacked = _unpacked(frame)
     labels = unpacked.labels
@@ -108,9 +108,9 @@ def contents_of_frame(frame: Frame, stem: str) -> Contents:
 
 
 def contents_of_place(place: Place, options: OpenOptions) -> Contents:
-    """The frames of a directory, or of a level of a store.
+    """The contents of a directory or of a level of a store.
 
-    Arrays that name no dims get ones of their own where their lengths differ.
+    If lengths of unnamed dims differ, each array without names gets dims of its own.
     """
     manifest, dropped = manifest_of(place), options.dropped
     stems = _stems(place, manifest, dropped)
@@ -138,7 +138,7 @@ def contents_of_place(place: Place, options: OpenOptions) -> Contents:
 
 
 def _stems(place: Place, manifest: Manifest, dropped: Collection[str]) -> list[str]:
-    """Names of the frames of a place, without those that are dropped."""
+    """Names of the frames of a place, without dropped ones."""
     stems = place.arrays()
     if stems is None:
         if not manifest.names:
@@ -151,7 +151,7 @@ def _stems(place: Place, manifest: Manifest, dropped: Collection[str]) -> list[s
 
 
 def _is_sidecar(stem: str) -> bool:
-    """Whether a frame says something of the others, rather than being a variable."""
+    """Whether a frame has data about other frames, and is no variable."""
     return stem.startswith("_") and not stem.startswith(COORD)
 
 
@@ -175,7 +175,7 @@ def _unpacked(frame: Frame) -> UnpackedLabels:
 
 
 def _with_own_dims(read: list[_Read], *, always: bool) -> list[_Read]:
-    """Give arrays that name no dims ones of their own, where their lengths differ."""
+    """If lengths of unnamed dims differ, give each array without names dims of its own."""
     unnamed = [(frame, unpacked) for _, frame, unpacked in read if not unpacked.has_dims]
     sizes = {
         item for frame, own in unnamed for item in zip(own.labels.dims, frame.shape, strict=True)
@@ -210,14 +210,14 @@ def _require_all(contents: Contents, manifest: Manifest, dropped: Collection[str
 
 
 def _order(contents: Contents, manifest: Manifest) -> None:
-    """Put variables into the order that they were written in."""
+    """Sort variables into the order of the manifest."""
     rank = {name: number for number, name in enumerate(manifest.names)}
     names = sorted(contents.variables, key=lambda name: rank.get(name, len(rank)))
     contents.variables = {name: contents.variables[name] for name in names}
 
 
 def _committed(place: Place, stems: Iterable[str], options: OpenOptions) -> int | None:
-    """How much of `time` is written, by xarray-blosc2's sidecar."""
+    """The committed length of `time` in xarray-blosc2's sidecar; None without a sidecar."""
     if _COMMIT not in stems:
         return None
     frame = options.open(place.locate(_COMMIT))
@@ -229,7 +229,7 @@ def _committed(place: Place, stems: Iterable[str], options: OpenOptions) -> int 
 def _committed_sizes(
     read: Sequence[_Read], manifest: Manifest, committed: int | None
 ) -> dict[str, int]:
-    """Lengths of dims that are committed, where frames may be longer."""
+    """Committed lengths of dims; frames may be longer."""
     sizes = dict(manifest.sizes) if manifest.commits else {}
     if committed is not None and committed >= 0:
         sizes["time"] = min(committed, sizes.get("time", committed))
@@ -244,7 +244,7 @@ def _committed_sizes(
 
 
 def _trimmed(frame: Frame, unpacked: UnpackedLabels, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Shape of what is committed."""
+    """The committed shape of a frame."""
     if unpacked.is_scalar:
         return frame.shape
     dims = unpacked.labels.dims
@@ -261,11 +261,11 @@ def _variable(
     name: str = "",
     manifest: Manifest = Manifest(),  # noqa: B008 - frozen
 ) -> xr.Variable:
-    """A variable that reads its frame when it is indexed."""
+    """A lazy variable; indexing reads the frame."""
     labels = unpacked.labels
     attrs = {**labels.attrs}
     given = manifest.variable_attrs.get(name, {})
-    # those of the frame itself whose type JSON would lose
+    # attributes whose type JSON would lose come from the frame
     attrs |= {key: value for key, value in given.items() if key not in unpacked.typed}
     if unpacked.strings is not None:
         text = np.array(unpacked.strings[: shape[0]] or [""])[: shape[0]]
@@ -286,7 +286,7 @@ def _variable(
 
 
 def _encoding(frame: Frame, dims: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
-    """How the frame is stored."""
+    """The storage options of a frame as xarray's encoding."""
     codec = choice_name(frame.cparams.codec)
     encoding: dict[str, Any] = {"source": frame.path, "blocks": frame.blocks, "codec": codec}
     if dims and all(frame.chunks):

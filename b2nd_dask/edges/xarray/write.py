@@ -1,4 +1,4 @@
-"""Datasets and arrays of xarray to frames: what is written, and new ones all at once."""
+"""Trees of xarray's datasets and arrays, and writes of new datasets."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.graph.write.to_b2nd import write_together
 
 Encoding = Mapping[Hashable, Mapping[str, Any]]
-#: Options of `to_b2nd` that new datasets take.
+#: Options of `to_b2nd` for new datasets.
 NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem", "fsync", "stats")
 RENAME = "change it by .rename"
 _LISTED = 5
 
 
 def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, options: Mapping[str, Any]) -> Tree:
-    """Describe the arrays of a dataset, and check all that can be checked before they are written.
+    """Describe the arrays of a dataset as a tree, with all checks that are possible before a write.
 
     Parameters
     ----------
     options : mapping
-        `NEW_OPTIONS`, for all variables.
+        Options in `NEW_OPTIONS`, for all variables.
 
     Raises
     ------
     TypeError
-        Elements, names or attributes that a frame cannot hold.
+        A frame cannot hold the elements, a name or an attribute.
     KeyError, ValueError
-        An encoding of something that there is not.
+        The encoding has an unknown variable, option or dim.
     """
     check_encoding(ds, encoding)
     check_dims(ds.dims, *encoding.values())
@@ -69,7 +69,7 @@ def write_new(
     Parameters
     ----------
     options : mapping
-        `NEW_OPTIONS` and ``encoding``.
+        Options in `NEW_OPTIONS`, and ``encoding``.
     """
     encoding = options.get("encoding") or {}
     if isinstance(source, xr.DataTree):
@@ -88,12 +88,12 @@ def write_new(
 
 
 def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
-    """Check that the dims that chunks are given for are there.
+    """Check that the dims in `chunks` and `blocks` exist.
 
     Raises
     ------
     ValueError
-        One is not.
+        A dim does not exist.
     """
     for how in options:
         for key in ("chunks", "blocks"):
@@ -109,7 +109,7 @@ def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
 def _tree_of_groups(
     source: xr.DataTree, label: str, options: Mapping[str, Any], *, inherit: bool
 ) -> Tree:
-    """Describe a group and those inside; the outermost one has what it inherits, too."""
+    """Describe a group and its subgroups; with `inherit` also its inherited coordinates."""
     ds, encoding = source.to_dataset(inherit=inherit), options.get("encoding") or {}
     named = {name: how for name, how in encoding.items() if name in ds.variables}
     tree = tree_of(ds, label, named | dict(encoding.get(source.path, {})), options)
@@ -121,7 +121,7 @@ def _tree_of_groups(
 def _storage(
     name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """How the frame of one variable is stored: by `encoding=`, or by options of all variables."""
+    """Storage options of a variable: from `encoding=`, or else those of all variables."""
     found = {key: own.get(key, options.get(key)) for key in (*STORAGE, "max_mem")}
     dims = member.dims or ()
     for key in ("chunks", "blocks"):
@@ -129,10 +129,10 @@ def _storage(
     if found["chunks"] is None:
         found["blocks"] = found["blocks"] if "blocks" in own else None
     if member.is_coordinate(name) and "chunks" not in own:
-        # coordinates are read whole
+        # default chunks: coordinates are read whole
         found |= {"chunks": None, "blocks": None, "max_mem": None}
     if options.get("stats") and supports_statistics(member.array.dtype):
-        # text and the like have none
+        # text, for example, has no statistics
         found["stats"] = True
     return {key: value for key, value in found.items() if value is not None}
 
@@ -140,7 +140,7 @@ def _storage(
 def _sizes(
     asked: Any, dims: tuple[str, ...], shape: tuple[int, ...], *, given: bool
 ) -> tuple[int, ...] | int | None:
-    """Lengths of chunks along each axis, out of a mapping of dims."""
+    """Lengths of chunks along each axis, also from a mapping by dims."""
     if not isinstance(asked, Mapping):
         if isinstance(asked, tuple | list) and not given:
             raise ValueError(
@@ -154,12 +154,12 @@ def _sizes(
 
 
 def local_path(urlpath: Any) -> Path:
-    """Path of a dataset, which is local.
+    """Local path of a dataset.
 
     Raises
     ------
     ValueError
-        A URL, or the name of a single frame.
+        The path is a URL, or names a single frame.
     """
     text = os.fspath(urlpath)
     if not isinstance(text, str) or "://" in text:
