@@ -286,11 +286,6 @@ class Selection(NamedTuple):
     finish: tuple[int | slice | EllipsisType | None, ...]
     """Index into what was read: drops integer axes, reverses negative steps, inserts new axes."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of what is read, before `finish`."""
-        return tuple(len(axis) for axis in self.axes)
-
 
 def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
     """Take a NumPy basic index apart.
