@@ -122,9 +122,9 @@ def require_spread(members: Sequence[object]) -> None:
     FrameFormatError
         More than `MAX_EQUAL_HASHES` have the same hash.
     TypeError
-        One has no hash.
+        A member has no hash.
 
-    A member has no hash.
+    Examples
     --------
     >>> require_spread(range(10_000))
     """

@@ -74,8 +74,9 @@ def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTabl
 
     Parameters
     ----------
-    Read the chunk headers if there are at most this many stored chunks; by default any number.
-    Headers of a frame in a store are never read, since each may be a request.
+    most : int, optional
+        Read the chunk headers if at most this many chunks are stored; by default any number.
+        Headers of a frame in a store are never read, since each may be a request.
 
     Raises
     ------

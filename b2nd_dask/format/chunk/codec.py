@@ -239,13 +239,13 @@ def read_only(elements: NDArray[Any]) -> NDArray[Any]:
 
     Parameters
     ----------
-    Its earlier views stay writable.
-        Views that were made of it before stay writable.
+    elements : ndarray
+        Its earlier views stay writable.
 
     Returns
     -------
-    The same array.
-        The same.
+    ndarray
+        The same array.
     """
     elements.flags.writeable = False
     return elements
