@@ -1,8 +1,8 @@
 """The bytes of a Blosc2 frame: pure functions between bytes and typed, immutable values. No I/O.
 
-A module for each part of a frame (`header`, `metalayers`, `array_meta`, `index`, `trailer`), one
-for its `grid`, `integrity` and `statistics` of what a frame says of each chunk, and the folder
-`chunk`; docs/format.md describes the bytes.
-`parse_*` reads and checks, `build_*` writes. Only `errors` may be imported; `graph` imports `grid`
-alone, and gets everything else through `frame`.
+One module for each section of a frame (`header`, `metalayers`, `array_meta`, `index`, `trailer`),
+`grid` for its geometry, `integrity` and `statistics` for the records of its chunks, and the folder
+`chunk` for compressed chunks. docs/format.md describes the bytes.
+`parse_*` reads and checks, `build_*` writes. The modules import only `errors`. `graph` imports
+only `grid` and reaches the others through `frame`.
 """

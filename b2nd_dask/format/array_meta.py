@@ -1,9 +1,9 @@
-"""The metalayer that makes a frame an array: b2nd (now and early) and Caterva.
+"""The metalayer that makes a frame an array: b2nd (current and early form) and Caterva.
 
 Layout (docs/format.md, Array metalayer): fixarray marker, version, ndim, shape as int64, chunk
-shape and block shape as int32; then nothing (Caterva, the first b2nd files), a str32 dtype (b2nd
-early), or a dtype format and a str32 dtype (now). What follows the block shape tells the forms
-apart, not the number of fields: a real file (c-blosc2 commit 8123f7ea) says six and has seven.
+shape and block shape as int32; then nothing (Caterva, the first b2nd files), a str32 dtype (early
+b2nd), or a dtype format and a str32 dtype (current b2nd). Readers tell the forms apart by the bytes
+behind the block shape. The number of fields may be wrong: c-blosc2 8123f7ea has a 6 for seven.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from b2nd_dask.format.dtypes import MAX_DTYPE_STRING, format_dtype, parse_dtype
 from b2nd_dask.format.grid import Grid
 
 MAX_NDIM = 16
-#: python-caterva's own limit.
+#: The limit of python-caterva.
 MAX_CATERVA_NDIM = 8
-#: int32 bytes of int64 offsets.
+#: An int32 counts the bytes of the int64 offsets.
 MAX_CHUNKS = 2**28 - 1
-#: Bytes of a chunk: int32 less the header (docs/format.md, Limits).
+#: Bytes of a chunk: the largest int32 less the header (docs/format.md, Limits).
 MAX_CHUNK_NBYTES = 2**31 - 33
 
-#: Metalayers that make a frame an array; the others are the user's.
+#: Metalayers that make a frame an array; all others belong to the user.
 _OWN_METALAYERS = ("b2nd", "caterva")
 _INT32, _INT64, _STR32 = 0xD2, 0xD3, 0xDB
 
-#: Fixed metalayers of frames that hold an array only as a shell; their vlmeta names other files,
-#: which a reader must not follow
-#: (docs/format.md, Frames that are no plain array).
+#: Fixed metalayers of frames that are no plain array. Their vlmeta names other files, which a
+#: reader must not follow (docs/format.md, Frames that are no plain array).
 _SHELLS = {
     "b2o": "a python-blosc2 object (a lazy expression or the like)",
     "LazyArray": "a saved lazy expression",
@@ -43,7 +42,7 @@ _SHELLS = {
 
 @dataclass(frozen=True, slots=True)
 class ArrayMeta:
-    """What the array metalayer says."""
+    """The fields of the array metalayer."""
 
     name: str
     """Name of the metalayer: ``b2nd`` or ``caterva``."""
@@ -51,16 +50,16 @@ class ArrayMeta:
     chunks: tuple[int, ...]
     blocks: tuple[int, ...]
     dtype: np.dtype[Any] | None
-    """None where the metalayer has no dtype."""
+    """None if the metalayer has no dtype."""
 
     @property
     def ndim(self) -> int:
-        """Number of axes, without those of elements that are arrays."""
+        """Number of axes; the axes of elements that are arrays do not count."""
         return len(self.shape)
 
 
 def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
-    """Find and read the array metalayer of a frame.
+    """Find and parse the array metalayer of a frame.
 
     Parameters
     ----------
@@ -70,9 +69,9 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
     Raises
     ------
     UnsupportedFrameError
-        The frame is valid but no plain array.
+        The frame is valid, but not a plain array.
     FrameFormatError
-        The metalayer breaks its format.
+        The metalayer violates the format.
     """
     for shell, meaning in _SHELLS.items():
         if shell in metalayers:
@@ -99,17 +98,17 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
 
 
 def name_of_array(metalayers: Mapping[str, bytes]) -> str:
-    """Choose the metalayer that gives the array's shape."""
+    """Name the metalayer that holds the array's shape."""
     return "b2nd" if "b2nd" in metalayers else "caterva"
 
 
 def users_meta(metalayers: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Leave the array's own metalayers out."""
+    """Select the user's metalayers: all but those of the array."""
     return {name: raw for name, raw in metalayers.items() if name not in _OWN_METALAYERS}
 
 
 def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
-    """Read the content of an array metalayer.
+    """Parse the content of an array metalayer.
 
     Parameters
     ----------
@@ -121,7 +120,7 @@ def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
     Raises
     ------
     FrameFormatError
-        Markers, lengths or sizes that cannot be.
+        Wrong markers, lengths or sizes.
     UnsupportedFrameError
         A dtype format other than NumPy's, or an object dtype.
     """
@@ -138,14 +137,14 @@ def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
 
 
 def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
-    """Replace the shape in the content of an array metalayer, as a resize does.
+    """Replace the shape in an array metalayer, as a resize does.
 
     Parameters
     ----------
     raw : bytes
-        The content before, as `parse_array_meta` takes it.
+        The old content, as for `parse_array_meta`.
     shape : tuple of int
-        Of as many dimensions.
+        Has as many dimensions as the old shape.
     """
     return (
         raw[:4] + b"".join(struct.pack(">Bq", _INT64, n) for n in shape) + raw[4 + 9 * len(shape) :]
@@ -153,25 +152,25 @@ def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
 
 
 def build_array_meta(grid: Grid, dtype: np.dtype[Any]) -> bytes:
-    """Write the content of a b2nd metalayer, in the form of 7 fields."""
+    """Build the content of a b2nd metalayer in the current form, with 7 fields."""
     text = format_dtype(dtype)
     return b"\x97" + _build_sizes(grid) + struct.pack(">BBI", 0, _STR32, len(text)) + text
 
 
 def build_caterva_meta(grid: Grid) -> bytes:
-    """Write the content of a Caterva metalayer: the same sizes, no dtype.
+    """Build the content of a Caterva metalayer: the same sizes, no dtype.
 
     Parameters
     ----------
     grid : Grid
-        Of at most `MAX_CATERVA_NDIM` dimensions.
+        Has at most `MAX_CATERVA_NDIM` dimensions.
     """
     return b"\x95" + _build_sizes(grid)
 
 
 def _build_sizes(grid: Grid) -> bytes:
-    """Version, ndim, and the three lists of sizes."""
-    # an ndim of 16 overflows the marker into 0xa0, as in the files of python-blosc2
+    """Build version, ndim, and the lists of shape, chunks and blocks."""
+    # 16 dimensions overflow the marker to 0xa0, as in files of python-blosc2
     # (docs/format.md, Array metalayer)
     marker = bytes([0x90 + grid.ndim])
     shape = b"".join(struct.pack(">Bq", _INT64, n) for n in grid.shape)

@@ -1,4 +1,4 @@
-"""Dtype strings of the b2nd metalayer, read without evaluating anything."""
+"""Parse and format the dtype strings of the b2nd metalayer, without evaluating them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ import numpy as np
 
 from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 
-#: Longest dtype string that is looked at; real ones are below 1 kB (a struct of 100 fields: 2 kB).
+#: Longest accepted dtype string; real ones are below 1 kB (a struct of 100 fields: 2 kB).
 MAX_DTYPE_STRING = 1 << 16
-#: Widest element. The format allows 512 MiB: a single element would fill the memory.
+#: Widest element. The format allows 512 MiB, but a single such element would fill the memory.
 MAX_ITEMSIZE = 1 << 26
-#: Structured dtypes inside each other.
+#: Levels of nested structured dtypes.
 MAX_NESTING = 16
 
-#: `repr` of a dtype, as the early format text has it: ``dtype('int32')``, ``dtype([('a',
-#: '<i4')])``.
+#: `repr` of a dtype, as in the early format text: ``dtype('int32')``, ``dtype([('a', '<i4')])``.
 _REPR = re.compile(r"dtype\((?P<quote>['\"]?)(?P<inner>.*)(?P=quote)\)", re.DOTALL)
 
 #: A plain dtype: ``<f8``, ``|S5``, ``<M8[25us]``, or a name such as ``datetime64[ns]``. NumPy's own
-#: parser also takes comma lists, repeat counts and ``O``, which no file has and which could not be
-#: trusted, crashes on times of 0 units, and warns of ``a``.
+#: parser also accepts comma lists, repeat counts and ``O``, which are unsafe and occur in no file.
+#: It crashes on times of 0 units, and warns about ``a``.
 _PLAIN = re.compile(
     r"[<>|=]?(?!a[0-9]*$)[A-Za-z?][A-Za-z]*[0-9]{0,9}(\[([1-9][0-9]{0,8})?[A-Za-zμ]{1,3}\])?"
 )
 
-#: Escapes as `repr` writes them. Of others Python warns.
+#: Escapes that `repr` writes. Python warns about other escapes.
 _ESCAPED = re.compile(r"(?:[^\\]|\\['\"\\nrtxuU])*", re.DOTALL)
 
 
 def parse_dtype(raw: bytes) -> np.dtype[Any]:
-    """Read the dtype field of the metalayer.
+    """Parse the dtype field of the metalayer.
 
     Accepts the spellings found in real files: ``dtype.str`` (``<f8``), names (``int32``),
     ``dtype('int32')``, the `repr` of ``dtype.descr`` for structured dtypes, and ``('<f8', (10,))``
@@ -42,12 +41,12 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
     Parameters
     ----------
     raw : bytes
-        The field's content, UTF-8.
+        Content of the field, UTF-8.
 
     Raises
     ------
     FrameFormatError
-        The text is not UTF-8, too long, no dtype, or one of elements that are empty or too wide.
+        The text is not UTF-8, too long or not a dtype, or the elements are empty or too wide.
     UnsupportedFrameError
         Object dtypes: their elements are pointers, not data.
 
@@ -69,17 +68,17 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
 
 
 def dtype_of_descr(descr: object) -> np.dtype[Any]:
-    """Make a structured dtype of its ``descr``, with fields as tuples or, from msgpack, as lists.
+    """Build a structured dtype from its ``descr``, with fields as tuples or (msgpack) as lists.
 
     Parameters
     ----------
     descr : list
-        One entry for each field: name, dtype string or nested `descr`, and perhaps a shape.
+        One entry per field: name, dtype string or nested `descr`, and optionally a shape.
 
     Raises
     ------
     FrameFormatError
-        No description of a dtype.
+        Not the description of a dtype.
     UnsupportedFrameError
         A field of Python objects.
     """
@@ -88,7 +87,7 @@ def dtype_of_descr(descr: object) -> np.dtype[Any]:
 
 
 def format_dtype(dtype: np.dtype[Any]) -> bytes:
-    """Write a dtype as python-blosc2 does: ``dtype.str``, or the `repr` of ``dtype.descr``.
+    """Format a dtype as python-blosc2 does: ``dtype.str``, or the `repr` of ``dtype.descr``.
 
     Examples
     --------
@@ -109,7 +108,7 @@ def format_dtype(dtype: np.dtype[Any]) -> bytes:
 
 
 def not_stored(dtype: np.dtype[Any]) -> str | None:
-    """Reason why a frame cannot hold elements of a dtype, and what to do; None where it can.
+    """Explain why a frame cannot hold a dtype, and what to do; None if it can.
 
     Examples
     --------
@@ -158,7 +157,7 @@ def _described(text: str) -> np.dtype[Any]:
         raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype")
     try:
         descr = ast.literal_eval(text)
-    # literal_eval parses only; sets and keys may have no hash, deep nesting ends in the last two
+    # literal_eval only parses: unhashable sets and keys are TypeError, deep nesting the last two
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype") from error
     if not isinstance(descr, tuple):
@@ -192,9 +191,9 @@ def _field(field: object, text: str, depth: int) -> tuple[Any, ...]:
 
 
 def _shape(shape: object, text: str) -> tuple[int, ...]:
-    if isinstance(shape, int):  # NumPy warns of a bare number
+    if isinstance(shape, int):  # NumPy warns about a bare number
         return (shape,)
-    # of an empty text NumPy makes a dtype that differs from the one of its own description
+    # NumPy turns an empty text into a dtype that does not match its own description
     if not isinstance(shape, tuple) or not all(isinstance(n, int) for n in shape):
         raise FrameFormatError(f"{text[:80]!r} has a field of shape {shape!r:.80}")
     return shape

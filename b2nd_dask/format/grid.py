@@ -1,4 +1,4 @@
-"""Geometry of an array in a frame: shape, chunks and blocks, and where a selection lies in them.
+"""Geometry of an array in a frame: shape, chunks and blocks; conversion of selections to chunks.
 
 Chunks are numbered in C order over the chunk grid, blocks in C order over the blocks of a chunk,
 elements in C order inside a block. Every chunk is stored at full size: edge chunks and edge blocks
@@ -19,13 +19,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: NumPy counts bytes in 63 bits.
+#: NumPy counts bytes with 63 bits.
 MAX_NBYTES = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Shape, chunks and blocks of an array, and the width of an element.
+    """Shape, chunks and blocks of an array, and its itemsize.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Grid:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Chunks along each axis; 0 along every axis where the array is empty."""
+        """Chunks along each axis; 0 along every axis of an empty array."""
         if 0 in self.shape:
             return (0,) * self.ndim
         return tuple(-(-n // c) for n, c in zip(self.shape, self.chunks, strict=True))
@@ -65,12 +65,12 @@ class Grid:
         return math.prod(self.counts)
 
     def cell(self, chunk: int) -> tuple[int, ...]:
-        """Coordinates of a chunk in the chunk grid, by its number.
+        """Coordinates in the chunk grid of the chunk with a number.
 
         Raises
         ------
         ValueError
-            There is no such chunk.
+            No chunk has this number.
         """
         if not 0 <= chunk < self.nchunks:
             raise ValueError(f"chunk {chunk} of an array that has {self.nchunks}")
@@ -81,7 +81,7 @@ class Grid:
         return tuple(reversed(cell))
 
     def extent(self, chunk: int) -> tuple[range, ...]:
-        """Positions of a chunk's elements along each axis; less than a chunk at the edges."""
+        """Positions of a chunk's elements along each axis; fewer at the array's edges."""
         axes = zip(self.cell(chunk), self.chunks, self.shape, strict=True)
         return tuple(range(at * c, min((at + 1) * c, n)) for at, c, n in axes)
 
@@ -92,7 +92,7 @@ class Grid:
 
     @cached_property
     def padded_chunk(self) -> tuple[int, ...]:
-        """Shape of a chunk as stored: a whole number of blocks along each axis."""
+        """Shape of a stored chunk: a whole number of blocks along each axis."""
         return tuple(n * b for n, b in zip(self.blocks_per_chunk, self.blocks, strict=True))
 
     @cached_property
@@ -106,12 +106,12 @@ class Grid:
         return math.prod(self.blocks) * self.itemsize
 
     def boxes_of_blocks(self, nbytes: int) -> Iterator[tuple[slice, ...]]:
-        """Divide a chunk into boxes of blocks that lie one behind the other as stored.
+        """Divide a chunk into boxes of blocks that are contiguous in the stored order.
 
         Parameters
         ----------
         nbytes : int
-            Of a box at most, padding included; a single block may have more.
+            Most bytes of a box, padding included; a single block may have more.
 
         Yields
         ------
@@ -136,28 +136,28 @@ class Grid:
 
     @cached_property
     def chunk_is_c_order(self) -> bool:
-        """Whether a stored chunk, padding included, is its elements in plain C order.
+        """Whether a stored chunk, padding included, has its elements in C order.
 
-        True where a block spans all axes behind the last one that is split, and is one element
-        thick before it.
+        True if a block spans all axes behind the last divided axis and is one element thick along
+        all axes before it.
         """
         split = [axis for axis, n in enumerate(self.blocks_per_chunk) if n > 1]
         return not split or all(b == 1 for b in self.blocks[: split[-1]])
 
 
 class AxisSlice(NamedTuple):
-    """The part of a 1-D selection that falls into one cell (chunk or block) of an axis."""
+    """The part of a 1-D selection in one cell (chunk or block) of an axis."""
 
     cell: int
     """Number of the cell along the axis."""
     inner: range
     """Selected positions, counted from the cell's first element."""
     out: slice
-    """Where these elements go in the result."""
+    """Position of these elements in the result."""
 
 
 def contiguous_box(shape: tuple[int, ...], room: int) -> tuple[int, ...]:
-    """The largest box of so many elements that is contiguous in C order; at least of one.
+    """Compute the largest box of at most `room` elements that is contiguous in C order; at least 1.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def contiguous_box(shape: tuple[int, ...], room: int) -> tuple[int, ...]:
 
 
 def boxes_between(edges: Iterable[Sequence[int]]) -> Iterator[tuple[slice, ...]]:
-    """The boxes of a grid with these edges along each axis, in C order.
+    """Iterate over the boxes of a grid with these edges along each axis, in C order.
 
     Examples
     --------
@@ -187,7 +187,7 @@ def boxes_between(edges: Iterable[Sequence[int]]) -> Iterator[tuple[slice, ...]]
 
 
 def steps(total: int, step: int) -> tuple[int, ...]:
-    """Lengths of the cells of an axis: the last one is what is left.
+    """Compute the lengths of the cells of an axis; the last one may be shorter.
 
     Examples
     --------
@@ -199,10 +199,10 @@ def steps(total: int, step: int) -> tuple[int, ...]:
 
 
 class AxisCells:
-    """The cells of one axis that an ascending range of positions touches, in ascending order.
+    """The cells of one axis that contain positions of an ascending range, in ascending order.
 
-    Cells without a selected position are left out. A million cells need no object for each: what
-    is asked of all of them are columns, and an `AxisSlice` is made when its cell is looked at.
+    Cells without a selected position are omitted. Millions of cells need no object each: the
+    properties are columns of all cells, and an `AxisSlice` is created on access.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ class AxisCells:
     def __init__(self, positions: range, size: int) -> None:
         self._positions = positions
         self._size = size
-        # with longer steps each position has a cell of its own, and cells in between have none
+        # with a longer step each position has its own cell, and cells between them have none
         self._is_dense = positions.step <= size
         self._first = positions.start // size
         self._count = len(positions)
@@ -249,7 +249,7 @@ class AxisCells:
         )
 
     def _bound(self, index: int) -> int:
-        """How many positions lie in the cells before one."""
+        """Number of positions in the cells before a cell."""
         if not self._is_dense:
             return index
         before = (self._first + index) * self._size - self._positions.start
@@ -265,7 +265,7 @@ class AxisCells:
 
     @cached_property
     def bounds(self) -> NDArray[np.int64]:
-        """Where the positions of each cell begin in the result; one more value for its end."""
+        """Start of each cell's positions in the result, and the end of the last cell."""
         at = np.arange(self._count + 1, dtype=np.int64)
         if not self._is_dense:
             return at
@@ -274,21 +274,21 @@ class AxisCells:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Selected positions in each cell."""
+        """Number of selected positions in each cell."""
         return np.diff(self.bounds)
 
 
 class Selection(NamedTuple):
-    """A basic index, taken apart: what to read, and what to do with it afterwards."""
+    """A parsed basic index: the positions to read, and the index to apply to the result."""
 
     axes: tuple[range, ...]
     """Ascending positions to read along each axis of the array."""
     finish: tuple[int | slice | EllipsisType | None, ...]
-    """Index into what was read: drops integer axes, reverses negative steps, inserts new axes."""
+    """Index into the read elements: drops integer axes, reverses negative steps, adds new axes."""
 
 
 def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
-    """Take a NumPy basic index apart.
+    """Parse a NumPy basic index.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
             axes.append(_single_position(entry, axis, size))
             finish.append(0)
     if _ellipses(entries):
-        # NumPy gives a 0-d array where an ellipsis stands beside the integers, else a scalar
+        # NumPy returns a 0-d array if an ellipsis accompanies the integers, else a scalar
         finish.append(Ellipsis)
     return Selection(tuple(axes), tuple(finish))
 
@@ -335,7 +335,7 @@ def _ellipses(entries: list[object]) -> list[int]:
 
 
 def expand_ellipsis(entries: list[object], ndim: int) -> list[object]:
-    """Write a basic index out: one entry for each axis, and the Nones, in order.
+    """Expand the ellipsis of a basic index: one entry for each axis, and the Nones, in order.
 
     Parameters
     ----------
@@ -359,7 +359,7 @@ def expand_ellipsis(entries: list[object], ndim: int) -> list[object]:
 
 def _single_position(entry: object, axis: int, size: int) -> range:
     try:
-        # True would be taken for 1
+        # True would count as 1
         position = operator.index(None if isinstance(entry, bool) else entry)  # type: ignore[arg-type]
     except TypeError:
         raise IndexError(

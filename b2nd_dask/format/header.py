@@ -31,15 +31,15 @@ FIXED_LEN = 87
 MIN_HEADER_LEN = 97
 #: Shortest frame that C-Blosc2 opens.
 MIN_FRAME_LEN = 112
-#: A header holds metadata that every open reads; an int32 length could claim 2 GiB.
+#: Every open reads the whole header; its int32 length could otherwise claim 2 GiB.
 MAX_HEADER_LEN = 1 << 24
 
 _FILTER_SLOTS = 6
 _OFFSETS_64 = 1
 _VARIABLE_CHUNKS, _VL_BLOCKS = 0x40, 0x80
-#: In the header's nibble for codecs; it means "see byte 77".
+#: Codec nibble of the header for plug-in codecs: byte 77 has the codec.
 _PLUGIN_CODEC = 6
-#: How to compress, and with how many threads: for later changes, and free to be set at each.
+#: Compression parameters and numbers of threads, for later changes; each change may set them.
 _FREE = (slice(27, 29), slice(63, 65), slice(66, 68), slice(71, 86))
 
 
@@ -50,9 +50,9 @@ class FrameHeader:
     header_len: int
     """Bytes of the header, metalayers included. Chunk offsets count from here."""
     frame_len: int
-    """Bytes of the frame (of ``chunks.b2frame`` in a sparse frame)."""
+    """Bytes of the frame; for a sparse frame, of ``chunks.b2frame``."""
     sparse: bool
-    """Whether the chunks are files of a directory."""
+    """Whether the chunks are files in a directory."""
     nbytes: int
     """Uncompressed bytes of all chunks, padding included."""
     cbytes: int
@@ -74,13 +74,13 @@ class FrameHeader:
 
     @property
     def array_meta(self) -> bytes:
-        """Content of the metalayer that gives the array's shape."""
+        """Content of the metalayer that holds the array's shape."""
         return self.metalayers[name_of_array(self.metalayers)]
 
 
-#: How frames begin: an array of msgpack, whose first item is the magic.
+#: First bytes of a frame: a msgpack array whose first element is the magic.
 _START = b"\x9e\xa8" + MAGIC
-#: How files of other formats begin that users have beside their frames.
+#: First bytes of other file formats that users may confuse with frames.
 _OTHERS = {
     b"\x89HDF\r\n": " (it is an HDF5 file: h5py reads it)",
     b"\x93NUMPY": " (it is a NumPy file: numpy.load reads it)",
@@ -97,7 +97,7 @@ def header_len_of(head: bytes) -> int:
     Parameters
     ----------
     head : bytes
-        At least the first 112 bytes: no frame is shorter.
+        At least the first 112 bytes, the shortest length of a frame.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def header_len_of(head: bytes) -> int:
     Raises
     ------
     FrameFormatError
-        Too short, the magic is missing, or a length that cannot be.
+        `head` is too short, the magic is missing, or the length is invalid.
     """
     if head[2:10] != MAGIC and not _START.startswith(head):
         guess = next((what for magic, what in _OTHERS.items() if head.startswith(magic)), "")
@@ -129,7 +129,7 @@ def header_len_of(head: bytes) -> int:
 
 
 def parse_header(buf: bytes, available: int) -> FrameHeader:
-    """Read and check the header.
+    """Parse and check the header.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
     FrameFormatError
         Fields that contradict the format, each other, or the file's size.
     UnsupportedFrameError
-        A version or kind of frame that holds no array.
+        A version or kind of frame that this package does not read.
     """
     header_len, frame_len = _lengths(buf)
     if len(buf) < header_len:
@@ -175,13 +175,13 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
 
 
 def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
-    """Find the shapes of the array, and check the sizes in the header against them."""
+    """Parse the geometry of the array, and check the sizes in the header against it."""
     meta: ArrayMeta = array_meta_of(header.metalayers)
     dtype, itemsize = meta.dtype, _itemsize(header, meta)
     axes: tuple[int, ...] = ()
     if dtype is not None and dtype.subdtype is not None:
-        # the axes of elements that are arrays come last, and are never cut: python-blosc2 reads a
-        # shape of (5,) with ('<f8', (10,)) as (5, 10)
+        # the axes of elements that are arrays come last and are never divided: python-blosc2 reads
+        # a shape of (5,) with ('<f8', (10,)) as (5, 10)
         dtype, axes = dtype.subdtype
         itemsize = dtype.itemsize
     grid = Grid(meta.shape + axes, meta.chunks + axes, meta.blocks + axes, itemsize)
@@ -194,7 +194,7 @@ def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
             f"elements of {grid.itemsize} bytes, where {MAX_ITEMSIZE} is the most that is read",
             offset=48,
         )
-    # NumPy multiplies the lengths of the other axes even where one is 0
+    # NumPy multiplies the lengths of the other axes even if one is 0
     extent = math.prod(max(n, 1) for n in grid.shape) * grid.itemsize
     if (
         max(grid.nchunks - MAX_CHUNKS, grid.chunk_nbytes - MAX_CHUNK_NBYTES, extent - MAX_NBYTES)
@@ -209,12 +209,12 @@ def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
 
 
 def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
-    """Bytes of an element, on which the header and the dtype must agree."""
+    """Bytes of an element; header and dtype must agree."""
     if meta.dtype is None:
         return header.typesize
     itemsize = meta.dtype.itemsize
-    # python-blosc2 puts what a chunk says of wider elements into the header of frames in memory,
-    # and does not read these again; whether the dtype is right, the sizes of chunks and blocks show
+    # in frames in memory python-blosc2 copies the chunk typesize of 1 for wider elements into the
+    # header, and cannot read them again; the sizes of chunks and blocks then confirm the dtype
     wide = header.typesize == 1 and itemsize > MAX_TYPESIZE
     if itemsize != header.typesize and not wide:
         raise FrameFormatError(
@@ -226,10 +226,10 @@ def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
 
 
 def _check_sizes(header: FrameHeader, grid: Grid) -> None:
-    """Check the sizes in the header against those that the shapes make."""
+    """Check the sizes in the header against those of the grid."""
     sizes = {"nbytes": (header.nbytes, grid.nchunks * grid.chunk_nbytes)}
     if grid.nchunks:
-        # else nothing is stored, and chunks may have any size, 0 too: docs/format.md, Geometry
+        # empty arrays store nothing; any chunk size is valid, even 0 (docs/format.md, Geometry)
         sizes["blocksize"] = header.blocksize, grid.block_nbytes
         sizes["chunksize"] = header.chunksize, grid.chunk_nbytes
     for name, (in_header, computed) in sizes.items():
@@ -241,7 +241,7 @@ def _check_sizes(header: FrameHeader, grid: Grid) -> None:
 
 
 def _refuse_shaped(header: FrameHeader) -> None:
-    """C-Blosc2 takes the shapes for these from a b2nd metalayer, of single values."""
+    """Reject codecs that need shapes: only a b2nd metalayer of plain elements has these."""
     how = header.compression
     if how.needs_shape:
         raise UnsupportedFrameError(
@@ -253,7 +253,7 @@ def _refuse_shaped(header: FrameHeader) -> None:
 def _compression(buf: bytes) -> Compression:
     nibble = buf[27] & 0x0F
     return Compression(
-        # the nibble holds the codec's API id, not its format code as the original text says
+        # the nibble is the codec's API id, not its format code as the original text says
         # (docs/format.md, Frame header)
         codec=buf[77] if nibble == _PLUGIN_CODEC else nibble,
         codec_meta=buf[78],
@@ -266,7 +266,7 @@ def _compression(buf: bytes) -> Compression:
 
 
 def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
-    """Write the header; `header_len` is taken from the metalayers, not from the field.
+    """Build the header; `header_len` is computed from the metalayers, the field is ignored.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
     struct.pack_into(
         ">BiBiBi", out, 47, 0xD2, header.typesize, 0xD2, header.blocksize, 0xD2, header.chunksize
     )
-    # one thread each way: a hint to python-blosc2, which replaces it by its own setting
+    # one thread each for compression and decompression: python-blosc2 uses its own setting
     struct.pack_into(">BhBh", out, 62, 0xD1, 1, 0xD1, 1)
     out[68:71] = bytes([0xC3 if has_vlmeta else 0xC2, 0xD8, _FILTER_SLOTS])
     out[71:79] = bytes([*how.filters, how.codec, how.codec_meta])
@@ -295,25 +295,25 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
 
 
 def odd_byte(head: bytes, header: FrameHeader, *, has_vlmeta: bool) -> int | None:
-    """Find the first byte of a header that no writer of today writes like that.
+    """Find the first byte of a header that differs from the output of all current writers.
 
-    C-Blosc2 looks at few of the markers, passes over others, and rewrites the whole header at
-    every change: what stands there otherwise is not its work.
+    C-Blosc2 checks few of the markers and ignores others, but it rewrites the whole header at every
+    change. So a different byte points to damage.
 
     Parameters
     ----------
     head : bytes
         The whole header.
     header : FrameHeader
-        What was read from it.
+        The parsed header.
     has_vlmeta : bool
         Whether the frame has any vlmeta.
 
     Returns
     -------
     int or None
-        Position of the byte; None where every byte is as it is always written, whatever the
-        settings for compression are.
+        Position of the byte. None if all bytes are as expected; compression parameters may have any
+        value.
     """
     usual = bytearray(build_header(header, has_vlmeta=has_vlmeta))
     for free in _FREE:
@@ -325,12 +325,12 @@ def odd_byte(head: bytes, header: FrameHeader, *, has_vlmeta: bool) -> int | Non
 
 
 def with_new_tail(head: bytes, *, cbytes: int, frame_len: int, has_vlmeta: bool = True) -> bytes:
-    """Change a header for an index and a trailer that were put elsewhere.
+    """Update a header for an index and a trailer at new positions.
 
     Parameters
     ----------
     head : bytes
-        The whole header; every other byte stays.
+        The whole header; all other bytes stay the same.
     cbytes : int
         Bytes of the data region.
     has_vlmeta : bool

@@ -1,4 +1,4 @@
-"""The offset index: where each chunk lies, or what it stands for (docs/format.md, Offset index)."""
+"""The offset index: position or special value of each chunk (docs/format.md, Offset index)."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from b2nd_dask.format.chunk.codec import constant_of, decode_chunk, encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.header import FrameHeader
 
-#: A chunk file's number has eight hexadecimal digits.
+#: The number of a chunk file has eight hexadecimal digits.
 MAX_CHUNK_FILE = 2**32 - 1
 #: Shortest chunk: a header.
 _MIN_CHUNK = 32
 #: An index may always unpack to this many bytes (8 million chunks) ...
 FREE_NBYTES = 64 << 20
-#: ... and beyond that to so many times its compressed size. In upstream's blocks of 16 KiB even
-#: equal codes pack 220 times at most; many more of them are written as one repeated value.
+#: ... and more only up to this multiple of its compressed size. In upstream's blocks of 16 KiB,
+#: equal codes shrink 220 times at most; an index of many more is one repeated value.
 MAX_RATIO = 1024
-#: Entries that are looked at together, so that the columns in between stay small.
+#: Entries to check at once, which keeps temporary columns small.
 _SLICE = 1 << 16
 
 _OFFSET = np.dtype("<i8")
 
-#: What upstream uses on every change of the index (docs/format.md, Offset index): blosclz, shuffle
-#: in the last slot, never split.
+#: Upstream's compression for every change of the index (docs/format.md, Offset index): blosclz,
+#: shuffle in the last slot, never split.
 _INDEX_COMPRESSION = Compression(codec=0, clevel=5, filters=(0, 0, 0, 0, 0, 1), splitmode=2)
 _INDEX_BLOCKSIZE = 1 << 14
 
 
 class ChunkKind(IntEnum):
-    """What the index says of a chunk; the special codes are those of the format."""
+    """The kind of a chunk according to the index; the special codes are those of the format."""
 
     STORED = 0
     ZEROS = 1
@@ -55,12 +55,12 @@ class ChunkKind(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class OffsetIndex:
-    """Offsets of all chunks, as one column."""
+    """Offsets of all chunks as one column."""
 
     offsets: NDArray[np.int64]
-    """As in the file: a position behind the header, a chunk file's number, or a negative special
-    code.
-    A zero-stride array where the index chunk repeats one value."""
+    """The stored entries: a position behind the header, the number of a chunk file, or a negative
+    special code.
+    A zero-stride array if the index chunk repeats one value."""
     data_nbytes: int
     """Bytes of the data region."""
     sparse: bool
@@ -70,7 +70,7 @@ class OffsetIndex:
 
     @cached_property
     def single_kind(self) -> int:
-        """The special kind that all chunks share, where the index says so by one value, else 0."""
+        """The special kind of all chunks if the index chunk repeats one value, else 0."""
         return int(self.kinds[0]) if len(self) and self.kinds.strides == (0,) else 0
 
     @cached_property
@@ -84,7 +84,7 @@ class OffsetIndex:
 
     @cached_property
     def nstored(self) -> int:
-        """Number of chunks that have data."""
+        """Number of chunks with data."""
         stored = np.count_nonzero(_distinct(self.offsets) >= 0)
         return int(stored) * (len(self) if self.offsets.strides == (0,) else 1)
 
@@ -92,8 +92,8 @@ class OffsetIndex:
     def _starts(self) -> NDArray[np.int64]:
         """Starts of all stored chunks in ascending order.
 
-        The offsets themselves where they ascend: for 100 million chunks a column less in each
-        process.
+        Offsets that ascend are returned themselves, which saves a column per process (100 million
+        chunks: 800 MB).
         """
         offsets = _distinct(self.offsets)
         if _ascends(offsets):
@@ -102,10 +102,10 @@ class OffsetIndex:
         return np.sort(offsets[offsets >= 0])
 
     def extents(self, chunks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where stored chunks of a contiguous frame lie in the data region.
+        """Bound stored chunks of a contiguous frame in the data region.
 
-        A chunk's own length stands in its header only; here it ends at the latest where the next
-        one starts.
+        A chunk's own length is only in its header. The stop here is the start of the next chunk,
+        so it may be too large.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class OffsetIndex:
         Returns
         -------
         starts, stops : ndarray of int64
-            Counted from the data region's start.
+            In bytes from the start of the data region.
         """
         starts = self.offsets[chunks]
         following = np.searchsorted(self._starts, starts, side="right")
@@ -125,19 +125,19 @@ class OffsetIndex:
 
 
 def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
-    """Read the index chunk and check every entry.
+    """Parse the index chunk and check every entry.
 
     Parameters
     ----------
     data : bytes
-        From the index chunk's start to the trailer's; an array without chunks has none.
+        Bytes from the index chunk to the trailer; empty for an array without chunks.
     nchunks : int
-        Chunks of the array.
+        Number of chunks of the array.
 
     Raises
     ------
     FrameFormatError
-        The index chunk is damaged, has another number of entries, or an entry points nowhere.
+        The index chunk is damaged, has the wrong number of entries, or an entry is out of bounds.
     """
     if not nchunks:
         return OffsetIndex(np.empty(0, np.int64), header.cbytes, header.sparse)
@@ -151,10 +151,10 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
         stored += int(np.count_nonzero(distinct[part] >= 0))
         at_start += int(np.count_nonzero(distinct[part] == 0))
     if stored and len(distinct) < nchunks:
-        # the fewest bytes that could make a frame seem to hold 268 million stored chunks
+        # a tiny file could otherwise claim 268 million stored chunks
         raise FrameFormatError(f"the offset index puts all {nchunks} chunks at one offset")
     if at_start > 1:
-        # zeros over a part of an uncompressed index
+        # a part of an uncompressed index was overwritten by zeros
         raise FrameFormatError(f"the offset index puts {at_start} chunks at offset 0")
     if not header.sparse and stored * _MIN_CHUNK > header.cbytes:
         raise FrameFormatError(
@@ -172,26 +172,26 @@ def index_len_of(head: bytes, available: int, nchunks: int) -> int:
     head : bytes
         The first 32 bytes.
     available : int
-        Bytes from the index chunk's start to the trailer's.
+        Bytes from the start of the index chunk to the trailer.
     nchunks : int
-        Chunks of the array.
+        Number of chunks of the array.
 
     Raises
     ------
     FrameFormatError
-        A header that no index of so many chunks has.
+        The header does not belong to an index of this many chunks.
     """
     with _damaged_index():
         return _index_header(head, available, nchunks).cbytes
 
 
 def stored_chunks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Find the numbers of the chunks that have data.
+    """Find the numbers of the chunks with data.
 
     Parameters
     ----------
     offsets : ndarray of int64
-        The offset index. One that repeats a special code takes no memory for each chunk.
+        The offset index. A repeated special code needs no memory per chunk.
 
     Returns
     -------
@@ -204,7 +204,7 @@ def stored_chunks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def special_code(kind: ChunkKind) -> int:
-    """Compute the entry of a chunk without data: the top bit and the kind, in the high byte.
+    """Compute the entry of a chunk without data: the top bit, and the kind in the high byte.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def special_code(kind: ChunkKind) -> int:
 
 
 def build_index(offsets: NDArray[np.int64]) -> bytes:
-    """Write the index chunk, byte for byte as upstream writes it when it changes an index.
+    """Build the index chunk, with the same bytes as upstream when it changes an index.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def build_index(offsets: NDArray[np.int64]) -> bytes:
 
 @contextmanager
 def _damaged_index() -> Iterator[None]:
-    """Turn errors of the index chunk into errors of the frame."""
+    """Convert errors of the index chunk into errors of the frame."""
     try:
         yield
     except CorruptChunkError as error:
@@ -248,7 +248,7 @@ def _damaged_index() -> Iterator[None]:
 
 
 def _index_header(head: bytes, available: int, nchunks: int) -> ChunkHeader:
-    # typesize is not free here: upstream reads single entries (docs/format.md, Offset index)
+    # typesize must be 8: upstream reads single entries (docs/format.md, Offset index)
     header = parse_chunk_header(head, available, nbytes=8 * nchunks, typesize=8)
     if (
         header.typesize != 8
@@ -256,8 +256,8 @@ def _index_header(head: bytes, available: int, nchunks: int) -> ChunkHeader:
         or header.needs_shape
     ):
         raise CorruptChunkError("it does not hold 64-bit offsets", offset=3)
-    # upstream has always written indexes with shuffle, but the alpha version did not set this byte:
-    # a 0 of later versions comes from zeros over the header
+    # upstream always shuffles the index, but the alpha version did not set this byte; in later
+    # versions a 0 means that zeros overwrote the header
     has_last = header.header_len == HEADER_LEN and header.version > ALPHA_VERSION
     if has_last and not (header.special or header.filters[-1]):
         raise CorruptChunkError("its last filter is none, where every index has shuffle", offset=21)
@@ -268,7 +268,7 @@ def _decode_offsets(data: bytes, nchunks: int) -> NDArray[np.int64]:
     header = _index_header(data, len(data), nchunks)
     value = constant_of(data, header, _OFFSET)
     if value is not None:
-        # one value for 100 million chunks is 8 bytes of file: do not expand it
+        # the repeated value has 8 bytes in the file, even for 100 million chunks: do not expand it
         return np.broadcast_to(value, (nchunks,))
     if header.nbytes > max(FREE_NBYTES, MAX_RATIO * header.cbytes):
         raise CorruptChunkError(
@@ -280,22 +280,22 @@ def _decode_offsets(data: bytes, nchunks: int) -> NDArray[np.int64]:
 
 
 def _distinct(column: NDArray[Any]) -> NDArray[Any]:
-    """The entries worth looking at: one of a zero-stride column."""
+    """The distinct entries: a single one of a zero-stride column, else all."""
     return column[:1] if column.strides == (0,) else column
 
 
 def _ascends(offsets: NDArray[np.int64]) -> bool:
-    """Whether all entries are offsets, none of them below the one before."""
+    """Whether all entries are offsets in ascending order, equal ones allowed."""
     if not len(offsets) or offsets[0] < 0:
         return False
-    # each slice begins with the last entry of the one before
+    # each slice starts with the last entry of the previous one
     parts = (offsets[max(0, part.start - 1) : part.stop] for part in _slices(len(offsets)))
     return all(bool((part[:-1] <= part[1:]).all()) for part in parts)
 
 
 def _kinds_of(offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    # the special code is the high byte less its top bit; the low bytes are 0, but upstream ignores
-    # them
+    # the special code is the high byte without its top bit; upstream writes zeros in the low bytes
+    # but ignores them
     return np.where(offsets < 0, offsets >> 56 & 0x7F, ChunkKind.STORED).astype(np.uint8)
 
 
@@ -305,7 +305,7 @@ def _slices(length: int) -> Iterator[slice]:
 
 
 def _check_entries(offsets: NDArray[np.int64], first: int, last: int) -> None:
-    """Check the entries from chunk `first` on; no chunk begins behind `last`."""
+    """Check entries; `first` is the chunk of the first one, `last` the largest valid offset."""
     special = offsets < 0
     if special.any():
         _check_kinds(_kinds_of(offsets), special, first)

@@ -1,13 +1,13 @@
-"""What a frame says of each chunk: checksums (docs/integrity.md), statistics, and their worth.
+"""Checksums of chunks (docs/integrity.md), chunk statistics, and the verdict on their validity.
 
-The record holds the digests of all stored chunks and of the metadata, in one entry of vlmeta.
-python-blosc2 lists it with the user's entries: whoever copies these into another frame copies it,
-too, and there the stamp does not match it, just as after damage.
+The record, one entry of vlmeta, holds the digests of all stored chunks and of the metadata.
+python-blosc2 lists it among the user's entries. A program that copies all entries into another
+frame copies the record, too; there the stamp does not match it, as after damage.
 
-The stamp binds the record to the frame: six bytes of the index chunk. python-blosc2 changes chunks
-in place and may leave all metadata as it was, but for the index chunk, which it recompresses at
-every such change. The stamp lies in bytes of the index chunk's header that no decoder uses and that
-are zero in a new one: while it is there, no other software has changed a chunk.
+The stamp binds the record to the frame: six bytes of the index chunk. When python-blosc2 changes
+chunks in place, it may keep all metadata, but it recompresses the index chunk every time. The stamp
+lies in bytes of the index chunk's header that no decoder uses and that are zero in a new one. So
+while the stamp exists, no other software has changed a chunk.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _KEYS = OWN_VLMETA[RECORD_NAME]
 
 #: Canonical XXH3 digests are big endian.
 _DIGEST = np.dtype(">u8")
-#: An entry is one chunk, whose length is an int32; this is the room for its columns.
+#: A compressed chunk holds the entry; its length is an int32. The limit for the columns:
 _MAX_COLUMNS_NBYTES = 2**31 - (1 << 20)
-#: A record has at most so many bytes beside the array metalayer and two digests a chunk.
+#: Most bytes of a record beside the array metalayer and two digests per chunk.
 _ROOM = 4096
-#: Digests do not shrink.
+#: Digests do not compress.
 _STORED_PLAIN = Compression(codec=5, clevel=0, filters=(0,) * 6)
 
-#: In the index chunk's header: codec meta and the metas of filter slots 0 to 4, none of them used.
+#: In the index chunk's header: codec meta and the metas of filter slots 0 to 4, all unused.
 _STAMP = slice(23, 29)
 _FIRST_BYTE = b"\xb2"
 _STALE = (
@@ -70,32 +70,32 @@ _REMEDY = "The elements are read without checksums; b2nd_dask.seal writes new on
 
 
 class ChecksumState(Enum):
-    """What the checksums or the statistics of a frame are worth."""
+    """Validity of the checksums or the statistics of a frame."""
 
     VALID = "valid"
     ABSENT = "absent"
-    """None, or those of an older state of the frame."""
+    """The frame has none, or only those of an older state."""
     DAMAGED = "damaged"
 
 
 class Verdict(NamedTuple):
-    """What the checksums or the statistics of a frame are worth, and why."""
+    """Validity of the checksums or the statistics of a frame, and the reason."""
 
     state: ChecksumState
     reason: str = ""
     """Why they are absent, or what is damaged."""
     remedy: str = ""
-    """What to do where they are absent and a change by other software looks like damage: the user
-    is warned of such a frame."""
+    """Advice if they are absent and a change by other software looks like damage; the user gets a
+    warning about such a frame."""
 
     @property
     def is_valid(self) -> bool:
-        """Whether they are those of the present state of the frame."""
+        """Whether they belong to the current state of the frame."""
         return self.state is ChecksumState.VALID
 
     @property
     def is_damaged(self) -> bool:
-        """Whether the metadata is not as it was written."""
+        """Whether the metadata differs from the written one."""
         return self.state is ChecksumState.DAMAGED
 
 
@@ -104,34 +104,34 @@ _VALID = Verdict(ChecksumState.VALID)
 
 @dataclass(frozen=True, eq=False)
 class ChunkColumns:
-    """What a frame says of its chunks: offsets, checksums and statistics, with one verdict.
+    """Columns with one row per chunk: offsets, checksums and statistics, with one verdict.
 
-    Statistics count where the checksums do that they are bound to.
+    Statistics are bound to the checksums, and are valid only with them.
     """
 
     checksums: Verdict
     index: OffsetIndex
     grid: Grid
     dtype: np.dtype[Any] | None
-    """Of the elements; None where the frame stores none."""
+    """Dtype of the elements; None if the frame stores none."""
     stored: NDArray[np.uint64] | None = None
-    """Digests of the stored chunks, in the order of the chunks; None where their bytes may have
-    changed since."""
+    """Digests of the stored chunks, in the order of the chunks; None if other software may have
+    changed their bytes."""
     record_digest: bytes = b""
-    """XXH3-64 of the record of checksums, to which statistics are bound."""
+    """XXH3-64 of the record of checksums; statistics are bound to it."""
     entry: bytes | None = None
-    """Statistics as they are stored, unpacked when they are first asked for; None where there are
-    none, or the checksums are not valid."""
+    """Statistics as stored, unpacked on first access. None if there are none or the checksums are
+    not valid."""
 
     @cached_property
     def digests(self) -> NDArray[np.uint64] | None:
-        """Digest of each chunk, 0 for special ones; None where the chunks may have changed."""
+        """Digest of each chunk, 0 for special ones; None if the chunks may have changed."""
         if self.stored is None:
             return None
         if len(self.stored) == len(self.index):
             return self.stored
         if not len(self.stored):
-            # of very many chunks that one value in the file stands for: no memory for each
+            # one stored value represents all chunks: use no memory per chunk
             return np.broadcast_to(np.uint64(0), self.index.offsets.shape)
         column = np.zeros(len(self.index), np.uint64)
         column[stored_chunks(self.index.offsets)] = self.stored
@@ -149,25 +149,24 @@ class ChunkColumns:
 
     @property
     def statistics(self) -> ChunkStatistics | None:
-        """Statistics of all chunks; None where there are none, of another state, or damaged."""
+        """Statistics of all chunks; None if absent, damaged or of another state."""
         return self._statistics[1]
 
     @property
     def statistics_verdict(self) -> Verdict:
-        """Of the statistics; absent where checksums are not valid."""
+        """Verdict on the statistics; absent if the checksums are not valid."""
         return self._statistics[0]
 
     def table(self, statistics: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Make the table of all chunks, with an entry for each, for the next state of the frame.
+        """Build the table of all chunks, one row each, for the next state of the frame.
 
-        Without a column of what the frame does not have; checksums that are not valid are left out.
-        Where one value in the file stands for the offsets of all chunks the table takes no memory
-        for each, either.
+        Checksums and statistics get a column if they are valid. If one stored value represents the
+        offsets of all chunks, the table needs no memory per chunk.
 
         Parameters
         ----------
         statistics : ndarray of `statistics_row`, optional
-            Of all chunks, instead of those that the frame has.
+            Of all chunks; replaces the statistics of the frame.
         """
         if statistics is None and self.statistics is not None:
             statistics = self.statistics.rows()
@@ -182,7 +181,7 @@ class ChunkColumns:
 
 
 def chunk_digest(chunk: Buffer) -> int:
-    """Digest a whole chunk as it is stored: XXH3, 64 bits, seed 0."""
+    """Compute the digest of a whole stored chunk: XXH3, 64 bits, seed 0."""
     return xxhash.xxh3_64_intdigest(chunk)
 
 
@@ -192,27 +191,27 @@ def require_digest(data: Buffer, expected: int) -> None:
     Parameters
     ----------
     data : bytes-like
-        The chunk from its first byte, and maybe more.
+        The chunk, and maybe more.
     expected : int
         Its digest.
 
     Raises
     ------
     CorruptChunkError
-        The chunk's header says that it has more bytes than are there.
+        `data` is shorter than the length in the chunk's header.
     ChecksumError
-        The digest is another.
+        The digest differs.
     """
     require_digest_of([data], len(data), expected)
 
 
 def require_digest_of(pieces: Iterable[Buffer], available: int, expected: int) -> None:
-    """Verify a stored chunk a piece at a time; `require_digest` says what is raised.
+    """Verify a stored chunk piece by piece; raises the same errors as `require_digest`.
 
     Parameters
     ----------
     pieces : iterable of bytes-like
-        What begins with the chunk; the first one has its header.
+        Bytes that start with the chunk; the first piece contains the header.
     available : int
         Bytes that may belong to the chunk.
     """
@@ -242,12 +241,12 @@ def parse_columns(
     grid: Grid,
     dtype: np.dtype[Any] | None,
 ) -> ChunkColumns:
-    """Find a frame's checksums and statistics, and judge whether they are of its present state.
+    """Find a frame's checksums and statistics, and decide whether they are valid.
 
     Parameters
     ----------
     index_chunk : bytes
-        From the index chunk's start to the trailer's.
+        Bytes from the index chunk to the trailer.
     trailer : bytes
         The whole trailer.
     vlmeta : mapping of str to bytes
@@ -255,9 +254,9 @@ def parse_columns(
     head : bytes
         The whole header.
     header : FrameHeader
-        What was read from it.
+        The parsed header.
     index, grid, dtype : OffsetIndex, Grid, numpy.dtype
-        As for `ChunkColumns`; the index is what `index_chunk` holds.
+        As for `ChunkColumns`; the index is parsed from `index_chunk`.
     """
     record, verdict = b"", _VALID
     stored: NDArray[np.uint64] | None = np.empty(0, np.uint64)
@@ -280,7 +279,7 @@ def _judge_stamp(
     header: FrameHeader,
     record: bytes | None,
 ) -> Verdict:
-    """Judge by the stamp whether a record is that of the frame as it is."""
+    """Decide by the stamp whether a record belongs to the current state of the frame."""
     stamp = index_chunk[_STAMP]
     stamped = stamp.startswith(_FIRST_BYTE)
     if RECORD_NAME not in vlmeta and not stamped:
@@ -295,9 +294,9 @@ def _judge_stamp(
         if odd is not None:
             return _damaged(f"byte {odd} of its header is not what any software writes")
         return _VALID
-    # a change by other software leaves neither the first byte nor the rest of the stamp
+    # a change by other software clears the whole stamp
     if stamped and has_no_fingerprint(trailer):
-        # python-blosc2 has set or deleted entries of vlmeta since: the record may be one of them
+        # python-blosc2 has changed vlmeta since, and perhaps the record itself
         return Verdict(ChecksumState.ABSENT, _STALE, _REMEDY)
     if stamped or (RECORD_NAME in vlmeta and stamp[1:] == expected[1:]):
         return _damaged("the stamp of its offset index does not match its checksums")
@@ -310,12 +309,12 @@ def _judge_stamp(
 def _record_in(
     vlmeta: Mapping[str, bytes], header: FrameHeader, index: OffsetIndex
 ) -> bytes | None:
-    """Unpack the record; None where there is none, or it has more bytes than a record can need."""
+    """Unpack the record; None if there is none, or if it is too large for a record."""
     if (entry := vlmeta.get(RECORD_NAME)) is None:
         return None
     most = len(header.array_meta) + _ROOM + 2 * _DIGEST.itemsize * index.nstored
     try:
-        # at every open
+        # this runs at every open
         return unpack_entry(entry, min(most, most_unpacked(entry)))
     except B2ndError:
         return None
@@ -324,7 +323,7 @@ def _record_in(
 def _judge_record(
     record: bytes, index_chunk: bytes, metalayers: Mapping[str, bytes], index: OffsetIndex
 ) -> tuple[Verdict, NDArray[np.uint64] | None]:
-    """Check the frame against a record that its stamp matches; gives the digests in it."""
+    """Compare the frame with the record that its stamp matches; also return the digests."""
     name = name_of_array(metalayers)
     try:
         value: Any = unpack_value(record)
@@ -334,7 +333,7 @@ def _judge_record(
         array_meta, digest, chunks = (memoryview(value[key]).tobytes() for key in _KEYS[1:])
         stored = np.frombuffer(chunks, _DIGEST).astype(np.uint64)
         before, now = array_meta_of({name: array_meta}), array_meta_of(metalayers)
-    # an array is no mapping: IndexError
+    # IndexError: an array in place of a map
     except (B2ndError, ValueError, TypeError, LookupError) as error:
         return _damaged(f"its record of checksums cannot be read ({error})"), None
     if digest != _index_digest(index_chunk):
@@ -348,7 +347,7 @@ def _judge_record(
     if not resized or _counts(before) != _counts(now):
         problem = "its array metalayer is not the one that its checksums were written for"
         return _damaged(problem), None
-    # python-blosc2 leaves index and trailer as they are when no chunk comes or goes
+    # a resize by python-blosc2 keeps index and trailer if the number of chunks stays
     reason = (
         f"its shape is {now.shape}, and its checksums were written for shape {before.shape}: "
         "other software resized it, or its header is damaged"
@@ -366,24 +365,24 @@ def _damaged(reason: str) -> Verdict:
 
 
 def _counts(meta: ArrayMeta) -> list[int]:
-    """Count the chunks along each axis of an array that has some."""
+    """Count the chunks along each axis of a non-empty array."""
     return [-(-n // c) for n, c in zip(meta.shape, meta.chunks, strict=True)]
 
 
 def _stamp_of(record: bytes) -> bytes:
-    """Compute the stamp that matches a record."""
+    """Compute the stamp of a record."""
     return _FIRST_BYTE + _record_digest(record)[: _STAMP.stop - _STAMP.start - 1]
 
 
 def _record_digest(record: bytes) -> bytes:
-    """Digest a record, for the stamp and for the statistics; no bytes where there are no chunks."""
+    """Compute the digest of a record, for stamp and statistics; empty without chunks."""
     return xxhash.xxh3_64_digest(record)
 
 
 def _index_digest(index_chunk: bytes) -> bytes:
-    """Digest an index chunk, whatever its stamp is.
+    """Compute the digest of an index chunk without its stamp.
 
-    What lies behind the chunk does not count: it is lost when python-blosc2 writes a trailer.
+    Bytes behind the chunk do not count, since python-blosc2 drops them when it writes a trailer.
     """
     plain = bytearray(whole_chunk(index_chunk))
     plain[_STAMP] = bytes(_STAMP.stop - _STAMP.start)
@@ -391,7 +390,7 @@ def _index_digest(index_chunk: bytes) -> bytes:
 
 
 def has_room(vlmeta: Mapping[str, bytes], nstored: int, *, statistics: bool = False) -> bool:
-    """Whether checksums of so many chunks, and statistics, fit beside the user's vlmeta."""
+    """Whether checksums of `nstored` chunks (and statistics) fit beside the user's vlmeta."""
     widest = MAX_ROW_NBYTES if statistics else _DIGEST.itemsize
     return (
         len(vlmeta) + 1 + statistics <= MAX_METALAYERS and nstored * widest <= _MAX_COLUMNS_NBYTES
@@ -401,25 +400,25 @@ def has_room(vlmeta: Mapping[str, bytes], nstored: int, *, statistics: bool = Fa
 def build_tail(
     index: bytes, vlmeta: Mapping[str, bytes], array_meta: bytes, stored: NDArray[Any]
 ) -> tuple[bytes, bool]:
-    """Write index and trailer, with checksums and statistics as far as there is room for them.
+    """Build index and trailer, with checksums and statistics if there is room for them.
 
     Parameters
     ----------
     index : bytes
-        The index chunk, as `build_index` makes it; the write id may follow. Nothing in a frame
-        without chunks, which has no checksums, and is valid.
+        The index chunk from `build_index`, optionally with the write id behind it. Empty for a
+        frame without chunks, which is valid without checksums.
     vlmeta : mapping of str to bytes
         The user's entries.
     array_meta : bytes
         Content of the metalayer that gives the array's shape.
     stored : ndarray
-        The table of the stored chunks, in their order: `digest` and `statistics`, if it has them.
+        Table of the stored chunks, in their order: `digest` and optionally `statistics`.
 
     Returns
     -------
     tail : bytes
     has_vlmeta : bool
-        Whether the trailer has any.
+        Whether the trailer has vlmeta.
     """
     columns, entries, record = stored.dtype.names or (), dict(vlmeta), b""
     if index:

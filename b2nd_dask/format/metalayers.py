@@ -1,11 +1,11 @@
-"""The section of named byte strings in the header (metalayers) and the trailer (vlmetalayers).
+"""The section of named byte strings in header (metalayers) and trailer (vlmetalayers).
 
-Layout (docs/format.md, Metalayers), after the 0x93 that opens it: 0xcd u16 size of the map, 0xde
+Layout (docs/format.md, Metalayers), after the opening 0x93: 0xcd u16 size of the map, 0xde
 u16 count, for each entry a fixstr name and 0xd2 int32 offset of its content, 0xdc u16 count, then
 for each entry 0xc6 u32 length and the bytes. Offsets count from the first byte of the header or
 trailer; readers follow them.
 
-Also the names of entries of vlmeta that belong to the frame itself, not to the user.
+The module also names the entries of vlmeta that belong to the frame and not to the user.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from b2nd_dask.errors import FrameFormatError
 RECORD_NAME = "b2nd.xxh3"
 #: The statistics of the chunks (docs/statistics.md, Entry).
 STATISTICS_NAME = "b2nd.stats"
-#: Both are maps, with these keys.
+#: Both entries are maps with these keys.
 OWN_VLMETA = {
     RECORD_NAME: ("version", "array", "index", "chunks"),
     STATISTICS_NAME: ("version", "record", "dtype", "columns", "digest"),
 }
 
-#: C-Blosc2 opens no frame with more metalayers, and breaks on writing more vlmetalayers
+#: C-Blosc2 opens no frame with more metalayers, and fails when it writes more vlmetalayers
 #: (docs/format.md, Metalayers).
 MAX_METALAYERS = 16
-#: A fixstr length has five bits.
+#: The length of a fixstr has five bits.
 MAX_NAME = 31
 _MAP_SIZE, _MAP, _ARRAY, _INT32, _BIN = 0xCD, 0xDE, 0xDC, 0xD2, 0xC6
 
@@ -37,28 +37,28 @@ _Value = TypeVar("_Value")
 
 
 def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:
-    """Read the section.
+    """Parse the section.
 
     Parameters
     ----------
     buf : bytes
-        The whole header or trailer: offsets count from its start.
+        The whole header or trailer; offsets count from its start.
     start : int
         Position of the 0xcd behind the opening 0x93.
     stop : int
-        No content may reach past this position.
+        End of the area that contents may occupy.
 
     Returns
     -------
     dict of str to bytes
-        Contents by name, in the order of the map.
+        Contents by name, in map order.
 
     Raises
     ------
     FrameFormatError
-        Wrong markers, too many entries, a name or a content out of bounds, a name given twice.
+        Wrong markers, too many entries, a name or content out of bounds, or a duplicate name.
     """
-    # the map's size is unchecked upstream and not needed
+    # the size of the map is not needed, and upstream does not check it
     pos = _expect(buf, start, stop, _MAP_SIZE) + 2
     pos = _expect(buf, pos, stop, _MAP)
     count = int.from_bytes(_take(buf, pos, 2, stop), "big")
@@ -82,7 +82,7 @@ def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:
 
 
 def build_metalayers(entries: dict[str, bytes], start: int, *, counted_from: int) -> bytes:
-    """Write the section, opening 0x93 included.
+    """Build the section, including the opening 0x93.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def build_metalayers(entries: dict[str, bytes], start: int, *, counted_from: int
     start : int
         Position of the section in its header or trailer.
     counted_from : int
-        Where the u16 size of the map starts counting: at the 0x93 in the header, behind it in the
+        Start of the u16 size of the map: the 0x93 in the header, the byte behind it in the
         trailer.
     """
     names = [name.encode("utf-8") for name in entries]
@@ -141,14 +141,14 @@ def _take(buf: bytes, pos: int, length: int, stop: int) -> bytes:
 
 
 def users_vlmeta(vlmeta: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Leave the frame's own entries out of vlmeta.
+    """Select the user's vlmeta: all entries but those of the frame.
 
-    python-blosc2 lists them with the user's, and whoever copies all entries into another frame
-    copies them, too.
+    python-blosc2 lists both together, so programs that copy all entries into another frame copy
+    both.
     """
     return {name: value for name, value in vlmeta.items() if name not in OWN_VLMETA}
 
 
 def is_own_value(name: str, value: object) -> bool:
-    """Whether a value of vlmeta, as python-blosc2 lists it, is the frame's own entry."""
+    """Whether a vlmeta value, as python-blosc2 lists it, is an entry of the frame itself."""
     return isinstance(value, Mapping) and set(value) >= set(OWN_VLMETA[name])

@@ -1,8 +1,8 @@
-"""Statistics of a chunk, and the entry of vlmeta that holds those of all chunks of a frame.
+"""Chunk statistics, and the entry of vlmeta that holds them for all chunks of a frame.
 
-docs/statistics.md, Entry: it names the record of checksums that it was written with by a digest.
-Where that record is valid, no other software has changed a chunk since; any other entry, an older
-one or one copied from another frame, is not used. A digest of its own tells of damage.
+docs/statistics.md, Entry: the entry contains the digest of the record of checksums of the same
+write. If this record is valid, no other software has changed a chunk since. An entry with another
+digest is old or was copied from another frame, and is ignored. Its own digest reveals damage.
 """
 
 from __future__ import annotations
@@ -28,56 +28,56 @@ from b2nd_dask.format.values import pack_value, unpack_entry, unpack_value
 _VERSION = 1
 _KEYS = OWN_VLMETA[STATISTICS_NAME]
 _TYPES = (int, bytes, str, bytes, bytes)
-#: The widest row: a sum of 16 bytes or a range of 16 and a sum of 8, two counts of 4, one flag.
+#: The widest row: a sum of 16 bytes, or a range of 16 and a sum of 8; two counts of 4; one flag.
 MAX_ROW_NBYTES = 33
-#: An entry has at most so many bytes beside its columns.
+#: Most bytes of an entry beside its columns.
 _ROOM = 4096
 #: zstd and a shuffle of 8 bytes.
 _COMPRESSION = Compression(codec=5, clevel=1, filters=(0, 0, 0, 0, 0, 1))
-#: Kinds of dtype, and the dtype of their sums.
+#: Kinds of dtype, and the dtypes of their sums.
 _TOTALS = {"b": "<i8", "i": "<i8", "u": "<u8", "f": "<f8", "c": "<c16", "m": "<i8", "M": "<i8"}
 _WIDTHS = {"f": (2, 4, 8), "c": (8, 16)}
-#: A piece is read from memory once, and stays in the L2 cache for what is computed of it. Smaller
-#: ones cost more calls: docs/decisions.md, Statistics.
+#: A piece stays in the L2 cache while all its statistics are computed. Smaller pieces cost more
+#: calls (docs/decisions.md, Statistics).
 _PIECE_NBYTES = 1 << 19
 _NAT = np.int64(np.iinfo(np.int64).min)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChunkStatistics:
-    """What is known of the elements of each chunk; padding behind the array's edge never counts."""
+    """Statistics of the elements of each chunk, without the padding behind the array's edge."""
 
     known: NDArray[np.bool_]
-    """Whether there is a record of the chunk; the other columns hold nothing meaningful without."""
+    """Whether a chunk has statistics; without, its other columns are meaningless."""
     least: NDArray[Any]
-    """In the frame's dtype. NaN and NaT are left out; where all elements are, it is one, too."""
+    """In the frame's dtype, without NaN and NaT; NaN or NaT if all elements are."""
     greatest: NDArray[Any]
     total: NDArray[Any]
-    """Sum without NaN and NaT: float64 or complex128; of integers, bool and the ticks of times
-    int64 or uint64 modulo 2**64, as NumPy's. NaN where infinities of both signs meet."""
+    """Sum without NaN and NaT, in float64 or complex128. Sums of integers, bools and time ticks are
+    int64 or uint64 modulo 2**64, as in NumPy. NaN for infinities of both signs."""
     nans: NDArray[np.int64]
-    """Elements that are NaN or NaT."""
+    """Number of elements that are NaN or NaT."""
     nonzeros: NDArray[np.int64]
-    """Elements that differ from zero, as NaN and NaT do."""
+    """Number of elements that differ from zero, NaN and NaT included."""
 
     @property
     def columns(self) -> tuple[NDArray[Any], ...]:
-        """All columns, in this order."""
+        """All columns, in the order of the fields."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
     @property
     def has_range(self) -> bool:
-        """Whether `least` and `greatest` mean something: complex numbers have no order."""
+        """Whether `least` and `greatest` are meaningful: complex numbers have no order."""
         return self.least.dtype.kind != "c"
 
     def of_chunks(self, chunks: NDArray[np.int64]) -> ChunkStatistics:
-        """Choose some chunks, by their numbers."""
+        """Select chunks by their numbers."""
         if len(chunks) == len(self.known) and np.array_equal(chunks, np.arange(len(chunks))):
             return self
         return ChunkStatistics(*(column[chunks] for column in self.columns))
 
     def rows(self, of: slice = slice(None)) -> NDArray[Any]:
-        """Make the rows of some chunks, all by default."""
+        """Build the rows of a slice of the chunks, by default of all."""
         rows = np.empty(len(self.known[of]), statistics_row(self.least.dtype))
         for field in fields(self):
             rows[field.name] = getattr(self, field.name)[of]
@@ -85,7 +85,7 @@ class ChunkStatistics:
 
 
 def supports_statistics(dtype: np.dtype[Any] | None) -> bool:
-    """Whether there are statistics of elements of a dtype: numbers, bool and times."""
+    """Whether elements of a dtype have statistics: numbers, bools and times do."""
     if dtype is None or dtype.kind not in _TOTALS:
         return False
     return dtype.itemsize in _WIDTHS.get(dtype.kind, (1, 2, 4, 8))
@@ -93,9 +93,9 @@ def supports_statistics(dtype: np.dtype[Any] | None) -> bool:
 
 @lru_cache
 def statistics_row(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Make the dtype of the statistics of one chunk, whose columns are those of `ChunkStatistics`.
+    """Build the dtype of one chunk's statistics, with the columns of `ChunkStatistics`.
 
-    They are in the order in which an entry stores them, and as wide.
+    Order and width of the columns are those of the stored entry.
     """
     ends = [("least", dtype), ("greatest", dtype)]
     counts = [("nans", "<u4"), ("nonzeros", "<u4"), ("known", "u1")]
@@ -103,9 +103,9 @@ def statistics_row(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> ChunkStatistics:
-    """Fill in the statistics of special chunks; those of stored chunks are given.
+    """Add the statistics of special chunks to those of stored chunks.
 
-    What the index says of special chunks, it says of their statistics, too.
+    The special value of a chunk determines its statistics.
     """
     if index.nstored == len(index) and len(index):
         return stored
@@ -116,7 +116,7 @@ def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> Ch
     every = ChunkStatistics(*(_spread(column, at) for column in stored.columns))
     every.known[kinds == ChunkKind.ZEROS] = True
     is_nan = kinds == ChunkKind.NAN
-    # of other dtypes it is an error to read them
+    # NaN chunks of other dtypes are read errors
     if dtype.kind == "f" and dtype.itemsize in (4, 8) and is_nan.any():
         every.known[is_nan] = True
         every.least[is_nan] = every.greatest[is_nan] = np.nan
@@ -136,7 +136,7 @@ def element_counts(grid: Grid) -> NDArray[np.int64]:
 
 
 def _all_zeros(stored: ChunkStatistics, nchunks: int, *, known: bool) -> ChunkStatistics:
-    """Statistics of chunks that one value in the file stands for: no memory for each."""
+    """Build statistics of zeros for all chunks, without memory per chunk."""
     zeros = (np.zeros((), column.dtype) for column in stored.columns)
     every = ChunkStatistics(*(np.broadcast_to(zero, (nchunks,)) for zero in zeros))
     return replace(every, known=np.broadcast_to(np.bool_(known), (nchunks,)))
@@ -151,7 +151,7 @@ def _spread(column: NDArray[Any], at: NDArray[np.bool_]) -> NDArray[Any]:
 def parse_statistics(
     entry: bytes, record_digest: bytes, dtype: np.dtype[Any], grid: Grid, index: OffsetIndex
 ) -> ChunkStatistics | str | None:
-    """Read the entry.
+    """Parse the entry.
 
     Parameters
     ----------
@@ -163,8 +163,8 @@ def parse_statistics(
     Returns
     -------
     ChunkStatistics, str or None
-        Statistics of all chunks, what is damaged, or None for an entry of another state of the
-        frame, or of an unknown version.
+        Statistics of all chunks, a description of damage, or None for an entry of another state
+        of the frame or of an unknown version.
     """
     try:
         value = unpack_value(unpack_entry(entry, _ROOM + MAX_ROW_NBYTES * index.nstored))
@@ -210,12 +210,12 @@ def _parse_columns(
 
 
 def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:
-    """Write the entry.
+    """Build the entry.
 
     Parameters
     ----------
     rows : ndarray of `statistics_row`
-        Of the stored chunks, in the order of the chunks.
+        Rows of the stored chunks, in the order of the chunks.
     record_digest : bytes
         XXH3-64 of the record of checksums.
     """
@@ -228,7 +228,7 @@ def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:
 
 
 def _stored_columns(dtype: np.dtype[Any]) -> list[str]:
-    """Names of the columns of an entry, in order: complex numbers have no range."""
+    """List the columns of an entry in order: complex numbers have no range."""
     names = statistics_row(dtype).names or ()
     return [name for name in names if dtype.kind != "c" or name not in ("least", "greatest")]
 
@@ -241,13 +241,13 @@ def _digest(record_digest: bytes, dtype: str, columns: bytes) -> bytes:
 
 
 class _Found(NamedTuple):
-    """Statistics of some elements."""
+    """Statistics of some elements, during the computation."""
 
     least: Any
-    """None where all are NaN."""
+    """None if all elements are NaN."""
     greatest: Any
     total: Any
-    """Integers as those of Python."""
+    """A Python int for integers."""
     nans: int
     nonzeros: int
 
@@ -258,7 +258,7 @@ def chunk_statistics(elements: NDArray[Any]) -> Any:
     Parameters
     ----------
     elements : ndarray
-        The chunk's valid elements, at least one, of a dtype that `supports_statistics`.
+        The chunk's valid elements, at least one, with a dtype that `supports_statistics`.
 
     Returns
     -------
@@ -282,7 +282,7 @@ def chunk_statistics(elements: NDArray[Any]) -> Any:
 
 
 def _pieces(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Cut elements into contiguous pieces, in any order."""
+    """Divide elements into contiguous pieces, in any order."""
     if elements.flags.f_contiguous:
         elements = elements.T
     if elements.flags.c_contiguous:
@@ -313,7 +313,7 @@ def _find(piece: NDArray[Any]) -> _Found:
         case "c":
             return _find_complex(piece)
         case "f":
-            # NumPy compares and adds half floats one by one
+            # NumPy compares and adds half floats one by one, which is slow
             return _find_floats(piece.astype(np.float32) if piece.itemsize == 2 else piece)
         case "m" | "M":
             return _find_ticks(piece.view(np.int64))
@@ -323,7 +323,7 @@ def _find(piece: NDArray[Any]) -> _Found:
 def _find_floats(piece: NDArray[Any]) -> _Found:
     least, size = np.minimum.reduce(piece), piece.size
     nans = 0
-    # the least of elements with a NaN is NaN
+    # with a NaN among the elements, the least is NaN
     if least != least:
         piece = piece[~np.isnan(piece)]
         nans = size - piece.size
@@ -347,7 +347,7 @@ def _find_complex(piece: NDArray[Any]) -> _Found:
 
 
 def _find_ticks(ticks: NDArray[np.int64]) -> _Found:
-    """Times are integers; the least stands for NaT."""
+    """Compute statistics of time ticks, which are integers; the least int64 is NaT."""
     size = ticks.size
     if np.minimum.reduce(ticks) == _NAT:
         ticks = ticks[ticks != _NAT]
@@ -368,16 +368,16 @@ def _find_integers(piece: NDArray[Any]) -> _Found:
 
 
 def _repeated(one: _Found, size: int) -> _Found:
-    """Statistics of so many copies of one element, by those of a single one."""
+    """Compute the statistics of `size` copies of one element from those of the element."""
     total = one.total * size
     if isinstance(total, complex):
-        # as complex numbers, an infinite part times 0 would be NaN
+        # a complex product would multiply an infinite part by 0, which is NaN
         total = complex(one.total.real * size, one.total.imag * size)
     return _Found(one.least, one.greatest, total, one.nans * size, one.nonzeros * size)
 
 
 def _merged(pieces: Sequence[_Found]) -> _Found:
-    # NumPy's scalars: Python's integers would not keep the dtype of elements
+    # NumPy scalars keep the dtype of the elements; Python integers would not
     least = [piece.least for piece in pieces if piece.least is not None]
     greatest = [piece.greatest for piece in pieces if piece.greatest is not None]
     return _Found(
@@ -394,7 +394,7 @@ def _row(found: _Found, dtype: np.dtype[Any]) -> Any:
     row["known"], row["nans"], row["nonzeros"] = True, found.nans, found.nonzeros
     total: Any = found.total
     if row.dtype["total"].kind in "iu":
-        # as NumPy's sums wrap around
+        # integer sums wrap around as in NumPy
         total = np.array(int(total) & (1 << 64) - 1, np.uint64).astype(row.dtype["total"])
     row["total"] = total
     if dtype.kind != "c":

@@ -1,10 +1,10 @@
-"""The trailer: variable-length metalayers and the fingerprint; before it, history and write id.
+"""The trailer: variable-length metalayers and fingerprint; in front of it, history and write id.
 
-docs/format.md, Trailer, Write id and History. Other software reads the index chunk by its own
-length and finds the trailer from the frame's end, and so passes over what lies between. Whatever
-changes a chunk rewrites the index, and the trailer close behind it: write id and history go with
-the state that they mark. Where a history is, only this package changed the frame since it began.
-A frame without chunks has no index, and neither of them.
+docs/format.md, Trailer, Write id and History. Other software finds the end of the index chunk by
+its own length and the trailer from the frame's end, so it ignores bytes between them. Any change of
+a chunk rewrites the index, directly followed by the trailer; this removes write id and history.
+So if a frame has a history, only this package has changed it since the history's base.
+A frame without chunks has no index, and neither write id nor history.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
 
 #: Trailer without vlmetalayers.
 MIN_TRAILER_LEN = 35
-#: Behind the vlmetalayers: 0xce, u32 trailer length, 0xd8, fingerprint type, 16 bytes.
+#: Length of the end: 0xce, u32 trailer length, 0xd8, fingerprint type, 16 bytes.
 TAIL_LEN = 23
-#: Type of a fingerprint; the largest that there is.
+#: The fingerprint type with the most bytes.
 _XXH3_128 = 3
-#: Room for a fingerprint; it ends the trailer.
+#: Bytes for a fingerprint, at the end of the trailer.
 _ROOM = 16
 
-#: Bytes of the key of a write.
+#: Bytes of the key in a write id.
 KEY_NBYTES = 8
 _WRITE_ID_MAGIC = b"b2ndmark"
 WRITE_ID_NBYTES = len(_WRITE_ID_MAGIC) + KEY_NBYTES
-#: Bytes that name one state of a frame.
+#: Bytes of the token that identifies a state of a frame.
 TOKEN_NBYTES = 8
-#: The base of a history that has lost its oldest updates.
+#: Base of a history without its oldest updates.
 UNKNOWN = bytes(TOKEN_NBYTES)
-#: What a reader passes over before the trailer has 4 kiB at most.
+#: Limits the bytes in front of the trailer to 4 kiB.
 MAX_UPDATES = 160
 _HISTORY_MAGIC = b"b2ndpast"
-#: Behind the updates: magic, base, digest of the metadata, number of updates.
+#: Behind the updates: magic, base, metadata digest, number of updates.
 _END = struct.Struct("<8s8s8sQ")
 #: Key, milliseconds since 1970, first and last chunk.
 _UPDATE = struct.Struct("<8sQII")
-#: The most bytes that a history and a write id have together.
+#: Most bytes of a history and a write id together.
 MARKS_NBYTES = MAX_UPDATES * _UPDATE.size + _END.size + WRITE_ID_NBYTES
 
 
@@ -52,14 +52,14 @@ def trailer_len_of(tail: bytes, room: int) -> int:
     Parameters
     ----------
     tail : bytes
-        The frame's end, 23 bytes or more.
+        The frame's end, at least 23 bytes.
     room : int
-        Bytes between the header's end and the frame's end.
+        Bytes from the header's end to the frame's end.
 
     Raises
     ------
     FrameFormatError
-        The marker is missing, or a length that cannot be.
+        The marker is missing, or the length is invalid.
     """
     if len(tail) < TAIL_LEN or tail[-TAIL_LEN] != 0xCE or tail[-18] != 0xD8:
         raise FrameFormatError(
@@ -72,12 +72,12 @@ def trailer_len_of(tail: bytes, room: int) -> int:
 
 
 def check_trailer_start(buf: bytes) -> None:
-    """Check that bytes begin as a trailer.
+    """Check that bytes start like a trailer.
 
     Parameters
     ----------
     buf : bytes
-        Its first bytes, 3 or more.
+        At least 3 bytes.
 
     Raises
     ------
@@ -88,12 +88,12 @@ def check_trailer_start(buf: bytes) -> None:
 
 
 def parse_trailer(buf: bytes) -> dict[str, bytes]:
-    """Read a whole trailer, of as many bytes as `trailer_len_of` says.
+    """Parse a whole trailer; `trailer_len_of` gives its length.
 
     Returns
     -------
     dict of str to bytes
-        Variable-length metalayers by name: each a compressed chunk of a msgpack value.
+        Variable-length metalayers by name: each is a compressed chunk of a msgpack value.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def parse_trailer(buf: bytes) -> dict[str, bytes]:
 
 
 def build_trailer(vlmeta: Mapping[str, bytes], *, fingerprint: bool = False) -> bytes:
-    """Write a trailer; with a fingerprint of all bytes before it, which upstream does not write."""
+    """Build a trailer, optionally with a fingerprint of all bytes before it (upstream has none)."""
     section = build_metalayers(dict(vlmeta), 2, counted_from=3)
     kind, length = _XXH3_128 if fingerprint else 0, 2 + len(section) + TAIL_LEN
     covered = b"\x94\x01" + section + struct.pack(">BIBB", 0xCE, length, 0xD8, kind)
@@ -117,23 +117,23 @@ def build_trailer(vlmeta: Mapping[str, bytes], *, fingerprint: bool = False) -> 
 
 
 def has_no_fingerprint(trailer: bytes) -> bool:
-    """Whether a trailer has no fingerprint: python-blosc2 writes none, at every change."""
+    """Whether a trailer has no fingerprint; python-blosc2 drops it at every change."""
     return trailer[-1 - _ROOM :] == bytes(1 + _ROOM)
 
 
 def fingerprint_matches(trailer: bytes) -> bool:
-    """Whether a trailer has the fingerprint of its bytes."""
+    """Whether the fingerprint of a trailer matches its bytes."""
     digest = xxhash.xxh3_128_digest(trailer[:-_ROOM])
     return trailer.endswith(bytes([_XXH3_128]) + digest)
 
 
 def is_as_built(trailer: bytes, vlmeta: Mapping[str, bytes]) -> bool:
-    """Whether a trailer is, up to the fingerprint, what every writer writes for its entries."""
+    """Whether a trailer, up to the fingerprint, has the bytes that every writer writes."""
     return build_trailer(vlmeta)[: -1 - _ROOM] == trailer[: -1 - _ROOM]
 
 
 def build_write_id(key: str) -> bytes:
-    """Write what says which write made a frame.
+    """Build a write id, which identifies the write that made a frame.
 
     Parameters
     ----------
@@ -149,35 +149,35 @@ def build_write_id(key: str) -> bytes:
 
 
 def parse_write_id(buf: bytes) -> str | None:
-    """Read the key of a write from the `WRITE_ID_NBYTES` bytes before a trailer, else None."""
+    """Parse the write id before a trailer (`WRITE_ID_NBYTES` bytes) and return its key, or None."""
     if len(buf) != WRITE_ID_NBYTES or not buf.startswith(_WRITE_ID_MAGIC):
         return None
     return buf[len(_WRITE_ID_MAGIC) :].hex()
 
 
 class PastUpdate(NamedTuple):
-    """One change of a frame in place."""
+    """One update of a frame in place."""
 
     key: str
-    """Of the write: 16 hexadecimal digits."""
+    """Key of the write, 16 hexadecimal digits."""
     published: int
-    """Milliseconds since 1970, by the clock of its machine."""
+    """Milliseconds since 1970, by the clock of the writer's machine."""
     first: int
-    """Number of the first chunk of the box of chunks that it wrote, in the present grid."""
+    """Number of the first chunk in the written box of chunks, in the current grid."""
     last: int
     """Number of the last chunk of the box; smaller than `first` if nothing was written."""
 
 
 class History(NamedTuple):
-    """Updates of a frame, the oldest first."""
+    """Updates of a frame, oldest first."""
 
     base: bytes = UNKNOWN
-    """Token of the state that the first was made on; `UNKNOWN` if older ones are left out."""
+    """Token of the state before the first update; `UNKNOWN` if older updates were dropped."""
     updates: tuple[PastUpdate, ...] = ()
 
 
 def metadata_digest(array_meta: bytes, vlmeta: Mapping[str, bytes]) -> bytes:
-    """Digest what other software may change and leave the history where it is.
+    """Compute a digest of the metadata that other software may change without losing the history.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def metadata_digest(array_meta: bytes, vlmeta: Mapping[str, bytes]) -> bytes:
 
 
 def build_history(history: History, metadata: bytes) -> bytes:
-    """Write a history; older updates than the last `MAX_UPDATES` are left out.
+    """Build a history of at most `MAX_UPDATES` updates; the oldest are dropped.
 
     Parameters
     ----------
@@ -216,9 +216,9 @@ def build_history(history: History, metadata: bytes) -> bytes:
 
 
 def parse_history(before: bytes, metadata: bytes | None) -> History:
-    """Read the history that ends at the end of some bytes; an empty one where none does.
+    """Parse the history at the end of `before`; empty if there is none.
 
-    One of a frame with other metadata does not count: other software changed these. None for any.
+    With another digest, other software changed the metadata: also empty. None accepts any digest.
     """
     if len(before) < _END.size:
         return History()
@@ -233,19 +233,19 @@ def parse_history(before: bytes, metadata: bytes | None) -> History:
 
 
 def parse_marks(before_trailer: bytes, metadata: bytes | None) -> tuple[str | None, History]:
-    """Read the write id and the history that stand before a trailer.
+    """Parse the write id and the history before a trailer.
 
     Parameters
     ----------
     before_trailer : bytes
-        What ends where the trailer starts; `MARKS_NBYTES` are enough.
+        The bytes before the trailer; the last `MARKS_NBYTES` suffice.
     metadata : bytes or None
         As for `parse_history`.
 
     Returns
     -------
     key : str or None
-        Of the last write; None where other software made the frame, or changed it since.
+        Key of the last write; None if other software made or changed the frame.
     history : History
     """
     key = parse_write_id(before_trailer[-WRITE_ID_NBYTES:])

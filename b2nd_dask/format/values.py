@@ -1,4 +1,4 @@
-"""Metadata values: msgpack to Python objects, with bounds and without anything that acts."""
+"""Metadata values: msgpack to Python objects, with size limits and without executing anything."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from b2nd_dask.format.dtypes import dtype_of_descr, parse_dtype
 from b2nd_dask.format.metalayers import MAX_NAME
 from b2nd_dask.lazy import lazy
 
-#: Values in a metadata entry, those in containers included. A value takes a byte in the file and up
-#: to a hundred in memory.
+#: Most values in a metadata entry, including those in containers. A value takes one byte in the
+#: file and up to a hundred in memory.
 MAX_ITEMS = 1 << 20
-#: A set or an array takes so many times the memory and time of a plain value.
+#: A set or an array counts as this many plain values, by its memory and time.
 EXTENSION_ITEMS = 16
-#: Members of a set or keys of a map that may share a hash. Numbers of 64 bits cannot share one more
-#: often; in CPython equal hashes make a set of n members take n * n steps.
+#: Most members of a set, or keys of a map, with the same hash. 64-bit numbers cannot share a hash
+#: more often; in CPython a set of n members with equal hashes takes n * n steps.
 MAX_EQUAL_HASHES = 64
 
 _PLAIN, _COUNTED, _EXTENSION, _INVALID = range(4)
 #: An entry of vlmeta may always unpack to this many bytes ...
 FREE_NBYTES = 64 << 20
-#: ... and beyond that to so many times its compressed size: a bomb packs 1,000 times and more.
+#: ... and more only up to this multiple of its compressed size; bombs shrink 1,000 times and more.
 MAX_RATIO = 64
-#: As upstream compresses vlmeta (docs/format.md, Metadata values).
+#: Upstream's compression of vlmeta (docs/format.md, Metadata values).
 _VLMETA_COMPRESSION = Compression(codec=5, clevel=5, filters=(0, 0, 0, 0, 0, 1))
-#: Each level of msgpack's decoder takes 40 kB of the C stack: some 200 would overflow it.
+#: A level of msgpack's decoder takes 40 kB of the C stack; some 200 levels would overflow it.
 MAX_EXTENSION_DEPTH = 8
-#: NumPy's own limit.
+#: The limit of NumPy.
 _MAX_ARRAY_NDIM = 64
 #: Extension types of python-blosc2 (docs/format.md, Metadata values).
 _CFRAME, _REFERENCE, _COMPLEX, _SET, _NDARRAY = 42, 43, 44, 45, 46
 
 
 def _tables() -> tuple[list[int], list[int], list[int], list[int]]:
-    """By first byte: its class, bytes of head and content, bytes of length, values that follow."""
+    """Tables by first byte: class, bytes of head and content, bytes of length, child values."""
     kinds, sizes, widths, children = [_PLAIN] * 256, [1] * 256, [0] * 256, [0] * 256
     for n in range(16):
         children[0x80 + n], children[0x90 + n] = 2 * n, n
@@ -70,19 +70,19 @@ _KINDS, _SIZES, _WIDTHS, _CHILDREN = _tables()
 
 
 class ItemBudget:
-    """How many more values a metadata entry may have, extension values inside it included."""
+    """Remaining number of values for a metadata entry, its extension values included."""
 
     def __init__(self) -> None:
         self._left = MAX_ITEMS
 
     def spend(self, raw: bytes) -> None:
-        """Count the values of a msgpack value; those inside extension values are not counted.
+        """Subtract the values of a msgpack value, without those inside its extension values.
 
         Raises
         ------
         FrameFormatError
-            Too many values, or fewer than its arrays and maps announce. Decoders make room for as
-            many as are announced.
+            Too many values, or fewer than its arrays and maps announce: decoders allocate memory
+            for the announced number.
         """
         pos, waiting, left = 0, 1, self._left
         size = len(raw)
@@ -115,14 +115,14 @@ class ItemBudget:
 
 
 def require_spread(members: Sequence[object]) -> None:
-    """Check that the members of a set or map were not chosen to share hashes.
+    """Check that the members of a set or map were not chosen for equal hashes.
 
     Raises
     ------
     FrameFormatError
         More than `MAX_EQUAL_HASHES` have the same hash.
     TypeError
-        One has no hash.
+        A member has no hash.
 
     Examples
     --------
@@ -136,14 +136,14 @@ def require_spread(members: Sequence[object]) -> None:
 
 
 class MetaView(Mapping[str, Any]):
-    """Metadata entries of a frame as Python objects, each decoded when it is asked for.
+    """Metadata entries of a frame as Python objects, each decoded on access.
 
     Parameters
     ----------
     entries : mapping of str to bytes
-        As stored.
+        Entries as stored.
     path : str
-        Of the frame, for messages.
+        Path of the frame, for messages.
     compressed : bool
         Whether each entry is a chunk (vlmeta) or plain msgpack (fixed metalayers).
     """
@@ -172,12 +172,12 @@ class MetaView(Mapping[str, Any]):
         return f"<{type(self).__name__} of {', '.join(map(repr, self)) or 'nothing'}>"
 
     def nbytes_of(self, name: str) -> int:
-        """Bytes that an entry has unpacked, without unpacking it.
+        """Read the unpacked size of an entry in bytes, without unpacking it.
 
         Raises
         ------
         KeyError
-            No such entry.
+            The entry does not exist.
         CorruptChunkError
             The entry's chunk is damaged.
         """
@@ -186,35 +186,35 @@ class MetaView(Mapping[str, Any]):
 
     @property
     def stored(self) -> Mapping[str, bytes]:
-        """The entries as they stand in the frame, for copying them into another."""
+        """The entries as stored, for copies into another frame."""
         return self._entries
 
     def raw(self, name: str) -> bytes:
-        """Decompress an entry: for those that other programs wrote without msgpack.
+        """Decompress an entry, which other programs may have written without msgpack.
 
         Raises
         ------
         KeyError
-            No such entry.
+            The entry does not exist.
         CorruptChunkError
-            The entry's chunk is damaged, or unpacks to more than can be meant.
+            The entry's chunk is damaged, or exceeds the size limit.
         """
         entry = self._entries[name]
         return unpack_entry(entry, most_unpacked(entry)) if self._compressed else entry
 
 
 def most_unpacked(entry: bytes) -> int:
-    """Bound the bytes that an entry of vlmeta may unpack to."""
+    """Compute the largest size that an entry of vlmeta may unpack to."""
     return max(FREE_NBYTES, MAX_RATIO * len(entry))
 
 
 def unpack_entry(entry: bytes, most: int) -> bytes:
-    """Decompress an entry of vlmeta, if it has at most so many bytes.
+    """Decompress an entry of vlmeta of at most `most` bytes.
 
     Parameters
     ----------
     entry : bytes
-        As stored.
+        The entry as stored.
 
     Raises
     ------
@@ -235,17 +235,17 @@ def unpack_entry(entry: bytes, most: int) -> bytes:
 
 
 def unpack_value(raw: bytes) -> Any:
-    """Make the Python object of a msgpack value.
+    """Convert a msgpack value to a Python object.
 
     Returns
     -------
     object
-        Of the plain types of msgpack, tuples, sets, complex numbers and NumPy arrays.
+        A plain msgpack type, tuple, set, complex number or NumPy array.
 
     Raises
     ------
     FrameFormatError
-        Not one whole msgpack value, or one of more values than can be meant.
+        Not exactly one msgpack value, or too many values in it.
     UnsupportedFrameError
         A value that refers to other files, or of an unknown extension type.
 
@@ -258,7 +258,7 @@ def unpack_value(raw: bytes) -> Any:
 
 
 def _unpack(raw: bytes, budget: ItemBudget, depth: int) -> Any:
-    """Unpack a value that lies in `depth` extension values."""
+    """Convert a value that is nested in `depth` extension values."""
     budget.spend(raw)
     try:
         return msgpack.unpackb(
@@ -270,8 +270,7 @@ def _unpack(raw: bytes, budget: ItemBudget, depth: int) -> Any:
         )
     except (FrameFormatError, UnsupportedFrameError):
         raise
-    # msgpack raises its own errors, all of them ValueErrors; a list as the key of a map is a
-    # TypeError
+    # msgpack's own errors are ValueErrors; a list as a map key is a TypeError
     except (ValueError, TypeError, RecursionError) as error:
         raise FrameFormatError(
             f"it is not a msgpack value: {str(error) or type(error).__name__}"
@@ -284,16 +283,16 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
     Parameters
     ----------
     entries : mapping of str to object
-        Values of the types that `unpack_value` gives, NumPy scalars included.
+        Values of the types that `unpack_value` returns, or NumPy scalars.
     compressed : bool
         Whether each becomes a chunk (vlmeta) or plain msgpack (fixed metalayers).
 
     Raises
     ------
     ValueError
-        A name that is too long.
+        A name is too long.
     TypeError
-        A value that msgpack cannot hold.
+        msgpack cannot hold a value.
     """
     if not isinstance(entries, Mapping):
         raise TypeError(f"metadata is a mapping of names to values, not {type(entries).__name__}")
@@ -307,7 +306,7 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
             raise ValueError(f"metadata name {name!r}: names have 1 to {MAX_NAME} bytes of UTF-8")
         try:
             raw = pack_value(value)
-            # what cannot be read again is not written
+            # reject values that could not be read
             unpack_value(raw)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the metadata entry {name!r} cannot be stored: {error}") from error
@@ -321,7 +320,7 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
 
 
 def _require_text_keys(value: Any) -> None:
-    """Check that python-blosc2 can read all keys again."""
+    """Check that python-blosc2 can read all keys of maps."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str | bytes):
@@ -333,7 +332,7 @@ def _require_text_keys(value: Any) -> None:
 
 
 def pack_value(value: Any) -> bytes:
-    """Pack a metadata value by msgpack, in python-blosc2's conventions.
+    """Convert a metadata value to msgpack, with python-blosc2's conventions.
 
     Examples
     --------
@@ -350,7 +349,7 @@ def _compress(raw: bytes) -> bytes:
 
 
 def _pack_extension(value: Any) -> Any:
-    """What msgpack has no type for, as python-blosc2 packs it (docs/format.md, Metadata values)."""
+    """Convert other types to python-blosc2's extension values (docs/format.md, Metadata values)."""
     if isinstance(value, tuple):
         return ["__tuple__", *value]
     if isinstance(value, np.generic):
@@ -371,7 +370,7 @@ def _pack_extension(value: Any) -> Any:
 
 
 def _untuple(items: list[Any]) -> Any:
-    # python-blosc2 marks tuples so
+    # the tuple marker of python-blosc2
     if items and isinstance(items[0], str) and items[0] == "__tuple__":
         return tuple(items[1:])
     return items
@@ -403,7 +402,7 @@ def _unpack_extension(code: int, data: bytes, *, budget: ItemBudget, depth: int)
 
 
 def _unpack_array(value: Any) -> np.ndarray[Any, Any]:
-    """NumPy array of an ext 46 payload: a map of dtype, shape and data."""
+    """Build the NumPy array of an ext 46 payload: a map of dtype, shape and data."""
     if not isinstance(value, dict) or not isinstance(value.get("data"), bytes):
         raise UnsupportedFrameError("it holds an array of Python objects")
     shape, kind = value.get("shape"), value.get("dtype")
@@ -420,7 +419,7 @@ def _unpack_array(value: Any) -> np.ndarray[Any, Any]:
         if text is None
         else parse_dtype(str(text).encode("utf-8", "replace"))
     )
-    # NumPy multiplies the lengths of the other axes even where one is 0
+    # NumPy multiplies the lengths of the other axes even if one is 0
     extent = math.prod(max(n, 1) for n in shape) * dtype.itemsize
     if math.prod(shape) * dtype.itemsize != len(value["data"]) or extent >= 1 << 63:
         raise FrameFormatError(

@@ -1,8 +1,8 @@
-"""`open_b2nd`: from what a user names to a `Frame`.
+"""`open_b2nd`: from a user's argument to a `Frame`.
 
-Of an opened `blosc2.NDArray` its bytes are read, its file, or a member of its store. python-blosc2
-knows the file of an array, but not at which byte of it the frame begins, and a store (``.b2z``)
-that is open for changes shows the files of a temporary folder.
+For an opened `blosc2.NDArray`, `open_b2nd` reads its bytes, its file, or its member of a store.
+python-blosc2 knows the file of an array, but not the offset of the frame in it. For a store
+(``.b2z``) that is open for changes, it returns the files of a temporary folder.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from b2nd_dask.frame.read.scan import scan_chunks
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import TOGETHER, Location, split_store
 
-#: What `open_b2nd` takes, beside an opened `blosc2.NDArray`.
+#: Arguments of `open_b2nd`, beside an opened `blosc2.NDArray`.
 UrlPath = str | os.PathLike[str] | bytes
-#: python-blosc2's code for chunks that repeat a value, which are stored chunks to the index.
+#: python-blosc2's code for chunks that repeat a value; the index lists them as stored chunks.
 _REPEATED_VALUE = 3
 
 
@@ -49,35 +49,35 @@ def open_b2nd(
 ) -> Frame:
     """Open a frame as an array-like, without dask.
 
-    Only metadata is read: header, offset index and trailer.
+    Reads only the metadata: header, offset index and trailer.
 
     Parameters
     ----------
     urlpath : str, os.PathLike, bytes or blosc2.NDArray
-        A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
-        of a contiguous frame, or an opened array, also one of a store (its file is opened again,
-        at the offset inside a ``.b2z``; an array in memory is copied).
+        A path of a contiguous frame or of the directory of a sparse one, an fsspec URL, the bytes
+        of a contiguous frame, or an opened array, perhaps of a store. The file of an opened array
+        is opened again, in a ``.b2z`` at the offset inside it; an array in memory is copied.
     dtype : dtype-like, optional
-        For frames that store none (Caterva, the first b2nd files): the dtype of their elements, of
+        Dtype of the elements of a frame that stores none (Caterva, the first b2nd files), with
         the same itemsize. Without it such elements are raw bytes, ``V{itemsize}``.
     uninit : scalar or "raise", optional
-        What chunks that were never written read as: zeros by default, a value, or an error.
+        Value of chunks that were never written: zeros by default, a scalar, or an error.
     verify : {"auto", True, False}
-        Whether reads verify chunks by the frame's checksums. ``"auto"``: those of which all
-        elements are read, in one part or in many, where the frame has checksums. True: every chunk
-        of which an element is read, and a frame without valid checksums raises an error. False:
-        none.
+        Whether reads verify chunks by the frame's checksums. ``"auto"``: if the frame has
+        checksums, verify each chunk whose elements are all read, in one part or in many. True:
+        verify every chunk that is read; a frame without valid checksums raises an error. False:
+        verify none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     offset : int, optional
         Bytes before the frame inside its file.
     component : str, optional
         Key of an array in a store of python-blosc2 (``.b2z``, ``.b2d``, ``.b2e``), which is read
-        in place; the path or URL of a store may also go on with it: ``runs.b2z/group/x``.
+        in place. The path or URL of the store may also end with the key: ``runs.b2z/group/x``.
     threads : int, optional
-        At most so many decode what one index selects. By default one for each core in the main
-        thread of a program, and one alone in other threads and in processes of `multiprocessing`,
-        of which several most often read at the same time.
+        Most threads that decode the elements of one index. By default one per core in the main
+        thread of a program. Other threads, and processes of `multiprocessing`, use one, since
+        several of them usually read at the same time.
 
     Returns
     -------
@@ -88,18 +88,18 @@ def open_b2nd(
     FileNotFoundError
         No such file, or no such member of a store.
     FrameFormatError
-        Not a frame, or damaged.
+        The path is not a frame, or the frame is damaged.
     UnsupportedFrameError
         A frame or a member that is not an array, such as a plain SChunk or a lazy expression.
     ChecksumError
-        The frame's own metadata do not match their checksums, or it has none and `verify` is True.
+        The frame's metadata does not match its checksum, or `verify` is True without checksums.
     ValueError
-        A `dtype` that does not fit, an `uninit` that the dtype cannot hold, less than one thread.
+        `dtype` does not fit, the dtype cannot hold `uninit`, or `threads` is less than one.
 
     Warns
     -----
     UserWarning
-        The frame has another shape than its checksums were written for.
+        The shape differs from the one that the checksums were written for.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def open_b2nd(
     """
     if verify not in ("auto", True, False):
         raise ValueError(f'verify={verify!r}; known are "auto", True and False')
-    # NumPy's booleans too
+    # NumPy's booleans, too
     verify = "auto" if verify == "auto" else bool(verify)
     if threads is not None and threads < 1:
         raise ValueError(f"threads={threads}: at least one has to read")
@@ -123,17 +123,17 @@ def open_b2nd(
 def frame_at(
     location: Location, dtype: Any = None, uninit: Any = None, verify: Verify = "auto"
 ) -> FrameReference:
-    """Open the frame at a location, as it is now; other arguments as for `open_b2nd`."""
+    """Open the current frame at a location; other arguments as for `open_b2nd`."""
     opened = process_cache().current(location)
     fill = Fill.of(_choose_dtype(opened, dtype), uninit)
     frame = FrameReference.of(opened, location, fill, verify)
-    # here, where a user named the frame, and not in each process that uses it
+    # warn here, where the user named the frame, rather than in each process
     replace(opened, verify=verify).warn_of_remedy()
     return frame
 
 
 def _choose_dtype(opened: OpenedFrame, request: Any) -> np.dtype[Any]:
-    """The dtype that the frame stores, or the user's where it stores none."""
+    """Return the frame's dtype, or the user's if the frame stores none."""
     stored, itemsize = opened.parsed.stored_dtype, opened.parsed.grid.itemsize
     label = opened.reader.label
     if request is None:
@@ -161,7 +161,7 @@ def locate(
     storage_options: Mapping[str, Any] | None,
     component: str | None = None,
 ) -> Location:
-    """Find the location of what a user named; arguments as for `open_b2nd`."""
+    """Convert a user's argument to a location; arguments as for `open_b2nd`."""
     if is_opened_array(urlpath):
         urlpath = source_of_array(urlpath, offset)
     if isinstance(urlpath, StoredArray):
@@ -182,7 +182,7 @@ def locate(
 
 
 def _refuse_several(given: Any) -> None:
-    """Say how to read what holds several arrays."""
+    """Raise TypeError for an object with several arrays, and explain how to read these."""
     name = type(given).__name__
     if isinstance(given, np.ndarray) and given.dtype.kind not in "OSTU":
         raise TypeError(
@@ -190,7 +190,7 @@ def _refuse_several(given: Any) -> None:
             "python-blosc2 is taken as it is, but not a slice of it, which NumPy holds"
         )
     if isinstance(given, list | tuple | set | frozenset | Iterator | np.ndarray):
-        # Path.glob gives the order of the file system
+        # Path.glob has the order of the file system
         ordered = "; pass sorted(...), or list(...) where the order is that of the frames already"
         more = "" if isinstance(given, list | tuple) else ordered
         raise TypeError(f"a {name}, where the path of one frame is needed: {TOGETHER}{more}")
@@ -201,7 +201,7 @@ def _refuse_several(given: Any) -> None:
 def is_opened_array(given: Any) -> bool:
     """Whether an object is a `blosc2.NDArray`, without importing blosc2.
 
-    Fields of arrays, proxies and remote arrays have a `schunk` too, which is not what they show.
+    Fields of arrays, proxies and remote arrays have a `schunk` as well, but other elements.
     """
     return any(
         kind.__name__ == "NDArray" and kind.__module__.partition(".")[0] == "blosc2"
@@ -210,26 +210,26 @@ def is_opened_array(given: Any) -> bool:
 
 
 def source_of_array(array: Any, offset: int = 0) -> bytes | Path | StoredArray:
-    """Find what to open instead of an opened array; one in memory is copied.
+    """Find the source of an opened array; an array in memory is copied.
 
     Parameters
     ----------
     offset : int
-        Where its frame begins in its file; 0 where the user does not say.
+        Start of the frame in its file; 0 if the user gave none.
 
     Raises
     ------
     FileNotFoundError
-        Its file was in the temporary folder of a store that is closed.
+        The file was in the temporary folder of a store that is closed.
     ValueError
-        Its frame lies inside a file, and is no member of a store that python-blosc2 knows.
+        The frame lies inside a file that is not a store of python-blosc2.
     """
     if array.schunk.urlpath is None:
         return bytes(array.to_cframe())
     own = Path(os.path.abspath(array.schunk.urlpath))  # noqa: PTH100 - a name may begin with ~
     if offset:
         return own
-    # what python-blosc2 knows of arrays that are taken from a store
+    # python-blosc2's reference of an array from a store
     ref = getattr(array, "_blosc2_ref", None)
     if ref is not None and ref.kind == "dictstore_key" and not os.path.isdir(ref.urlpath):  # noqa: PTH112
         store = Path(os.path.abspath(ref.urlpath))  # noqa: PTH100
@@ -243,7 +243,7 @@ def source_of_array(array: Any, offset: int = 0) -> bytes | Path | StoredArray:
 
 
 def _source_in_store(array: Any, own: Path, stored: StoredArray) -> Path | StoredArray:
-    """Choose between the archive and the file that an open store has unpacked from it."""
+    """Choose between the archive and the file that an open store unpacked from it."""
     store = Path(stored.store.url)
     unpacked = own != store and not (own.exists() and store.exists() and own.samefile(store))
     with suppress(FileNotFoundError, B2ndError):
@@ -265,7 +265,7 @@ def _source_in_store(array: Any, own: Path, stored: StoredArray) -> Path | Store
 
 
 def _fills_file(path: Path) -> bool:
-    """Whether a file is one frame from its first byte to its last."""
+    """Whether a file consists of exactly one frame."""
     try:
         with closing(Location.of(path).open()) as reader:
             size = reader.opened_identity().size
@@ -275,7 +275,7 @@ def _fills_file(path: Path) -> bool:
 
 
 def _holds(location: Location, array: Any, *, compared: bool = True) -> bool:
-    """Whether a frame has the shapes of an array and, compared byte for byte, all its chunks."""
+    """Whether a frame has the shapes of an array and, with `compared`, the same chunk bytes."""
     try:
         with closing(open_reader(location)) as reader:
             opened = OpenedFrame(reader, parse_frame(reader), verify=False)
@@ -298,5 +298,5 @@ def _has_chunks(opened: OpenedFrame, array: Any) -> bool:
         theirs = array.schunk.get_chunk(chunk)
         return int(data[: len(theirs)] == theirs)
 
-    # one thread: a schunk is not for several
+    # one thread, since a schunk is not thread-safe
     return all(result == 1 for _, result in scan_chunks(opened, look, threads=1))

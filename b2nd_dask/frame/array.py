@@ -1,4 +1,4 @@
-"""`Frame`: one opened frame, as users index it."""
+"""`Frame`: the array-like of one opened frame."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from b2nd_dask.lazy import lazy
 
 
 class Frame:
-    """An array in a frame: metadata, and elements by NumPy's basic indexing.
+    """An array in a frame: its metadata, and its elements by NumPy's basic indexing.
 
-    Made by `open_b2nd`. Pickles as a reference: another process opens the same version of the
-    frame when it first reads from it, or raises `StaleFrameError`. Shape, dtype and chunks travel
-    with the reference. May be shared by threads.
+    `open_b2nd` creates it. It pickles as a reference with shape, dtype and chunks: another process
+    opens the same version of the frame at its first read, or raises `StaleFrameError`. Threads may
+    share it.
     """
 
     _repr_html_ = lazy("b2nd_dask.edges.display.pages", "frame_html")
@@ -56,11 +56,11 @@ class Frame:
         self.close()
 
     def close(self) -> None:
-        """End the use of this object: what needs the file raises `ValueError` from now on.
+        """Close this object: operations that need the file raise `ValueError` from now on.
 
-        `path`, `shape`, `dtype` and what follows from them remain. Dask arrays that were made of
-        the frame, and other `Frame` objects of it, go on: the files that a process reads are kept
-        in one cache, which closes those that were not used for long.
+        Properties such as `path`, `shape` and `dtype` remain. Dask arrays and other `Frame` objects
+        of the frame stay usable: each process keeps its open files in one cache, which closes files
+        that were not used recently.
         """
         self._closed = True
 
@@ -71,7 +71,7 @@ class Frame:
 
     @property
     def path(self) -> str:
-        """Path, or URL without secrets; a description for a frame in memory."""
+        """Path, or URL without secrets; for a frame in memory, a description."""
         return self._opened.location.label
 
     @property
@@ -121,50 +121,50 @@ class Frame:
 
     @property
     def cratio(self) -> float:
-        """Compression ratio, `nbytes` / `cbytes`; 0.0 where no chunk has data."""
+        """Compression ratio, `nbytes` / `cbytes`; 0.0 if no chunk has data."""
         return self.nbytes / self.cbytes if self.cbytes else 0.0
 
     @property
     def cparams(self) -> Any:
-        """How chunks are compressed: a `blosc2.CParams`, as `NDArray.cparams` of python-blosc2.
+        """Compression parameters: a `blosc2.CParams`, like `NDArray.cparams` of python-blosc2.
 
-        It goes into ``to_b2nd(..., cparams=...)`` as it is: `blocksize` is left out, since `blocks`
-        gives the blocks.
+        ``to_b2nd(..., cparams=...)`` accepts it: `blocksize` is omitted, since `blocks` has the
+        block shape.
         """
         reference = self._reference
         return cparams_of(reference.parsed.header.compression, reference.grid.itemsize)
 
     @property
     def contiguous(self) -> bool:
-        """Whether the frame is one file, rather than a directory with a file for each chunk."""
+        """Whether the frame is one file rather than a directory with one file per chunk."""
         return self._reference.contiguous
 
     @property
     def meta(self) -> MetaView:
-        """Fixed metalayers as Python objects, without the array's own; decoded when asked for."""
+        """Fixed metalayers as Python objects, without the array's own; decoded on access."""
         return self._reference.meta
 
     @property
     def vlmeta(self) -> MetaView:
-        """Variable-length metalayers as Python objects, decoded when asked for."""
+        """Variable-length metalayers as Python objects, decoded on access."""
         return self._reference.vlmeta
 
     @property
     def attrs(self) -> MetaView:
-        """The user's attributes: another name of `vlmeta`, as in python-blosc2."""
+        """The user's attributes: an alias of `vlmeta`, as in python-blosc2."""
         return self.vlmeta
 
     @property
     def info(self) -> FrameInfo:
-        """Summary to print: layout, codec, kinds of chunks, metalayers, state of the checksums."""
+        """Printable summary: layout, codec, kinds of chunks, metalayers, state of the checksums."""
         return info_of(self._reference)
 
     @property
     def stats(self) -> FrameStats | None:
-        """Statistics of the elements and of each chunk; None where the frame has none.
+        """Statistics of the elements and of each chunk; None if the frame has none.
 
         ``to_b2nd(..., stats=True)`` writes them, and `b2nd_dask.add_stats` adds them. A change by
-        other software makes them void.
+        other software invalidates them.
         """
         columns, native = self._reference.statistics, self.dtype.newbyteorder("=")
         if columns is None:
@@ -173,16 +173,16 @@ class Frame:
 
     @property
     def version(self) -> str:
-        """Text that changes with the content of the frame."""
+        """Text that identifies the content of the frame and changes with it."""
         return self._opened.version
 
     def chunk_kinds(self) -> NDArray[np.uint8]:
-        """What the offset index says of each chunk, without reading any.
+        """Return the kind of each chunk from the offset index, without reading chunks.
 
         Returns
         -------
         ndarray of uint8
-            `ChunkKind` codes of the shape of the chunk grid; read-only.
+            `ChunkKind` codes in the shape of the chunk grid; read-only.
         """
         return self._reference.chunk_kinds()
 
@@ -192,7 +192,7 @@ class Frame:
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        # an iterator would otherwise decode each chunk once for every index along the first axis
+        # the default iterator would decode each chunk once per index along the first axis
         if not self.shape:
             raise TypeError("iteration over a 0-d frame")
         return self._elements()
@@ -208,7 +208,7 @@ class Frame:
         return np.asarray(self[...], dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        """Elements of a basic index, as NumPy has them.
+        """Read the elements of a basic index, as in NumPy.
 
         Parameters
         ----------
@@ -217,21 +217,21 @@ class Frame:
         Returns
         -------
         ndarray or scalar
-            A new, writable array; a scalar where an integer is given for each axis.
+            A new, writable array; a scalar if all axes have an integer.
 
         Raises
         ------
         IndexError
-            Out of bounds, or not a basic index.
+            The index is out of bounds or not basic.
         CorruptChunkError
-            A chunk that is damaged; `ChecksumError` where its checksum differs.
+            A chunk is damaged; `ChecksumError` if its checksum differs.
         StaleFrameError
-            The file changed since it was opened.
+            The frame changed after it was opened.
         ValueError
             The frame is closed.
         """
         elements = writable(self._reference.read(index, threads=self._threads or own_threads()))
-        # `read` keeps a 0-d array an array; NumPy gives a scalar
+        # `read` returns a 0-d array, NumPy a scalar
         return elements[()] if isinstance(index, tuple) and not index else elements
 
     @property
@@ -242,5 +242,5 @@ class Frame:
 
 
 def reference_of(frame: Frame) -> FrameReference:
-    """The reference that tasks carry instead of an open frame; ValueError if that is closed."""
+    """The reference of a frame for tasks; ValueError if the frame is closed."""
     return frame._reference

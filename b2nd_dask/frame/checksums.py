@@ -1,4 +1,4 @@
-"""Checksums and statistics of whole frames: checked, and added to local ones."""
+"""Verify checksums and statistics of whole frames, and add them to local frames."""
 
 from __future__ import annotations
 
@@ -52,27 +52,27 @@ from b2nd_dask.system import usable_cores
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found."""
+    """The result of `verify`."""
 
     path: str
     """Path or URL of the frame."""
     checksum_state: ChecksumState
-    """Whether the frame's checksums are valid, absent or damaged, whatever its chunks are."""
+    """Whether the frame's checksums are valid, absent or damaged, independent of its chunks."""
     reason: str
-    """Why they are absent, or what is damaged; empty where they are valid."""
+    """Why they are absent, or what is damaged; empty if they are valid."""
     nchunks: int
-    """Chunks that were read and checked. Constant chunks have no data: the index says all."""
+    """Number of verified chunks. Constant chunks have no data, so the index suffices."""
     bad: tuple[B2ndError, ...]
-    """One error for each chunk that is not what was written, in the order of the chunks; see
-    `B2ndError.chunk`."""
+    """One error per damaged chunk, in the order of the chunks; `B2ndError.chunk` is its
+    number."""
     bad_statistics: str = ""
-    """What is damaged of the statistics of the chunks, which are not used then; mostly nothing."""
+    """Damage in the statistics of the chunks, which are then ignored; usually empty."""
 
     _repr_html_ = lazy("b2nd_dask.edges.display.pages", "verification_html")
 
     @property
     def ok(self) -> bool:
-        """Whether there are valid checksums, and chunks and statistics match their own."""
+        """Whether valid checksums match all chunks, and the statistics are undamaged."""
         intact = not self.bad and not self.bad_statistics
         return self.checksum_state is ChecksumState.VALID and intact
 
@@ -100,14 +100,14 @@ def verify(
 ) -> Verification:
     """Check a whole frame against its checksums.
 
-    Every stored chunk is read once, none is decoded.
+    Reads every stored chunk once and decodes none.
 
     Parameters
     ----------
     urlpath : str, os.PathLike, bytes or blosc2.NDArray
         As for `open_b2nd`.
     threads : int, optional
-        One for each processor by default.
+        One per processor by default.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     offset : int, optional
@@ -122,9 +122,9 @@ def verify(
     FileNotFoundError
         No such file.
     FrameFormatError
-        Not a frame, or so damaged that its chunks cannot be found.
+        The path is not a frame, or damage prevents locating its chunks.
     StaleFrameError
-        The frame was changed meanwhile.
+        The frame was changed during the call.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def verify_noting(
     storage_options: Mapping[str, Any] | None = None,
     offset: int = 0,
 ) -> Verification:
-    """Verify, and call a function after each chunk with how many are done, and of how many."""
+    """Verify, and call `note` after each chunk with the number of finished and of all chunks."""
     opened = process_cache().open(locate(urlpath, offset, storage_options))
     columns = opened.parsed.columns
     digests, statistics = columns.digests, columns.statistics_verdict
@@ -160,7 +160,7 @@ def verify_noting(
             note(nchunks, opened.parsed.index.nstored)
             if isinstance(result, B2ndError):
                 bad[chunk] = result
-    # what another program changed meanwhile is no damage
+    # a change by another program during the reads is not damage
     opened.require_current()
     return Verification(
         path=opened.reader.label,
@@ -178,46 +178,46 @@ def _check(digests: NDArray[np.uint64], chunk: int, data: memoryview) -> int:
     return expected
 
 
-#: Chunks that wait for threads at a time.
+#: Most chunks in the queue of the threads.
 _AT_ONCE = 4096
 
 
 def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool:
-    """Add checksums to a local frame that has none, or none that are valid any more.
+    """Add checksums to a local frame without valid ones.
 
-    The checksums are those of the bytes as they are now: they tell of later damage, not of damage
-    that is there already. New metadata goes behind the frame's end before its header names it, so
-    that a crash leaves the frame as it was. A frame with valid checksums is left alone.
+    The checksums are those of the current bytes, so they reveal later damage, but not existing
+    damage. New metadata is written behind the frame's end before the header refers to it, so a
+    crash leaves the old frame. A frame with valid checksums is unchanged.
 
     Parameters
     ----------
     urlpath : str or os.PathLike
         Path of a contiguous or sparse frame.
     threads : int, optional
-        One for each processor by default.
+        One per processor by default.
 
     Returns
     -------
     bool
-        Whether it was sealed: False for a frame with valid checksums. Its chunks were not looked
-        at; `verify` does that.
+        Whether checksums were added. False for a frame with valid checksums: `verify` checks its
+        chunks.
 
     Raises
     ------
     FileNotFoundError
         No such file.
     ChecksumError
-        The frame has checksums, and it or they are damaged.
+        The frame has checksums, and they or the frame's metadata are damaged.
     CorruptChunkError
-        A chunk that cannot be one, or that shares bytes with another.
+        A chunk is invalid, or shares bytes with another.
     FrameFormatError
-        A header as no software writes it: damaged, or of the first betas of the format.
+        The header is damaged, or of the first betas of the format.
     UnsupportedFrameError
-        No room: the frame has as much variable-length metadata as the format allows.
+        The frame has as much variable-length metadata as the format allows.
     StaleFrameError
-        The frame was changed meanwhile.
+        The frame was changed during the call.
     ValueError
-        Not a local file.
+        The path is not a local file.
 
     Examples
     --------
@@ -244,41 +244,41 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
 
 
 def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool:
-    """Add statistics of the chunks to a local frame that has none.
+    """Add statistics of the chunks to a local frame without them.
 
-    Every chunk is read and verified, in parallel. A frame without checksums gets these, too, as by
-    `seal`: of the bytes as they are now, which are read once more for that. New metadata goes
-    behind the frame's end before its header names it, so that a crash leaves the frame as it was.
-    What was opened of the frame before has to be opened again.
+    Every chunk is read and verified, in parallel. A frame without checksums gets these as by
+    `seal`, which reads its current bytes once more. New metadata is written behind the frame's end
+    before the header refers to it, so a crash leaves the old frame. Open the frame again
+    afterwards; earlier `Frame` objects are stale.
 
     Parameters
     ----------
     urlpath : str or os.PathLike
         Path of a contiguous or sparse frame.
     threads : int, optional
-        One for each processor by default.
+        One per processor by default.
 
     Returns
     -------
     bool
-        Whether they were added: False for a frame that has statistics of all its chunks.
+        Whether statistics were added: False if the frame has statistics of all its chunks.
 
     Raises
     ------
     FileNotFoundError
         No such file.
     TypeError
-        A dtype that has no statistics.
+        The dtype has no statistics.
     ChecksumError
-        A chunk or the metadata is damaged, or `seal` has to accept the frame first.
+        A chunk or the metadata is damaged, or the frame needs `seal` first.
     CorruptChunkError
-        A chunk that cannot be decoded.
+        A chunk cannot be decoded.
     UnsupportedFrameError
-        No room: the frame has as much variable-length metadata as the format allows.
+        The frame has as much variable-length metadata as the format allows.
     StaleFrameError
-        The frame was changed meanwhile.
+        The frame was changed during the call.
     ValueError
-        Not a local file.
+        The path is not a local file.
 
     Examples
     --------
@@ -305,13 +305,13 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
 
 
 def _require_usual_header(opened: OpenedFrame) -> None:
-    """Raise FrameFormatError for a header that would count as damaged once it is sealed."""
+    """Raise FrameFormatError for a header that would count as damage in a sealed frame."""
     header = opened.parsed.header
     (head,) = opened.reader.read([Span(0, header.header_len)])
     head = with_new_tail(head, cbytes=header.cbytes, frame_len=header.frame_len)
     odd = odd_byte(head, header, has_vlmeta=True)
     if odd is not None:
-        # an update in the meantime has another header
+        # a concurrent update changes the header, too
         opened.require_current()
         raise FrameFormatError(
             "no software of today writes the header like this, and it is left as it is; look at "
@@ -338,7 +338,7 @@ def _has_all(frame: FrameReference) -> bool:
 def _add(
     opened: OpenedFrame, location: Location, frame: FrameReference | None, threads: int | None
 ) -> None:
-    """Publish the frame with checksums, and with statistics of the chunks if it is given."""
+    """Publish the frame with checksums, and with chunk statistics if `frame` is given."""
     parsed = opened.parsed
     vlmeta = parsed.vlmeta
     if not has_room(vlmeta, parsed.index.nstored, statistics=frame is not None):
@@ -359,12 +359,12 @@ def _add(
 
 
 def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:
-    """Compute the statistics of all stored chunks; they are verified if there are checksums."""
+    """Compute the statistics of all stored chunks; verify the chunks if there are checksums."""
     rows = np.zeros(frame.grid.nchunks, statistics_row(frame.dtype))
     chunks = stored_chunks(frame.parsed.index.offsets)
 
     def enter(chunk: int) -> None:
-        # of chunks that were never written nothing is known
+        # chunks that were never written have no statistics
         with suppress(UninitializedChunkError):
             rows[chunk] = chunk_statistics(frame.read_axes(frame.grid.extent(chunk)))
 
@@ -376,14 +376,14 @@ def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:
 
 
 def _publish(opened: OpenedFrame, table: NDArray[Any], staging: LocalUpdate) -> None:
-    """Put index and trailer with more about the chunks instead of the old ones."""
+    """Replace index and trailer by new ones with the columns of `table`."""
     parsed = opened.parsed
     staging.prepare()
     try:
         with staging.exclusive():
             past = None
             if parsed.columns.checksums.is_valid:
-                # an update of no chunks: those that were planned before are not disturbed by it
+                # an update of no chunks does not conflict with updates that were planned before
                 corner = (0,) * parsed.grid.ndim
                 past = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
             envelope = Envelope.of(opened.reader, parsed, staging.key, past)

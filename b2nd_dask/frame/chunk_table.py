@@ -1,4 +1,4 @@
-"""What is known of every chunk of a frame without decoding one: kind, compressed bytes, codec."""
+"""Chunk properties that need no decoding: kind, compressed bytes, codec."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from b2nd_dask.storage import CHUNK_MEMBER, chunk_member
 
 #: The kind of a stored chunk that repeats one value; `ChunkKind` has the others.
 ONE_VALUE = int(Special.REPEATED)
-#: Chunks of which `Frame.info` and the drawing of a frame read the headers, some 20 microseconds
-#: each; those of a sparse frame are files of their own, and take more.
+#: Most headers that `Frame.info` and the drawing of a frame read, at 20 microseconds each. In a
+#: sparse frame each is in its own file, which takes longer.
 MOST_HEADERS, MOST_FILES = 10_000, 2_000
 
 _BUILTIN = {0: "blosclz", 1: "lz4", 3: "zlib", 4: "zstd"}
@@ -34,34 +34,34 @@ _AS_IS, _NO_CODEC, _UNREADABLE = "stored as is", "one value", "unreadable"
 
 @dataclass(frozen=True, eq=False)
 class ChunkTable:
-    """The chunks of a frame; its columns have a row for each chunk with bytes of its own."""
+    """The chunks of a frame; the columns have one row per stored chunk."""
 
     kinds: NDArray[np.uint8]
     """`ChunkKind` or `ONE_VALUE` of each chunk, in the shape of the chunk grid."""
     stored: NDArray[np.int64]
-    """Numbers of the chunks that have bytes, ascending."""
+    """Numbers of the stored chunks, ascending."""
     nbytes: NDArray[np.int64]
-    """Bytes of each of them. Where headers were not read, the most that it may have: up to where
-    the next one begins. Empty where not even that is known."""
+    """Bytes of each stored chunk. Without headers, an upper bound: the distance to the next chunk.
+    Empty if even that is unknown."""
     codecs: NDArray[np.uint8] | None
-    """Of each of them the number of its name in `codec_names`; None where headers were not read."""
+    """For each stored chunk, its position in `codec_names`; None if headers were not read."""
     codec_names: tuple[str, ...]
     chunk_nbytes: int
     """Uncompressed bytes of a chunk, padding included."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether the headers of the chunks were read."""
+        """Whether the chunk headers were read."""
         return self.codecs is not None
 
     @cached_property
     def data(self) -> NDArray[np.bool_]:
-        """Whether each chunk that has bytes holds more than one value, as far as is known."""
+        """Whether each stored chunk holds more than one value; without headers, True."""
         return np.equal(self.kinds.reshape(-1)[self.stored], np.uint8(ChunkKind.STORED))
 
     @cached_property
     def counts(self) -> dict[int, int]:
-        """Number of chunks of each kind that there is."""
+        """Number of chunks of each kind that occurs."""
         kinds = self.kinds
         if kinds.size and not any(kinds.strides):
             return {int(kinds.flat[0]): kinds.size}
@@ -75,13 +75,13 @@ def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTabl
     Parameters
     ----------
     most : int, optional
-        Headers of chunks are read where there are at most so many chunks with bytes, and never of
-        a frame in a store, where each may be a request. Any number by default.
+        Read the chunk headers if at most this many chunks are stored; by default any number.
+        Headers of a frame in a store are never read, since each may be a request.
 
     Raises
     ------
     StaleFrameError
-        The frame was changed meanwhile.
+        The frame was changed during the call.
     """
     parsed = reference.parsed
     kinds, index = reference.chunk_kinds(), parsed.index
@@ -104,18 +104,18 @@ def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTabl
 
 
 def most_headers(reference: FrameReference) -> int:
-    """Bound the headers that are read for a description that is to appear at once."""
+    """Most headers to read for a description that must appear immediately."""
     return MOST_FILES if reference.parsed.header.sparse else MOST_HEADERS
 
 
 def superseded_in(reference: FrameReference, table: ChunkTable) -> int | None:
-    """Say what `compact` would give back, but for a few bytes of metadata.
+    """Compute the bytes that `compact` would free, up to a few bytes of metadata.
 
     Returns
     -------
     int or None
-        None where it is not known: headers of chunks were not read, or the frame is no local file
-        or directory of its own.
+        None if unknown: headers of chunks were not read, or the frame is not in a local file or
+        directory of its own.
     """
     location, header = reference.location, reference.parsed.header
     if location.offset or location.member or not isinstance(location.urlpath, str):
@@ -141,7 +141,7 @@ def _is_left(name: str, used: set[str]) -> bool:
 
 
 def _parsed(head: bytes, available: int) -> ChunkHeader | None:
-    """Parse the header of a chunk; None for one that is damaged or missing."""
+    """Parse the header of a chunk; None if it is damaged or missing."""
     try:
         return parse_chunk_header(head, available)
     except B2ndError:

@@ -1,4 +1,4 @@
-"""`compact`: give back the space of superseded chunks of a local frame."""
+"""`compact`: free the space of superseded chunks in a local frame."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from b2nd_dask.storage import (
 
 
 def compact(urlpath: Any) -> int:
-    """Give back the space of chunks that were superseded: by updates, or by other software.
+    """Free the space of chunks that updates or other software superseded.
 
-    The chunks that the frame uses are copied as they are, in the order of the array, into a new
-    frame, which then takes the place of the old one all at once. Until then, and if anything fails,
-    the old frame stays. The disk needs room for both.
+    The chunks in use are copied unchanged, in the order of the array, into a new frame, which then
+    replaces the old one atomically. Until then, and after any error, the old frame remains. The
+    disk needs room for both.
 
     Parameters
     ----------
@@ -58,20 +58,20 @@ def compact(urlpath: Any) -> int:
     Returns
     -------
     int
-        Bytes that were given back; 0 where nothing was superseded.
+        Freed bytes; 0 if no chunk was superseded.
 
     Raises
     ------
     FileNotFoundError
         No such frame.
     ValueError
-        A URL, or bytes: objects are only ever replaced as a whole.
+        `urlpath` is a URL or bytes: objects can only be replaced as a whole.
     CorruptChunkError
-        A chunk whose header is damaged, or that shares bytes with another.
+        The header of a chunk is damaged, or the chunk shares bytes with another.
     ChecksumError
-        A chunk, or the metadata, is not what was written.
+        A chunk or the metadata does not match its checksum.
     StaleFrameError
-        The frame was changed or replaced meanwhile.
+        The frame was changed or replaced during the call.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def compact(urlpath: Any) -> int:
         before = _size(path)
         member = path / MAIN_MEMBER if reader.is_directory else path
         with frame_locked(member, str(path), identity=parsed.identity):
-            # of the name: what was opened may have lost it while this waited
+            # check the name: the opened file may have lost it while this call waited for the lock
             if identity_at(str(path)) != parsed.identity:
                 raise StaleFrameError("the frame changed meanwhile: not compacted")
             if not reader.is_directory:
@@ -102,7 +102,7 @@ def compact(urlpath: Any) -> int:
             if _is_compact(path, parsed, spans):
                 return 0
             staging = _rewrite(opened, spans, path)
-        # not under the lock: NFS keeps a file that is open, and with it the directory
+        # after the lock: NFS keeps an open file, and thus its directory
         clean_up(staging)
     return before - _size(path)
 
@@ -117,7 +117,7 @@ def _is_compact(path: Path, parsed: ParsedFrame, used: NDArray[np.int64]) -> boo
 
 
 def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Staging:
-    """Publish a copy of the frame; return the staging, still to be cleaned up."""
+    """Publish a copy of the frame; return its staging area, which the caller must clean up."""
     parsed = opened.parsed
     header = parsed.header
     staging = staging_for(
@@ -144,7 +144,7 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
 
 
 def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
-    """Read the chunks as they are, one at a time, and verify their checksums."""
+    """Read the compressed chunks one at a time, and verify their checksums."""
     offsets, sparse = opened.parsed.index.offsets, opened.parsed.header.sparse
     digests = opened.digests
     for chunk, start, stop in used.T.tolist():

@@ -1,4 +1,4 @@
-"""An array in memory as the bytes of a frame: small, and read in parts like a frame in a file."""
+"""A compressed array in memory: the bytes of a frame, read in parts like a frame in a file."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from b2nd_dask.frame.write.writer import encode_elements
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
 
-#: A chunk of one repeated value takes a few bytes, and smaller chunks are more often constant; each
-#: costs some 50 microseconds.
+#: A chunk of one repeated value takes a few bytes, and smaller chunks are constant more often. But
+#: each chunk costs some 50 microseconds.
 CHUNK_NBYTES = 4 << 20
-#: Arrays of so many bytes keep their parsed frame, of some kilobytes; to parse one takes 0.5 ms.
+#: From this size on, arrays keep their parsed frame (some kilobytes); parsing takes 0.5 ms.
 KEPT_FROM = 1 << 20
 
-#: Bitshuffle finds the bits that rounding has made equal.
+#: Bitshuffle exploits bits that rounding has made equal.
 DEFAULT_CPARAMS = {"filters": ["bitshuffle"]}
 
 
 class CompressedArray:
-    """An array that is held compressed, and decompressed as far as it is indexed.
+    """A compressed array in memory, which decompresses the indexed part.
 
-    `sys.getsizeof`, and so `dask.sizeof`, says what the compressed bytes take. Pickles as these
-    bytes, which pickle protocol 5 does not copy.
+    `sys.getsizeof`, and so `dask.sizeof`, return the size of the compressed bytes. It pickles as
+    these bytes, which pickle protocol 5 does not copy.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class CompressedArray:
     __slots__ = ("_data", "_kept", "dtype", "shape")
 
     def __init__(self, data: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        # what a message was received in may be larger than the part of it that this is
+        # the bytes may be a part of a larger message buffer
         self._data = bytes(data)
         self._kept: OpenedFrame | None = None
         self.shape = shape
@@ -75,7 +75,7 @@ class CompressedArray:
 
     @property
     def cbytes(self) -> int:
-        """Bytes of memory that the elements take."""
+        """Bytes of memory of the compressed elements."""
         return len(self._data)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -84,12 +84,12 @@ class CompressedArray:
         return np.asarray(self[...], dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        """Elements of an index, as NumPy has them; of a basic one only touched blocks are decoded.
+        """Elements of an index, as in NumPy; a basic index decodes only the blocks that it touches.
 
         Raises
         ------
         IndexError
-            As NumPy.
+            As in NumPy.
         """
         try:
             selection = parse_selection(index, self.shape)
@@ -97,12 +97,12 @@ class CompressedArray:
             return self[...][index]
         elements: Any = read_region(self._opened(), selection.axes, Fill.of(self.dtype, None))
         elements = elements[selection.finish] if selection.finish else elements
-        # of a repeated value a view of one element
+        # a repeated value is returned as a view of one element
         read_only = isinstance(elements, np.ndarray) and not elements.flags.writeable
         return elements.copy(order="C") if read_only else elements
 
     def _opened(self) -> OpenedFrame:
-        """Open the frame; of large arrays once."""
+        """Open the frame; a large array keeps it open."""
         if self._kept is not None:
             return self._kept
         reader = Location.of(self._data).open()
@@ -113,7 +113,7 @@ class CompressedArray:
 
 
 def memory_plan(shape: tuple[int, ...], dtype: np.dtype[Any], cparams: Any) -> FramePlan:
-    """Plan the frame of an array in memory; errors as for `plan_frame`, and of dtypes."""
+    """Plan the frame of an array in memory; raises as `plan_frame`, and for invalid dtypes."""
     check_storable(dtype)
     return plan_frame(
         shape,
@@ -124,7 +124,7 @@ def memory_plan(shape: tuple[int, ...], dtype: np.dtype[Any], cparams: Any) -> F
 
 
 def compress(elements: NDArray[Any], cparams: Any = None) -> CompressedArray:
-    """Compress an array, in this thread.
+    """Compress an array in the calling thread.
 
     Parameters
     ----------
@@ -143,14 +143,14 @@ def compress(elements: NDArray[Any], cparams: Any = None) -> CompressedArray:
 
 
 def _frame_of(elements: NDArray[Any], plan: FramePlan) -> bytes:
-    """Make a contiguous frame of an array, with checksums."""
+    """Build a contiguous frame of an array, with checksums."""
     grid = plan.grid
     table = np.zeros(grid.nchunks, plan.row["entry"])
     payloads: list[bytes] = []
     cbytes = 0
     for chunk in range(grid.nchunks):
         inside = (slice(along.start, along.stop) for along in grid.extent(chunk))
-        # the ellipsis keeps a 0-d array an array
+        # the ellipsis makes the result of a 0-d array an array
         where: tuple[Any, ...] = (*inside, ...)
         encoded = encode_elements(elements[where], grid, plan.compression)
         if isinstance(encoded, int):

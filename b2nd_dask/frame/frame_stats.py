@@ -1,4 +1,4 @@
-"""`FrameStats`: the statistics that a frame holds, as users look at them."""
+"""`FrameStats`: the public view of the statistics in a frame."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _NAMES = ("min", "max", "sum", "mean", "size", "nans", "nonzeros")
 
 @dataclass(frozen=True, eq=False)
 class FrameStats:
-    """Statistics of all elements of a frame, and of each chunk, as the frame's records say them.
+    """Statistics of all elements of a frame, and of each chunk, from the frame's records.
 
-    Nothing is read for them but the records. A statistic is None where the dtype has none (an order
-    of complex numbers, a sum of dates), where there are no elements that are not NaN, and where
-    nothing is known of some chunks (see `chunks.known`).
+    Chunks are not read. A statistic is None if the dtype has none (order of complex numbers, sum of
+    dates), if all elements are NaN, or if some chunks have no statistics
+    (see `chunks.known`).
     """
 
     chunks: ChunkStats
-    """The same for each chunk: arrays of the shape of the chunk grid."""
+    """Statistics of each chunk: arrays in the shape of the chunk grid."""
 
     @property
     def min(self) -> Any:
-        """Least element; NaN and NaT are left out."""
+        """Least element, without NaN and NaT."""
         return self._end(self.chunks.min, np.min)
 
     @property
     def max(self) -> Any:
-        """Greatest element; NaN and NaT are left out."""
+        """Greatest element, without NaN and NaT."""
         return self._end(self.chunks.max, np.max)
 
     @cached_property
     def sum(self) -> Any:
-        """Sum of the elements that are not NaN; of integers modulo 2**64, as NumPy's."""
+        """Sum without NaN and NaT; for integers modulo 2**64, as in NumPy."""
         dtype = self.chunks._dtype
         if dtype.kind == "M" or not self._all_known:
             return None
@@ -51,33 +51,33 @@ class FrameStats:
 
     @cached_property
     def mean(self) -> Any:
-        """Mean of the elements that are not NaN."""
+        """Mean without NaN and NaT."""
         dtype, n = self.chunks._dtype, 0 if self.nans is None else self.size - self.nans
         if not n or not self.chunks._exact.all():
             return None
         if dtype.kind in "fc":
             return self.sum / n
-        # not modulo 2**64
+        # a Python sum, which does not wrap around
         total = sum(self.chunks._columns.total.tolist())
         if dtype.kind in "mM":
-            # rounded towards zero, as NumPy's means of time spans
+            # rounded towards zero, like NumPy's means of time spans
             ticks = abs(total) // n * (1 if total > 0 else -1)
             return np.array(ticks, np.int64).view(dtype)[()]
         return np.float64(total / n)
 
     @property
     def size(self) -> int:
-        """Elements, NaN among them."""
+        """Number of elements, NaN included."""
         return math.prod(self.chunks._grid.shape)
 
     @property
     def nans(self) -> int | None:
-        """Elements that are NaN or NaT."""
+        """Number of elements that are NaN or NaT."""
         return int(self.chunks._columns.nans.sum()) if self._all_known else None
 
     @property
     def nonzeros(self) -> int | None:
-        """Elements that differ from zero, as NaN and NaT do."""
+        """Number of elements that differ from zero, NaN and NaT included."""
         return int(self.chunks._columns.nonzeros.sum()) if self._all_known else None
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class FrameStats:
     def _texts(self) -> Iterator[tuple[str, str]]:
         for name in _NAMES:
             value = getattr(self, name)
-            # there is a mean, but the sum that it is made of has wrapped around
+            # a mean exists, but its sum has wrapped around
             wrapped = name == "mean" and self.size != self.nans
             missing = "none" if self._all_known and not wrapped else "unknown"
             yield name, missing if value is None else _text(value)
@@ -112,32 +112,32 @@ class FrameStats:
 class ChunkStats:
     """Statistics of each chunk, in the shape of the chunk grid.
 
-    Arrays are masked where nothing is known of a chunk, or it has no such statistic.
+    Arrays are masked for chunks without statistics, or without this statistic.
     """
 
     _columns: ChunkStatistics
     _grid: Grid
     _dtype: np.dtype[Any]
-    """Of the elements, in native byte order."""
+    """Dtype of the elements, in native byte order."""
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Whether there is a record of the chunk."""
+        """Whether each chunk has statistics."""
         return self._columns.known.reshape(self._grid.counts)
 
     @property
     def min(self) -> NDArray[Any] | None:
-        """Least elements; None of complex numbers."""
+        """Least elements; None for complex numbers."""
         return self._masked(self._columns.least, some=True) if self._columns.has_range else None
 
     @property
     def max(self) -> NDArray[Any] | None:
-        """Greatest elements; None of complex numbers."""
+        """Greatest elements; None for complex numbers."""
         return self._masked(self._columns.greatest, some=True) if self._columns.has_range else None
 
     @property
     def sum(self) -> NDArray[Any] | None:
-        """Sums of the elements that are not NaN; None of dates."""
+        """Sums without NaN and NaT; None for dates."""
         total = self._columns.total
         if self._dtype.kind == "M":
             return None
@@ -145,7 +145,7 @@ class ChunkStats:
 
     @property
     def mean(self) -> NDArray[Any]:
-        """Means of the elements that are not NaN; masked also where a sum is too large for them."""
+        """Means without NaN and NaT; also masked if a sum may have wrapped around."""
         n = np.maximum(1, self._flat_count - self._columns.nans)
         if self._dtype.kind in "mM":
             ticks = np.abs(self._columns.total) // n * np.sign(self._columns.total)
@@ -158,17 +158,17 @@ class ChunkStats:
 
     @property
     def size(self) -> NDArray[np.int64]:
-        """Elements, without the padding behind the array's edge."""
+        """Number of elements, without the padding behind the array's edge."""
         return self._flat_count.reshape(self._grid.counts)
 
     @property
     def nans(self) -> NDArray[Any]:
-        """Elements that are NaN or NaT."""
+        """Number of elements that are NaN or NaT."""
         return self._masked(self._columns.nans)
 
     @property
     def nonzeros(self) -> NDArray[Any]:
-        """Elements that differ from zero, as NaN and NaT do."""
+        """Number of elements that differ from zero, NaN and NaT included."""
         return self._masked(self._columns.nonzeros)
 
     def __repr__(self) -> str:
@@ -179,7 +179,7 @@ class ChunkStats:
         return element_counts(self._grid)
 
     def _masked(self, column: NDArray[Any], *, some: bool = False) -> NDArray[Any]:
-        """In the shape of the grid; masked where unknown, or `some` elements are needed."""
+        """Shape a column like the grid; mask unknown chunks and, with `some`, all-NaN chunks."""
         mask = ~self._columns.known
         if some:
             mask = mask | (self._columns.nans >= self._flat_count)
@@ -187,13 +187,13 @@ class ChunkStats:
 
     @cached_property
     def _exact(self) -> NDArray[np.bool_]:
-        """Whether sums of integers cannot have wrapped around."""
+        """Whether the sum of integers in each chunk cannot have wrapped around."""
         kind, counts = self._dtype.kind, self._flat_count
         if kind not in "iumM":
             return np.ones(len(counts), bool)
         ends = (e.astype(self._dtype) for e in (self._columns.least, self._columns.greatest))
         low, high = ((e.view(np.int64) if kind in "mM" else e).astype(np.float64) for e in ends)
-        # what is rounded below the most that fits may be above it
+        # the margin allows for rounding in float64
         most = (2.0**64 if kind == "u" else 2.0**63) * (1 - 1e-12)
         fit = np.maximum(np.abs(low), np.abs(high)) * counts < most
         return fit | (self._columns.nans >= counts)

@@ -1,4 +1,4 @@
-"""`Frame.info`: what a frame is, in rows to print."""
+"""`Frame.info`: a printable summary of a frame."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from b2nd_dask.frame.chunk_table import (
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.lazy import lazy
 
-#: Kinds of chunks, as texts and pictures name them.
+#: Names of chunk kinds in texts and pictures.
 KIND_NAMES = {
     ChunkKind.STORED: "stored",
     ChunkKind.ZEROS: "zeros",
@@ -44,10 +44,10 @@ _CHECKSUMS = {
     ChecksumState.DAMAGED: "damaged: {}",
 }
 
-#: Of a terminal; paths and names are not broken.
+#: Width of a terminal; paths and names are not wrapped.
 _COLUMNS = 80
 
-#: An entry of vlmeta that unpacks to more is not decoded to be shown.
+#: Entries of vlmeta that unpack to more bytes are not decoded for display.
 _MOST_SHOWN = 1 << 20
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -82,18 +82,18 @@ def _rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
 
 
 def known_chunks(reference: FrameReference) -> tuple[ChunkTable, str]:
-    """The chunks of a frame, as far as that costs little; and why not all is known of them."""
+    """Describe the chunks of a frame at low cost; also explain why the description is partial."""
     try:
         return chunk_table(reference, most_headers(reference)), ""
     except (B2ndError, OSError) as error:
-        # it is damaged, or was changed or removed: what was read when it was opened is known still
+        # the frame is damaged, changed or removed: use the metadata from the opening
         return chunk_table(reference, 0), f"(cannot be shown: {getattr(error, 'problem', error)})"
 
 
 def layout_rows(
     reference: FrameReference, table: ChunkTable, problem: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Say how a frame is laid out and compressed; of what `known_chunks` knows."""
+    """Describe layout and compression of a frame, from the result of `known_chunks`."""
     header = reference.parsed.header
     yield "shape", lengths_text(reference.shape)
     dims = dims_of(reference)
@@ -133,7 +133,7 @@ def _rows_of_chunks(
     kinds = ", ".join(
         f"{counts[kind]} {name}" for kind, name in KIND_NAMES.items() if kind in counts
     )
-    # the index calls a chunk of one value stored, which only the chunk's header tells apart
+    # the index lists a chunk of one value as stored; only the chunk's header shows the value
     yield "chunk kinds", (kinds or "no chunks") + _BY_INDEX * (not table.is_exact)
     special = table.kinds.size - counts.get(ChunkKind.STORED, 0)
     if special and counts.get(ChunkKind.STORED):
@@ -149,7 +149,7 @@ def _rows_of_chunks(
 
 
 def _sizes_text(table: ChunkTable) -> str:
-    """Compressed sizes of the smallest, the median and the largest chunk that has data."""
+    """Compressed sizes of the smallest, the median and the largest chunk with data."""
     nbytes = table.nbytes[table.data] if table.data.any() else table.nbytes
     low, median, high = (int(n) for n in np.quantile(nbytes, [0, 0.5, 1], method="lower"))
     bound = "" if table.is_exact else ", at most"
@@ -159,7 +159,7 @@ def _sizes_text(table: ChunkTable) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """A compression ratio with the digits that matter."""
+    """Format a compression ratio with its significant digits."""
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
 
 
@@ -177,42 +177,42 @@ def dims_of(reference: FrameReference) -> tuple[str, ...] | None:
 
 
 def axis_names(reference: FrameReference) -> tuple[str, ...]:
-    """Names of the axes, or their numbers where they have none."""
+    """Names of the axes, or their numbers if they have no names."""
     return dims_of(reference) or tuple(f"axis {axis}" for axis in range(reference.ndim))
 
 
 def packing_of(reference: FrameReference) -> dict[str, Any]:
-    """Attributes that say what else than its elements a frame is read as by xarray, by CF."""
+    """CF attributes by which xarray converts the stored elements to other values."""
     try:
         with warnings.catch_warnings():
-            # of other attributes, which cannot be decoded
+            # about other attributes, which cannot be decoded
             warnings.simplefilter("ignore", UserWarning)
             attrs = unpack_labels(reference.vlmeta, reference.shape).labels.attrs
     except B2ndError:
         return {}
     found = {name: np.asarray(attrs[name]).tolist() for name in PACKING if name in attrs}
-    # NaN stands for itself
+    # omit NaN, which needs no conversion
     return {name: value for name, value in found.items() if value == value}
 
 
 def choice_name(choice: Any) -> str:
-    """Name of a codec or filter; its number where python-blosc2 has no name for it."""
+    """Name of a codec or filter; its number if python-blosc2 has no name for it."""
     return choice.name.lower() if isinstance(choice, Enum) else f"number {choice}"
 
 
 def lengths_text(lengths: tuple[int, ...]) -> str:
-    """A shape, as people write it."""
+    """Format a shape for readers."""
     return " x ".join(map(str, lengths)) or "0-d"
 
 
 def _plain(name: str) -> str:
-    """A name from a file without what acts on a terminal, and not too long."""
+    """Shorten a name from a file, and remove terminal control characters."""
     shown = name if name.isprintable() else repr(name)
     return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 
 def value_text(layer: MetaView, name: str, most: int = 200) -> str:
-    """A text of an entry's value in one line of bounded length, or why there is none."""
+    """Format an entry's value in one line of bounded length, or explain why that fails."""
     try:
         nbytes = layer.nbytes_of(name)
         if nbytes > _MOST_SHOWN:
@@ -223,7 +223,7 @@ def value_text(layer: MetaView, name: str, most: int = 200) -> str:
 
 
 def one_line(value: Any, most: int = 200) -> str:
-    """A text of a value in one line of bounded length."""
+    """Format a value in one line of bounded length."""
     shown = reprlib.Repr()
     shown.maxstring = shown.maxother = most
     shown.maxlist = shown.maxtuple = shown.maxset = shown.maxdict = 20
@@ -232,7 +232,7 @@ def one_line(value: Any, most: int = 200) -> str:
 
 
 def decimal(nbytes: int) -> str:
-    """Show a number of bytes in units of 1000, with one decimal.
+    """Format a number of bytes in units of 1000, with one decimal.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def decimal(nbytes: int) -> str:
     if nbytes < 1000:
         return "1 byte" if nbytes == 1 else f"{nbytes} bytes"
     value, units = nbytes / 1000, list(_UNITS)
-    # what would be rounded to 1,000.0 is one of the next unit
+    # a value that rounds to 1,000.0 belongs to the next unit
     while round(value, 1) >= 1000 and len(units) > 1:
         value /= 1000
         del units[0]

@@ -1,4 +1,4 @@
-"""Open many frames at once, and put them together if they fit."""
+"""Open many frames concurrently, and join them if they fit."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from b2nd_dask.frame.members.listing import members_matching
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import matches_of
 
-#: Requests to open frames that wait at the same time; disks of the network are stores, too.
+#: Most concurrent requests to open frames; network file systems benefit, too.
 THREADS = 16
-#: Frames that an error lists, at most.
+#: Most frames that an error lists.
 _LISTED = 10
-#: What is wrong with one frame, and soon known. Credentials and arguments are those of all frames.
+#: Errors of one frame, reported together. Errors of credentials or arguments concern all frames.
 _OF_ONE_FRAME = (FileNotFoundError, NotADirectoryError, B2ndError)
 
 
 def sources_of(given: Any, storage_options: Mapping[str, Any] | None = None) -> list[Any] | None:
-    """List the frames that a list or a pattern names; None where one frame is meant.
+    """List the frames of a list or a pattern; None for the path of one frame.
 
     Raises
     ------
     FileNotFoundError
         Nothing matches the pattern.
     ValueError
-        An empty list.
+        The list is empty.
     """
     if isinstance(given, str | os.PathLike):
         in_stores = members_matching(given, storage_options)
@@ -48,8 +48,8 @@ def open_all(
 ) -> list[FrameReference]:
     """Open frames concurrently.
 
-    What is missing or no readable frame is named, all of it; any other error, as of a store that
-    does not answer, of credentials or of an argument, is raised at once, and no more are opened.
+    Frames that are missing or unreadable are all named in one error. Any other error, such as an
+    unavailable store, credentials or an argument, is raised at once and stops the opening.
     """
     frames, errors = [], []
     with ThreadPoolExecutor(min(THREADS, len(sources))) as pool:
@@ -69,7 +69,7 @@ def open_all(
 
 
 def _error_of(errors: Sequence[Exception], nsources: int) -> Exception:
-    """One error for all; of the kind of the first, as which callers of one frame catch it."""
+    """Combine errors; the type is that of the first, so callers catch it as for one frame."""
     first = errors[0]
     # one frame, perhaps named several times
     if len({str(error) for error in errors}) == 1:
@@ -82,28 +82,28 @@ def _error_of(errors: Sequence[Exception], nsources: int) -> Exception:
 
 
 def _listed(lines: Iterable[str]) -> str:
-    """A line for each frame, up to some."""
+    """Format one line per frame, up to a limit."""
     lines = list(lines)
     more = [f"and {len(lines) - _LISTED} others"] if len(lines) > _LISTED else []
     return "".join(f"\n  {line}" for line in [*lines[:_LISTED], *more])
 
 
 def join(frames: Sequence[FrameReference], axis: int, stacked: bool) -> JoinedReference:
-    """Put frames together, if they fit.
+    """Join frames if they fit.
 
     Parameters
     ----------
     axis : int
-        Along which they follow each other; may count from the end.
+        The joined axis; may count from the end.
     stacked : bool
         Whether the axis is a new one.
 
     Raises
     ------
     ValueError
-        Frames of other shapes or dtypes, each named, or an axis that the frames do not have.
+        Shapes or dtypes differ (each such frame is named), or the frames lack the axis.
     TypeError
-        An axis that is no number.
+        The axis is not an integer.
     """
     try:
         axis = operator.index(axis)
@@ -116,19 +116,19 @@ def join(frames: Sequence[FrameReference], axis: int, stacked: bool) -> JoinedRe
     axis %= ndim
     _require_fit(frames, None if stacked else axis)
     if not stacked:
-        # a frame without elements adds nothing; of an axis without positions one is kept
+        # frames without positions along the axis add nothing; if all are empty, keep one
         frames = [frame for frame in frames if frame.shape[axis]] or frames[:1]
     return JoinedReference(frames, axis, stacked)
 
 
 def _require_fit(frames: Sequence[FrameReference], along: int | None) -> None:
-    """Raise an error that names the frames that differ from most; `along` may differ."""
+    """Raise an error that names the frames unlike most others; lengths along `along` may differ."""
 
     def kind(frame: FrameReference) -> tuple[Any, ...]:
         shape = tuple(-1 if i == along else n for i, n in enumerate(frame.shape))
         return shape, frame.dtype
 
-    # most of them, since the first may be the one that is wrong
+    # compare with the majority, since the first frame may be the wrong one
     usual = Counter(map(kind, frames)).most_common(1)[0][0]
     others = [frame for frame in frames if kind(frame) != usual]
     if not others:

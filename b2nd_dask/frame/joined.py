@@ -1,4 +1,4 @@
-"""`JoinedReference`: frames one behind the other along an axis, or stacked along a new one."""
+"""`JoinedReference`: frames concatenated along an axis, or stacked along a new one."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from b2nd_dask.storage import Item, Location
 
 
 class FramePart(NamedTuple):
-    """The part of a region that lies in one frame."""
+    """The part of a region in one frame."""
 
     frame: FrameReference
     axes: tuple[range, ...]
     """Positions in the frame."""
     out: slice
-    """Where they go in the result, along the joined axis."""
+    """Position of these elements in the result, along the joined axis."""
     number: int
-    """Of the frame, among those that are joined."""
+    """Number of the frame among the joined ones."""
 
 
 class JoinedReference:
-    """Frames that are read as one array; what tasks carry of them, as `FrameReference` for one.
+    """A reference to several frames as one array, for tasks; `FrameReference` is that of one frame.
 
     Parameters
     ----------
     frames : sequence of FrameReference
-        That fit, as `join` of `frame/join.py` checks.
+        Frames that fit, as checked by `join` of `frame/join.py`.
     axis : int
-        Along which they follow each other.
+        The axis along which they are joined.
     stacked : bool
         Whether the axis is a new one, along which each frame has length 1.
     whole : JoinedReference, optional
-        The array that this is a part of. It does not travel with the part.
+        The array that contains this part. It is not pickled with the part.
     start : int
-        Where the part begins in the whole, along the axis.
+        Start of the part in the whole, along the axis.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class JoinedReference:
         self.start = start
         lengths = [1 if stacked else frame.shape[axis] for frame in self.frames]
         self.starts: NDArray[np.int64] = np.cumsum([0, *lengths])
-        """Where each frame begins along the axis, and where the last one ends."""
+        """Start of each frame along the axis, and the end of the last one."""
         shape = self.frames[0].shape
         rest = shape[axis:] if stacked else shape[axis + 1 :]
         self.shape: tuple[int, ...] = (*shape[:axis], int(self.starts[-1]), *rest)
@@ -79,7 +79,7 @@ class JoinedReference:
 
     @cached_property
     def _digest(self) -> str:
-        # of ten thousand frames dask would take seconds
+        # dask would need seconds for ten thousand frames
         digest = xxhash.xxh3_128()
         for frame in self.frames:
             _, _, *rest = frame.__dask_tokenize__()
@@ -90,12 +90,12 @@ class JoinedReference:
         return f"<JoinedReference {self.description}>"
 
     def __getitem__(self, index: Any) -> Any:
-        """Elements of a basic index, writable."""
+        """Read the elements of a basic index into a writable array."""
         return writable(self.read(index))
 
     @property
     def label(self) -> str:
-        """Path or URL of the first frame of the whole, and how many others there are."""
+        """Path or URL of the first frame of the whole, and the number of other frames."""
         frames = self.whole.frames
         return frames[0].label + (f" and {len(frames) - 1} others" if len(frames) > 1 else "")
 
@@ -123,9 +123,9 @@ class JoinedReference:
 
     @property
     def grid(self) -> Grid:
-        """A grid to plan reads with: each length of a chunk or block is the largest of all frames.
+        """A grid for read plans: each length of a chunk or block is the largest of all frames.
 
-        Frames have chunks of their own, which restart at each frame.
+        Frames have different chunks, which restart at each frame.
         """
         chunks = self._largest([frame.chunks for frame in self.frames])
         blocks = self._largest([frame.blocks for frame in self.frames])
@@ -143,11 +143,11 @@ class JoinedReference:
 
     @property
     def has_statistics(self) -> bool:
-        """As `FrameReference.has_statistics`, of any frame."""
+        """Whether any frame may have statistics; see `FrameReference.has_statistics`."""
         return any(frame.has_statistics for frame in self.frames)
 
     def part(self, start: int, stop: int) -> JoinedReference:
-        """Refer to the frames alone that hold positions of the joined axis; at least one."""
+        """Refer only to the frames with these positions of the joined axis; at least one frame."""
         first = min(self._frame_of(start), len(self.frames) - 1)
         last = max(self._frame_of(stop - 1), first)
         begin = self.start + int(self.starts[first])
@@ -156,7 +156,7 @@ class JoinedReference:
         )
 
     def part_of_axes(self, axes: tuple[range, ...]) -> tuple[JoinedReference, tuple[range, ...]]:
-        """Refer to the frames of a region alone; return the region in it, too."""
+        """Refer only to the frames of a region; also return the region's positions in them."""
         along = axes[self.axis]
         part = self.part(along[0], along[-1] + 1)
         return part, part.shifted(axes, self.start - part.start)
@@ -168,7 +168,7 @@ class JoinedReference:
         return (*axes[: self.axis], moved, *axes[self.axis + 1 :])
 
     def split(self, axes: tuple[range, ...]) -> Iterator[FramePart]:
-        """Cut a region of ascending positions into the frames that it touches."""
+        """Split a region of ascending positions into parts, one per frame."""
         along = axes[self.axis]
         if not all(map(len, axes)):
             return
@@ -184,14 +184,14 @@ class JoinedReference:
                 yield FramePart(self.frames[number], own, out, number)
 
     def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
-        """As `FrameReference.expected_reads`, of the frames one after the other."""
+        """Chain `FrameReference.expected_reads` of the frames."""
         for part in self.split(axes):
             yield from part.frame.expected_reads(part.axes)
 
     def split_points(
         self, coords: tuple[NDArray[np.int64], ...]
     ) -> Iterator[tuple[FrameReference, tuple[NDArray[np.int64], ...], NDArray[np.bool_]]]:
-        """The frames that hold single elements, their coordinates there, and which they are."""
+        """Split single elements by frame: the frame, coordinates in it, mask of the elements."""
         numbers = np.searchsorted(self.starts, coords[self.axis], side="right") - 1
         for number in np.unique(numbers).tolist():
             where = numbers == number
@@ -217,14 +217,14 @@ class JoinedReference:
         out = result_pool.empty(tuple(map(len, axes)), carrier(self.dtype))
         for part in parts:
             where = (slice(None),) * self.axis + (part.out,)
-            # no name for the elements: they go before those of the next frame come
+            # keep no name for the elements: they are freed before the next frame is read
             out[where] = self._expanded(part.frame.read_axes(part.axes, threads)).view(out.dtype)
         return out.view(self.dtype)
 
     def _read_bounded(
         self, axes: tuple[range, ...], parts: Sequence[FramePart], batch_nbytes: int
     ) -> NDArray[Any]:
-        """Read a region of several frames; each decodes to where its elements go."""
+        """Read a region of several frames; each decodes directly into the result."""
         out = in_pages(tuple(map(len, axes)), carrier(self.dtype))
         for part in parts:
             at: Any = part.out.start if self.stacked else part.out
@@ -241,7 +241,7 @@ class JoinedReference:
             raise IndexError(f"a position is out of bounds for axis {self.axis}")
         out = np.empty(len(along), carrier(self.dtype))
         for frame, own, where in self.split_points(coords):
-            # an index of no axes has no points
+            # frames without axes cannot be read by points
             found = frame.read_points(own) if own else frame.read(())
             out[where] = found.view(out.dtype)
         return out.view(self.dtype)
@@ -274,16 +274,16 @@ class JoinedReference:
         return None if None in found else sum(filter(None, found))
 
     def _largest(self, sizes: list[tuple[int, ...]]) -> tuple[int, ...]:
-        """The largest length along each axis; 1 along a new one."""
+        """Compute the largest length along each axis, with 1 for a new axis."""
         largest = list(map(max, zip(*sizes, strict=True)))
         return tuple(largest[: self.axis] + [1] * self.stacked + largest[self.axis :])
 
     def _frame_of(self, position: int) -> int:
-        # of empty frames none: they begin where the next one does
+        # skips empty frames: these start where the next one does
         return int(np.searchsorted(self.starts, position, side="right")) - 1
 
     def _of_frame(self, along_axes: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Drop what belongs to the new axis, which frames do not have."""
+        """Drop the entry of a new axis, which the frames do not have."""
         if not self.stacked:
             return along_axes
         return along_axes[: self.axis] + along_axes[self.axis + 1 :]
@@ -295,7 +295,7 @@ class JoinedReference:
         return {name: self._expanded(values) for name, values in result.items()}
 
     def _reduction_of_frame(self, how: Reduction) -> Reduction:
-        """The same reduction, of elements without the new axis."""
+        """Convert a reduction to one of the frames, without the new axis."""
         if not self.stacked:
             return how
         axis = tuple(i - (i > self.axis) for i in how.axis if i != self.axis)
@@ -303,17 +303,17 @@ class JoinedReference:
 
 
 Readable = FrameReference | JoinedReference
-"""What tasks read: one frame, or several that are joined."""
+"""Arrays that tasks read: one frame, or several joined ones."""
 
 
 def _reduced_flat(how: Reduction, axis: int, elements: NDArray[Any]) -> PartialResult:
-    """Reduce elements of a stacked frame as if they had the new axis; drop it again."""
+    """Reduce the elements of a stacked frame with the new axis added, then drop the axis."""
     full = how.partial_result(np.expand_dims(elements, axis))
     return {name: np.squeeze(values, axis) for name, values in full.items()}
 
 
 def _packed(frames: Sequence[FrameReference]) -> tuple[Any, ...]:
-    """References as columns: paths and versions compressed, what is equal stored once."""
+    """Pack references as columns: paths and versions compressed, equal fields stored once."""
     locations, versions, grids, fills, verify = zip(*(f.fields for f in frames), strict=True)
     known: dict[Any, Any] = {}
     rows = []
@@ -325,7 +325,7 @@ def _packed(frames: Sequence[FrameReference]) -> tuple[Any, ...]:
         kind = at.offset, id(at.storage_options), *inside, grid, content, checked
         rows.append(known.setdefault(kind, (place, grid, fill, checked)))
     paths = [at.urlpath for at in locations]
-    # those of frames in memory are the frames
+    # the path of a frame in memory is its bytes, which are compressed already
     texts = paths if any(isinstance(p, bytes) for p in paths) else _compressed(paths)
     return texts, _compressed(versions), tuple(rows)
 

@@ -1,4 +1,4 @@
-"""`FrameReference`: how a task names one version of a frame, and reads it."""
+"""`FrameReference`: the reference in tasks to one version of a frame, which also reads it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from b2nd_dask.storage import Item, Location, reading_ahead
 
 
 class FrameReference:
-    """One version of a frame: where it is, and the shape, dtype and chunks of its array.
+    """A reference to one version of a frame: location, shape, dtype and chunks of its array.
 
-    Pickles as these few values. A process opens the frame when it first reads from it, and gets
-    that version or `StaleFrameError`. May be shared by threads.
+    It pickles as these few values. A process opens the frame at its first read, and gets this
+    version or `StaleFrameError`. Threads may share it.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class FrameReference:
         self.grid = grid
         self._fill = fill
         self._verify: Verify = verify
-        # token of the state from which on updates of this package are followed
+        # token of the state after which updates by this package are accepted
         self._since = since
-        # opened at the first read: a scheduler that passes references on may not see their files
+        # opened at the first read: a scheduler that forwards references may not see the files
         self._state: _State | None = None
         self._pid = os.getpid()
 
@@ -68,7 +68,7 @@ class FrameReference:
     def of(
         cls, opened: OpenedFrame, location: Location, fill: Fill, verify: Verify
     ) -> FrameReference:
-        """Refer to a frame that the cache of this process has opened."""
+        """Create the reference to a frame that this process's cache has opened."""
         replace(opened, verify=verify).require_checksums()
         reference = cls(location, opened.version, opened.parsed.grid, fill, verify)
         reference._state = _State(weakref.ref(opened), opened.parsed)
@@ -76,18 +76,18 @@ class FrameReference:
 
     @property
     def fields(self) -> tuple[Location, str, Grid, Fill, Verify]:
-        """What it was made of, and pickles as."""
-        # a grid without what it has cached
+        """The constructor arguments, which are also the pickled state."""
+        # a new grid, without cached properties
         return self.location, self.version, replace(self.grid), self._fill, self._verify
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced(FrameReference, *self.fields, *([self._since] if self._since else ()))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        # no storage options and no secrets of a URL: keys are shown and stored
+        # no storage options and no secrets of a URL, since keys are displayed and stored
         uninit = self._fill.uninit
         return (
-            # names of arrays, by which an interrupted write is found again, depend on this
+            # the names of arrays depend on this, and resume=True finds an interrupted write by them
             "b2nd_dask.Frame",
             self.location.label,
             self.location.fingerprint,
@@ -148,12 +148,12 @@ class FrameReference:
 
     @property
     def is_remote(self) -> bool:
-        """Whether reads are requests to a store, rather than of a local file or of memory."""
+        """Whether reads are requests to a store rather than reads of a local file or memory."""
         return self.location.is_url
 
     @property
     def parsed(self) -> ParsedFrame:
-        """The parsed metadata; opens the frame where this process has not yet."""
+        """The parsed metadata; opens the frame if this process has not yet."""
         return self._known.parsed
 
     @cached_property
@@ -169,29 +169,29 @@ class FrameReference:
 
     @property
     def statistics(self) -> ChunkStatistics | None:
-        """Statistics of the chunks as they are, in C order of the chunk grid; None if none."""
+        """Statistics of the current chunks, in C order of the chunk grid; None if absent."""
         return self.parsed.statistics
 
     @property
     def repeats_one_element(self) -> bool:
-        """Whether all chunks repeat one element, as far as this process knows the frame."""
+        """Whether all chunks repeat one element; False if this process has not opened the frame."""
         parsed = self._parsed_here
         return parsed is not None and bool(parsed.index.single_kind)
 
     @property
     def frames(self) -> tuple[FrameReference]:
-        """The frame itself, as `JoinedReference.frames`."""
+        """A tuple of the frame itself, for the interface of `JoinedReference.frames`."""
         return (self,)
 
     def chunk_kinds(self) -> NDArray[np.uint8]:
-        """`ChunkKind` of each chunk by the offset index, in the shape of the chunk grid."""
+        """`ChunkKind` of each chunk from the offset index, in the shape of the chunk grid."""
         return self.parsed.index.kinds.reshape(self.grid.counts)
 
     def following(self) -> FrameReference:
-        """Refer to the same frame, which others may update while it is read.
+        """Refer to the same frame and accept concurrent updates during reads.
 
-        An element is then that of this state or of a later one that updates of this package have
-        made of it: whoever reads has to find out which chunks they wrote.
+        A read returns elements of this state or of a later one that updates by this package have
+        made. The reader must find out which chunks the updates wrote.
         """
         followed = FrameReference(*self.fields, since=self.parsed.token)
         followed._state, followed._pid = self._state, self._pid
@@ -201,27 +201,27 @@ class FrameReference:
         if self._since is None:
             opened.require_current()
         elif not opened.is_current():
-            # what was read of it is there still: updates only add
+            # the bytes that were read still exist: updates only add chunks
             process_cache().current(self.location).require_descendant(opened.parsed.token)
 
     def read(self, index: Any, threads: int = 1) -> Any:
-        """Read a basic index, as NumPy has it.
+        """Read a basic index, as in NumPy.
 
         Parameters
         ----------
         threads : int
-            How many decode.
+            Number of decoding threads.
 
         Returns
         -------
         ndarray or scalar
-            Read-only and of zero strides where one element fills the region.
+            Read-only with zero strides if one element fills the region.
         """
         selection = parse_selection(index, self.shape)
         ahead = reading_ahead(self.expected_reads(selection.axes))
         with ahead if self.is_remote else nullcontext():
             elements = self.read_axes(selection.axes, threads)
-        # `elements[()]` of a 0-d array would be a scalar, of native byte order: another dtype
+        # `elements[()]` of a 0-d array is a scalar in native byte order, which is another dtype
         return elements[selection.finish] if selection.finish else elements
 
     def read_axes(
@@ -236,23 +236,23 @@ class FrameReference:
             return read_region(opened, axes, fill, threads, batch_nbytes, into)
 
     def read_pruned(self, axes: tuple[range, ...], predicate: Predicate) -> NDArray[Any]:
-        """As `read_axes`, without the chunks that a predicate prunes; see `read_pruned`."""
+        """Like `read_axes`, without the chunks that a predicate prunes; see `read_pruned`."""
         with self.reading() as (opened, fill):
             return read_pruned(opened, axes, fill, predicate)
 
     def reduce(self, axes: tuple[range, ...], how: Reduction) -> PartialResult:
-        """Reduce a region of at least one element while it is read, without an array of it."""
+        """Reduce a region of at least one element during the read, without an array of it."""
         with self.reading() as (opened, fill):
             return reduce_region(opened, axes, fill, how)
 
     @property
     def has_statistics(self) -> bool:
-        """Whether there may be statistics: False only where this process knows of none."""
+        """Whether the frame may have statistics; False only if it is known to have none."""
         parsed = self._parsed_here
         return parsed is None or parsed.columns.entry is not None
 
     def pruned_share(self, predicate: Predicate) -> float:
-        """Which part of the chunks a predicate prunes; 0 where that is not known here.
+        """Fraction of the chunks that a predicate prunes; 0 if this process does not know.
 
         Reads nothing.
         """
@@ -260,20 +260,20 @@ class FrameReference:
         return 0.0 if parsed is None else pruned_share(parsed, predicate)
 
     def unanswered_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
-        """Bytes of elements that a reduction reads, since statistics do not answer it.
+        """Bytes of the elements that a reduction must read, beyond the answers from statistics.
 
-        None where this process has not opened the frame, or it has no statistics. Reads nothing.
+        None if this process has not opened the frame, or if it has no statistics. Reads nothing.
         """
         parsed = self._parsed_here
         return None if parsed is None else unanswered_nbytes(parsed, axes, how)
 
     def read_costs(self, regions: Sequence[Region]) -> ReadCosts:
-        """What reading regions would take, without reading any."""
+        """Estimate the cost of reading regions, without reading any."""
         return read_costs(self._ready()[0], regions)
 
     def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
-        """What reading a region requests first of a store; nothing where no prefetch can help."""
-        # one that was closed meanwhile is opened by whoever reads it: that takes requests
+        """The first requests to a store for a region; empty if a prefetch cannot help."""
+        # a frame that was closed meanwhile is opened by its reader, which sends requests
         opened = process_cache().known(self.location, self.version) if self.is_remote else None
         if opened is not None:
             yield from expected_reads(replace(opened, verify=self._verify), axes)
@@ -285,7 +285,7 @@ class FrameReference:
 
     @contextmanager
     def reading(self) -> Iterator[tuple[OpenedFrame, Fill]]:
-        """Open the frame; drop what was read of it if it changed meanwhile."""
+        """Open the frame; raise StaleFrameError after a read if the frame changed meanwhile."""
         opened, fill = self._ready()
         try:
             yield opened, fill
@@ -309,12 +309,12 @@ class FrameReference:
 
     @property
     def _own_state(self) -> _State | None:
-        # after a fork the parent's connections are not ours
+        # after a fork the parent's connections are unusable
         return self._state if self._pid == os.getpid() else None
 
     @property
     def _parsed_here(self) -> ParsedFrame | None:
-        """The metadata, where this process has opened the frame."""
+        """The parsed metadata if this process has opened the frame, else None."""
         if state := self._own_state:
             return state.parsed
         opened = process_cache().known(self.location, self.version)
@@ -332,9 +332,9 @@ class FrameReference:
 
 
 class _State(NamedTuple):
-    """What a reference keeps of its opened frame: the metadata, the file while the cache has it.
+    """State of a reference's frame: the metadata, and the opened file while the cache keeps it.
 
-    References may be many more than the files that a process may hold open.
+    There may be many more references than files that a process may open.
     """
 
     opened: weakref.ref[OpenedFrame]

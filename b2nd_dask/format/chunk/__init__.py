@@ -1,6 +1,6 @@
-"""One compressed chunk: its header, parsed and checked at once; coding; some of its blocks.
+"""Compressed chunks: parse and check the header, encode and decode, extract and join blocks.
 
-`chunk_header` makes the only `ChunkHeader`s there are, and `codec` and `blocks` take nothing else.
-`compression` says how chunks are compressed, and what python-blosc2 would choose.
-Imports `errors` alone; `blosc2` is called in `codec` and `compression` only.
+`chunk_header` is the only module that creates a `ChunkHeader`; `codec` and `blocks` require one.
+`compression` describes how chunks are compressed and computes the defaults.
+Imports only `errors`; only `codec` and `compression` call `blosc2`.
 """

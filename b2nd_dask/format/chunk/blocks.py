@@ -1,9 +1,9 @@
-"""Some blocks of a chunk as a chunk of their own, and chunks of blocks joined to one.
+"""Make a chunk of some blocks of another chunk, and join chunks of blocks into one chunk.
 
-The blocks of a chunk are independent streams, and its header, which says how they are compressed,
-is followed by the offset of each. A copy of the header, new offsets and the wanted streams make a
-smaller chunk that any decoder takes; the reverse joins chunks, so that a large one can be
-compressed in pieces that fit a small buffer (docs/format.md, Some blocks alone).
+The blocks of a chunk are independent streams. The header, which describes their compression, is
+followed by the offset of each block. A copy of the header, new offsets and the selected streams
+make a smaller chunk that any decoder reads. The reverse joins chunks: a large chunk can be
+compressed piece by piece in a small buffer (docs/format.md, Some blocks alone).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, Buffer, ChunkHeader,
 from b2nd_dask.format.chunk.compression import DELTA_FILTER
 
 _OFFSET = np.dtype("<i4")
-#: Of a header as words of an offset's size: uncompressed and compressed bytes of the chunk.
+#: Word positions in the header: uncompressed and compressed bytes of the chunk.
 _NBYTES, _CBYTES = 1, 3
 _HEADER_WORDS = HEADER_LEN // _OFFSET.itemsize
 #: A stream of zeros has no bytes (docs/format.md, Chunk body).
@@ -27,37 +27,37 @@ _ZEROS = bytes(_OFFSET.itemsize)
 
 
 class BlockSubset(NamedTuple):
-    """A chunk of some blocks of another: `head`, then the bytes of the blocks in order."""
+    """A chunk of some blocks of another chunk: `head`, then the bytes of the blocks in order."""
 
     header: ChunkHeader
-    """What `head` says: of a checked chunk, and so checked, too."""
+    """The parsed `head`. It comes from a checked header."""
     head: bytes
     """The header and the offsets of the blocks."""
     spans: NDArray[np.int64]
-    """First byte and end of each block, counted from the start of the chunk that it comes from."""
+    """Start and stop of each block, in bytes from the start of the original chunk."""
 
 
 def head_nbytes(nblocks: int) -> int:
-    """Count the bytes to read before the blocks of a chunk can be found."""
+    """Compute the number of bytes in front of the first block: header and block offsets."""
     return HEADER_LEN + _OFFSET.itemsize * nblocks
 
 
 def subset_of(head: Buffer, header: ChunkHeader, blocks: NDArray[np.int64]) -> BlockSubset | None:
-    """Begin the chunk that consists of some blocks of another.
+    """Build the head of a chunk that consists of some blocks of another chunk.
 
     Parameters
     ----------
     head : bytes-like
-        The first `head_nbytes` of the chunk; fewer where it is shorter.
+        The first `head_nbytes` of the chunk, fewer if the chunk is shorter.
     header : ChunkHeader
-        Of the chunk.
+        Header of the chunk.
     blocks : ndarray of int64
-        Numbers of blocks.
+        Block numbers.
 
     Returns
     -------
     BlockSubset or None
-        None for a chunk that has to be decoded as a whole.
+        None if the chunk must be decoded as a whole.
     """
     spans = _block_spans(head, header, blocks)
     if spans is None:
@@ -75,40 +75,40 @@ def subset_of(head: Buffer, header: ChunkHeader, blocks: NDArray[np.int64]) -> B
 
 
 class AlikeSubsets(NamedTuple):
-    """The same blocks of several chunks; each row as a `BlockSubset`."""
+    """The same blocks of several chunks; each row is like a `BlockSubset`."""
 
     heads: list[bytes]
     nbytes: int
-    """Uncompressed, of each smaller chunk."""
+    """Uncompressed bytes of each smaller chunk."""
     cbytes: list[int]
-    """Of the smaller chunks."""
+    """Bytes of each smaller chunk."""
     whole_cbytes: list[int]
-    """Of the chunks that they come from."""
+    """Bytes of each original chunk."""
     spans: NDArray[np.int64]
-    """First byte and end of each block (last axis) of each chunk (first axis)."""
+    """Start and stop of each block (second axis) of each chunk (first axis), in bytes."""
 
 
 def alike_subsets(
     heads: list[Buffer], available: list[int], header: ChunkHeader, blocks: NDArray[np.int64]
 ) -> AlikeSubsets | None:
-    """Begin the chunks that consist of the same blocks of several chunks, all of them at once.
+    """Build chunks of the same blocks of several chunks, in one vectorized step.
 
     Parameters
     ----------
     heads : list of bytes-like
-        What each chunk begins with; the first `head_nbytes`, or more.
+        The first `head_nbytes` of each chunk, or more.
     available : list of int
         Bytes that may belong to each chunk.
     header : ChunkHeader
-        Of the first chunk, checked.
+        Checked header of the first chunk.
     blocks : ndarray of int64
-        Numbers of blocks.
+        Block numbers.
 
     Returns
     -------
     AlikeSubsets or None
-        None where another header says anything else but its length, or one chunk would not do: look
-        at each alone, to learn what is wrong with it.
+        None if headers differ in more than the length, or if a chunk is not suitable: then check
+        each chunk separately to find the error.
     """
     count = head_nbytes(header.nblocks)
     if header.memcpyed or _decodes_whole(header) or min(map(len, heads)) < count:
@@ -135,12 +135,12 @@ def alike_subsets(
 def _ends_of_blocks(
     offsets: NDArray[np.int64], cbytes: NDArray[np.int64]
 ) -> NDArray[np.int64] | None:
-    """Where the streams of blocks end, for rows of chunks; None where one of them cannot be."""
+    """Compute the ends of the blocks' streams, a row per chunk; None if an offset is invalid."""
     rows, order = np.arange(len(offsets))[:, None], np.argsort(offsets, axis=1)
     edges = np.empty((len(offsets), offsets.shape[1] + 1), np.int64)
     edges[:, :-1] = offsets[rows, order]
     edges[:, -1] = cbytes
-    # streams begin behind the offsets, are not empty, and no two are one
+    # streams start behind the offsets, are not empty, and do not overlap
     is_behind = edges[:, 0] >= head_nbytes(offsets.shape[1])
     if not is_behind.all() or (edges[:, 1:] - edges[:, :-1] < _OFFSET.itemsize).any():
         return None
@@ -150,7 +150,7 @@ def _ends_of_blocks(
 
 
 def _decodes_whole(header: ChunkHeader) -> bool:
-    """Whether the blocks of such a chunk cannot be decoded alone."""
+    """Whether the chunk must be decoded as a whole."""
     return bool(
         header.header_len != HEADER_LEN
         or header.special
@@ -164,7 +164,7 @@ def _decodes_whole(header: ChunkHeader) -> bool:
 def _block_spans(
     head: Buffer, header: ChunkHeader, blocks: NDArray[np.int64]
 ) -> NDArray[np.int64] | None:
-    """Find first byte and end of blocks; None where they cannot be decoded alone."""
+    """Find start and stop of blocks; None if they cannot be decoded separately."""
     if _decodes_whole(header):
         return None
     if header.memcpyed:
@@ -178,17 +178,17 @@ def _block_spans(
 
 
 def join_chunks(pieces: Iterable[bytes]) -> bytes | None:
-    """Join chunks whose blocks follow one another.
+    """Join chunks of consecutive blocks.
 
     Parameters
     ----------
     pieces : iterable of bytes
-        Of whole blocks, made by `encode_chunk` with one compression that has independent blocks.
+        Whole blocks each, from `encode_chunk` with one compression that has independent blocks.
 
     Returns
     -------
     bytes or None
-        None where a piece did not shrink: it is stored plain then, which only whole chunks can be.
+        None if a piece did not shrink: it is then stored plain, which only whole chunks can be.
     """
     chunks: list[bytes] = []
     headers: list[ChunkHeader] = []

@@ -1,7 +1,7 @@
-"""The header of a compressed chunk, parsed and checked at once (docs/format.md, Chunk header).
+"""The header of a compressed chunk, parsed and checked in one step (docs/format.md, Chunk header).
 
-A `ChunkHeader` is made by `parse_chunk_header` alone: whoever holds one holds a checked one, and
-C-Blosc2 writes as many bytes as a header says, whatever room there is.
+Only `parse_chunk_header` creates a `ChunkHeader`, so each one is checked. The check is necessary:
+C-Blosc2 writes as many bytes as the header says, whatever the size of the destination.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from b2nd_dask.format.chunk.compression import DELTA_FILTER, SHAPED_CODECS, SHAP
 Buffer = bytes | bytearray | memoryview
 
 HEADER_LEN = 32
-#: Blosc1 chunks, without the filter pipeline and the special values.
+#: Header of Blosc1 chunks, without filter pipeline and special values.
 SHORT_HEADER_LEN = 16
 ALPHA_VERSION = 3
 MAX_DICT_LEN = 32768
-#: An int32 less the header and a margin that C-Blosc2 keeps.
+#: The largest int32 less the header and a margin of C-Blosc2.
 MAX_BLOCKSIZE = 536866816
 #: Format versions: Blosc1 up to 2, alpha of Blosc2, betas, stable, variable-length blocks.
 _VERSIONS = range(1, 7)
 
-#: Of the flags in byte 2: shuffle and bitshuffle at once mark a header of 32 bytes.
+#: Flags in byte 2: shuffle together with bitshuffle marks a header of 32 bytes.
 EXTENDED = 0x05
 _MEMCPYED, _DELTA, _ONE_STREAM = 0x02, 0x08, 0x10
-#: Of the flags in byte 31; the last two are those of chunks in memory alone.
+#: Flags in byte 31; only chunks in memory have the last two.
 HAS_DICT, _LAZY, _INSTRUMENTED = 0x01, 0x08, 0x80
-#: Chunk codes of blosclz, lz4, zlib, zstd.
+#: Format codes of blosclz, lz4, zlib, zstd.
 _BUILTIN_CODECS = frozenset({0, 1, 3, 4})
 _PLUGIN_CODEC = 6
 #: None, shuffle, bitshuffle, delta, trunc_prec, ndcell, ndmean, bytedelta, int_trunc.
 _KNOWN_FILTERS = frozenset({0, 1, 2, 3, 4, 32, 33, 35, 36})
-#: Codecs and filters from here on are registered by the user, in this process.
+#: The user registers codecs and filters with ids from here on, in each process.
 FIRST_USER_ID = 160
 
 
 class Special(IntEnum):
-    """What a chunk without compressed data stands for."""
+    """The value that a chunk without compressed data represents."""
 
     NONE = 0
     ZEROS = 1
     NAN = 2
     REPEATED = 3
-    """One value, stored behind the header, over and over."""
+    """One value, stored behind the header, fills the chunk."""
     UNINIT = 4
 
 
 class ChunkHeader(NamedTuple):
-    """The first 32 (Blosc1: 16) bytes of a chunk, checked against what its frame promises."""
+    """The first 32 (Blosc1: 16) bytes of a chunk, checked against the sizes in its frame."""
 
     header_len: int
     version: int
@@ -65,7 +65,7 @@ class ChunkHeader(NamedTuple):
     """Bytes of the whole chunk, header included."""
     filters: tuple[int, ...]
     codec: int
-    """Id of a plug-in codec; built-in codecs stand in `flags`."""
+    """Id of a plug-in codec; the code of a built-in codec is in `flags`."""
     flags2: int
     special_flags: int
 
@@ -76,17 +76,17 @@ class ChunkHeader(NamedTuple):
 
     @property
     def memcpyed(self) -> bool:
-        """Whether the blocks are stored as they are."""
+        """Whether the blocks are stored uncompressed."""
         return bool(self.flags & _MEMCPYED)
 
     @property
     def has_one_stream(self) -> bool:
-        """Whether a block is one stream, not one for each byte of an element."""
+        """Whether a block is one stream rather than one stream per byte of an element."""
         return bool(self.flags & _ONE_STREAM)
 
     @property
     def has_dict(self) -> bool:
-        """Whether a dictionary stands behind the block offsets."""
+        """Whether a dictionary follows the block offsets."""
         return bool(self.special_flags & HAS_DICT)
 
     @property
@@ -101,7 +101,7 @@ class ChunkHeader(NamedTuple):
 
     @property
     def needs_shape(self) -> bool:
-        """Whether decoding needs the shapes of the array, or a codec or filter of the user's."""
+        """Whether decoding needs the array's shapes, or a user's codec or filter."""
         return not (self.special or self.memcpyed) and (
             self.codec_id in SHAPED_CODECS
             or self.codec_id >= FIRST_USER_ID
@@ -117,23 +117,23 @@ def parse_chunk_header(
     blocksize: int | None = None,
     typesize: int | None = None,
 ) -> ChunkHeader:
-    """Read a chunk's header and check it, before anything of the chunk is decoded.
+    """Parse and check a chunk's header before any decoding.
 
     Parameters
     ----------
     data : bytes-like
-        The chunk from its first byte; at least its header.
+        The chunk, at least its header.
     available : int, optional
-        Bytes from the chunk's start that may belong to it; by default those of `data`.
+        Bytes from the chunk's start that may belong to it; by default the length of `data`.
     nbytes, blocksize, typesize : int, optional
-        What the frame promises; by default any.
+        Sizes according to the frame; None accepts any.
 
     Raises
     ------
     CorruptChunkError
-        The data ends before the header does, or the header contradicts the frame or itself.
+        `data` is shorter than the header, or the header contradicts the frame or itself.
     UnsupportedFrameError
-        The chunk needs a codec or filter that does not exist here.
+        The chunk needs a codec or filter that is not available.
     """
     length = chunk_length(data, len(data) if available is None else available)
     header = _unchecked(data, length)
@@ -147,20 +147,20 @@ def parse_chunk_header(
 
 
 def chunk_length(data: Buffer, available: int) -> int:
-    """Read how many bytes a chunk has, from its header.
+    """Read the length of a chunk from its header.
 
     Parameters
     ----------
     data : bytes-like
-        The chunk from its first byte; at least its header.
+        The chunk, at least its header.
     available : int
         Bytes from the chunk's start that may belong to it.
 
     Raises
     ------
     CorruptChunkError
-        The data ends before the header does, or the header names fewer bytes than it has itself or
-        more than are available.
+        `data` is shorter than the header, or the length in it is shorter than the header or longer
+        than `available`.
     """
     header_len = _header_len(data)
     (cbytes,) = struct.unpack_from("<i", data, 12)
@@ -172,7 +172,7 @@ def chunk_length(data: Buffer, available: int) -> int:
 
 
 def longest_chunk(nbytes: int, blocksize: int) -> int:
-    """Bound the bytes of a chunk: what does not shrink is stored plain, behind a header.
+    """Compute the largest length of a chunk: data that does not shrink is stored plain.
 
     Parameters
     ----------
@@ -183,22 +183,22 @@ def longest_chunk(nbytes: int, blocksize: int) -> int:
 
 
 def whole_chunk(data: Buffer) -> memoryview:
-    """Cut a chunk off from what lies behind it.
+    """Truncate bytes to the chunk at their start.
 
     Parameters
     ----------
     data : bytes-like
-        The chunk from its first byte, and maybe more.
+        The chunk, and maybe more.
 
     Returns
     -------
     memoryview
-        As many bytes as the chunk's header says.
+        The chunk, with the length in its header.
 
     Raises
     ------
     CorruptChunkError
-        Fewer are there.
+        `data` is shorter.
     """
     return memoryview(data)[: chunk_length(data, len(data))]
 
@@ -221,7 +221,7 @@ def _unchecked(data: Buffer, cbytes: int) -> ChunkHeader:
         return ChunkHeader(
             header_len, version, flags, typesize, nbytes, blocksize, cbytes, (0,) * 6, 0, 0, 0
         )
-    # the alpha version left the last slot unset, and C-Blosc2 takes it for empty
+    # the alpha version left the last slot unset; C-Blosc2 treats it as empty
     filters = tuple(data[16:21]) + ((0,) if version == ALPHA_VERSION else (data[21],))
     return ChunkHeader(
         header_len,
@@ -241,7 +241,7 @@ def _unchecked(data: Buffer, cbytes: int) -> ChunkHeader:
 def _check_sizes(
     header: ChunkHeader, nbytes: int | None, blocksize: int | None, typesize: int | None
 ) -> None:
-    """Check the sizes against those that the frame promises, None where it promises none."""
+    """Check the sizes against those of the frame; None accepts any."""
     if header.nbytes < 0 or header.typesize < 1:
         raise CorruptChunkError(
             f"{header.nbytes} bytes in elements of {header.typesize} cannot be", offset=3
@@ -256,8 +256,8 @@ def _check_sizes(
         raise CorruptChunkError(
             f"blocks of {header.blocksize} bytes, {blocksize} are expected", offset=8
         )
-    # an element wider than 255 bytes is stored as 1; a chunk compressed with typesize 1 is legal in
-    # any frame
+    # elements wider than 255 bytes are stored with typesize 1, and any frame may have chunks that
+    # were compressed with typesize 1
     if typesize is not None and header.typesize not in (1, typesize):
         raise CorruptChunkError(
             f"elements of {header.typesize} bytes, {typesize} are expected", offset=3
@@ -265,7 +265,7 @@ def _check_sizes(
 
 
 def _check_flags(header: ChunkHeader) -> None:
-    """Check for flags that chunks of arrays do not have and for unknown versions."""
+    """Reject flags that chunks of arrays do not have, and unknown versions."""
     if (
         header.flags2
         or header.special_flags & (_LAZY | _INSTRUMENTED)
@@ -282,10 +282,10 @@ def _check_flags(header: ChunkHeader) -> None:
 
 
 def _check_body(header: ChunkHeader) -> None:
-    """Check the length of what follows the header, for each of the layouts."""
+    """Check the length of the bytes behind the header, for each layout."""
     body = header.cbytes - header.header_len
     if header.special == Special.REPEATED:
-        # one element; typesize says 1 for elements wider than 255 bytes
+        # one element; elements wider than 255 bytes have typesize 1
         fits = body == header.typesize or (header.typesize == 1 and 0 < body <= header.nbytes)
         fits = fits and header.nbytes % body == 0
     elif header.special:
@@ -293,7 +293,7 @@ def _check_body(header: ChunkHeader) -> None:
     elif header.memcpyed:
         fits = body == header.nbytes
     else:
-        # a dictionary is at least its length
+        # a dictionary has at least its 4-byte length
         fits = body >= 4 * header.nblocks + 4 * header.has_dict
     if not fits:
         raise CorruptChunkError(
@@ -316,7 +316,7 @@ def _check_codec(header: ChunkHeader) -> None:
 
 
 def _check_pipeline(header: ChunkHeader) -> None:
-    """Check what the header says twice, and what splitting blocks into streams needs."""
+    """Check the redundant fields of the header, and the requirements of split blocks."""
     if header.blocksize % header.typesize and header.nblocks > 1:
         raise CorruptChunkError(
             f"blocks of {header.blocksize} bytes hold no whole number of elements of "

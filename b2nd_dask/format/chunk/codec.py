@@ -1,8 +1,8 @@
-"""Coding of chunks, also of repeated elements. The only caller of python-blosc2's codecs.
+"""Encode and decode chunks and repeated elements. The only caller of python-blosc2's codecs.
 
 `blosc2.decompress2` does not check the length of its destination (docs/format.md, What must be
-checked), so decoding takes a `ChunkHeader`, which exists only where it agrees with what the frame
-promises.
+checked). So decoding requires a `ChunkHeader`, which `parse_chunk_header` has checked against
+the frame.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from b2nd_dask.format.chunk.chunk_header import (
 )
 from b2nd_dask.format.chunk.compression import MAX_TYPESIZE, SHAPED_CODECS, Compression
 
-# decoding in several threads at once is the point of this package; python-blosc2 holds the GIL by
-# default
+# this package decodes in several threads; python-blosc2 holds the GIL by default
 blosc2.set_releasegil(True)
 
 
-#: Those whose code is in python-blosc2. For others C-Blosc2 starts a Python that looks for
-#: them, which no file may cause.
+#: Codecs that python-blosc2 contains. For other codecs C-Blosc2 starts a Python process to find
+#: them; a file must not cause that.
 _CODECS = frozenset(
     {codec.value for codec in blosc2.Codec if codec.value <= blosc2.Codec.ZSTD.value}
     | SHAPED_CODECS
@@ -49,7 +48,7 @@ def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
     header : ChunkHeader
         Its header.
     out : ndarray
-        Contiguous; exactly as many bytes as the chunk holds.
+        Contiguous; has exactly as many bytes as the decoded chunk.
 
     Raises
     ------
@@ -58,7 +57,7 @@ def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
     """
     target = out.reshape(-1).view(np.uint8)
     if header.memcpyed:
-        # upstream does not decode these where a dictionary was asked for and did not help
+        # upstream cannot decode these if the dictionary that was requested did not help
         target[:] = np.frombuffer(data, np.uint8, header.nbytes, header.header_len)
         return
     try:
@@ -70,14 +69,14 @@ def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
 
 
 def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:
-    """Decode the only chunk of a frame in memory, for codecs that look at the array's shapes.
+    """Decode the only chunk of a frame in memory, for codecs that need the array's shapes.
 
     Parameters
     ----------
     frame : bytes
-        A contiguous frame of one chunk, whose header was checked.
+        A contiguous frame of one chunk with a checked header.
     out : ndarray
-        Contiguous; exactly as many bytes as the chunk holds.
+        Contiguous; has exactly as many bytes as the decoded chunk.
 
     Raises
     ------
@@ -86,7 +85,7 @@ def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:
     """
     try:
         schunk = blosc2.schunk_from_cframe(frame)
-        # its worker threads would not live through a fork
+        # worker threads would not survive a fork
         schunk.dparams = blosc2.DParams(nthreads=1)
         schunk.decompress_chunk(0, dst=out.reshape(-1).view(np.uint8))
     except (RuntimeError, ValueError) as error:
@@ -104,7 +103,7 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
     raw : ndarray
         Contiguous, elements in stored order.
     typesize, blocksize : int
-        In bytes.
+        Bytes of an element and of a block.
 
     Returns
     -------
@@ -114,7 +113,7 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
     Raises
     ------
     UnsupportedFrameError
-        A codec or filter that is not in python-blosc2, or parameters that it does not take.
+        A codec or filter that python-blosc2 lacks, or parameters that it rejects.
     """
     if how.codec not in _CODECS or not _FILTERS.issuperset(how.filters):
         raise UnsupportedFrameError(
@@ -127,7 +126,7 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
             codec_meta=how.codec_meta,
             clevel=how.clevel,
             filters=[blosc2.Filter(f) for f in how.filters],
-            # bytes of the header; python-blosc2 takes them with a sign
+            # unsigned in the header, signed for python-blosc2
             filters_meta=[meta - 256 if meta > 127 else meta for meta in how.filters_meta],
             splitmode=blosc2.SplitMode(how.splitmode),
             use_dict=how.use_dict,
@@ -143,9 +142,9 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
 
 
 def _without_absent_dict(chunk: bytes) -> bytes:
-    """A chunk whose blocks are stored as they are has no dictionary, whatever its header says.
+    """Clear the dictionary flag of a chunk whose blocks are stored uncompressed.
 
-    C-Blosc2 3.3.5 marks it as having one, and then cannot decode it.
+    C-Blosc2 3.3.5 sets the flag, and then cannot decode the chunk.
     """
     header = parse_chunk_header(chunk)
     if not (header.memcpyed and header.has_dict):
@@ -154,7 +153,7 @@ def _without_absent_dict(chunk: bytes) -> bytes:
 
 
 def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
-    """Make the chunk that repeats one element (docs/format.md, Special values).
+    """Build a chunk that repeats one element (docs/format.md, Special values).
 
     Parameters
     ----------
@@ -174,7 +173,7 @@ def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
 
 
 def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """The one element that a chunk repeats.
+    """Extract the one element that a chunk repeats.
 
     Parameters
     ----------
@@ -183,12 +182,12 @@ def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDAr
     header : ChunkHeader
         Its header.
     dtype : numpy.dtype
-        Of the array.
+        Dtype of the array.
 
     Returns
     -------
     ndarray or None
-        0-d, read-only; None for a chunk that has to be decoded, and for one that was never written.
+        0-d, read-only. None for a chunk that must be decoded or was never written.
     """
     if header.special == Special.ZEROS:
         return read_only(np.zeros((), dtype))
@@ -202,16 +201,16 @@ def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDAr
 
 
 def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
-    """What a NaN chunk holds, element by element.
+    """Build the element that a NaN chunk repeats.
 
-    The format fills such chunks with little-endian quiet NaNs as wide as the element, whatever its
-    type (docs/format.md, Offset index): that is kept for complex and raw elements. For big-endian
-    floats it would be a denormal number, which no writer means, so they get a NaN.
+    The format fills such chunks with little-endian quiet NaNs as wide as the element, for every
+    dtype (docs/format.md, Offset index). Complex and raw elements keep these bytes. Big-endian
+    floats would become a denormal number, which no writer means, so they get a NaN.
 
     Parameters
     ----------
     dtype : numpy.dtype
-        Of the array; 4 or 8 bytes.
+        Dtype of the array; 4 or 8 bytes.
 
     Returns
     -------
@@ -221,7 +220,7 @@ def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
     Raises
     ------
     CorruptChunkError
-        A type that has no NaN.
+        A dtype without NaN.
 
     Examples
     --------
@@ -241,12 +240,12 @@ def read_only(elements: NDArray[Any]) -> NDArray[Any]:
     Parameters
     ----------
     elements : ndarray
-        Views that were made of it before stay writable.
+        Its earlier views stay writable.
 
     Returns
     -------
     ndarray
-        The same.
+        The same array.
     """
     elements.flags.writeable = False
     return elements

@@ -1,4 +1,4 @@
-"""How chunks are compressed: as frames store it, as users say it, and the defaults."""
+"""Compression parameters: as stored in frames, as accepted from users, and their defaults."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ import blosc2
 
 from b2nd_dask.errors import UnsupportedFrameError
 
-#: Wider elements are stored with a typesize of 1.
+#: Elements that are wider are stored with a typesize of 1.
 MAX_TYPESIZE = 255
-#: NDLZ and ZFP compress cells of the array: they need its shape, which a bare chunk does not carry.
+#: NDLZ and ZFP compress cells of the array. They need its shape, which a single chunk lacks.
 SHAPED_CODECS = frozenset({32, 33, 34, 35})
-#: NDCELL and NDMEAN, likewise.
+#: NDCELL and NDMEAN, for the same reason.
 SHAPED_FILTERS = frozenset({32, 33})
-#: DELTA, which takes block 0 of what is decoded as its reference (docs/format.md, Chunk body).
+#: DELTA uses block 0 of the decoded data as its reference (docs/format.md, Chunk body).
 DELTA_FILTER = 3
 
 _SLOTS = 6
-#: Level 5, the default of python-blosc2, takes three to ten times the CPU time for files that are a
+#: Level 5, the default of python-blosc2, takes three to ten times the CPU time and makes files a
 #: few percent smaller (benchmarks/DEFAULTS.md).
 _CLEVEL = 1
-#: Bytes of a block, at most: with smaller ones files grow, larger ones are decoded for one element.
+#: Most bytes of a block: smaller blocks make larger files, larger ones slow the read of an element.
 _BLOCK_NBYTES = 1 << 17
-#: Rows of blocks of so many bytes are not cut: shorter ones take as long to read.
+#: A row of a block is not cut below this many bytes: shorter rows read no faster.
 _ROW_NBYTES = 64
-#: Blocks that do not divide a chunk fill it up by so much of an axis, at most.
+#: If blocks do not divide a chunk, the padding is at most this fraction of the axis.
 _MOST_PADDING = 1 / 16
-#: Parameters of python-blosc2 that do not change what is written, or that this package sets itself.
+#: Parameters of python-blosc2 that do not affect the output, or that this package sets itself.
 _OURS = frozenset({"nthreads", "tuner", "typesize", "blocksize"})
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """How chunks are compressed, by ids of `blosc2.Codec`, `Filter` and `SplitMode`."""
+    """Compression parameters, with the ids of `blosc2.Codec`, `Filter` and `SplitMode`."""
 
     codec: int
     clevel: int
@@ -49,26 +49,26 @@ class Compression:
 
     @property
     def needs_shape(self) -> bool:
-        """Whether coding a chunk needs the shapes of the array."""
+        """Whether encoding or decoding a chunk needs the shapes of the array."""
         return self.codec in SHAPED_CODECS or not SHAPED_FILTERS.isdisjoint(self.filters)
 
     @property
     def has_independent_blocks(self) -> bool:
-        """Whether a block decodes without another one, and without the shapes of the array."""
+        """Whether a block decodes without other blocks and without the shapes of the array."""
         return not (self.use_dict or self.needs_shape or DELTA_FILTER in self.filters)
 
 
 def compression_of(cparams: Any, itemsize: int) -> Compression:
-    """Read compression parameters as python-blosc2 takes them; defaults fill the rest of a dict.
+    """Convert python-blosc2's compression parameters; defaults complete a dict.
 
-    These are python-blosc2's but for the level, which is 1, and for elements that are one byte to
-    the codec, which have no filter: a shuffle does nothing for them, and takes time.
+    The defaults are those of python-blosc2 with two exceptions. The level is 1. Elements with a
+    typesize of 1 get no filter, since a shuffle takes time and does nothing for them.
 
     Parameters
     ----------
     cparams : blosc2.CParams, dict or None
-        Codec and filters also by name. A `CParams` has values for all of them. `nthreads` and
-        `tuner` have no effect: tasks compress with one thread each.
+        Names of codec and filters are accepted. A `CParams` sets all parameters. `nthreads` and
+        `tuner` have no effect: each task compresses with one thread.
     itemsize : int
         Bytes of an element.
 
@@ -113,7 +113,7 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
         named = chosen["filters"]
         several = [named] if isinstance(named, str | blosc2.Filter | int) else named
         chosen["filters"] = [_member("filters", blosc2.Filter, one) for one in several]
-    # CParams fills the other defaults in
+    # CParams supplies the other defaults
     params = blosc2.CParams(**chosen, typesize=min(itemsize, MAX_TYPESIZE))
     filters, metas = _slots(params.filters), _slots(params.filters_meta)
     how = Compression(
@@ -134,9 +134,9 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
 
 
 def default_blocks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Choose blocks that make about the same part of a chunk along each axis.
+    """Choose blocks that are about the same fraction of a chunk along each axis.
 
-    So planes and series along any axis decode a small part of each chunk that they touch.
+    So planes and series along any axis decode a small fraction of each chunk.
 
     Parameters
     ----------
@@ -162,13 +162,13 @@ def default_blocks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def _smaller(block: int, chunk: int) -> int:
-    """About half a block, or less: what hardly goes beyond the end of the chunk."""
+    """About half a block or less, chosen for little padding at the end of the chunk."""
     halves = range(-(-block // 2), 0, -1)
     return next(b for b in halves if -chunk % b <= _MOST_PADDING * chunk)
 
 
 def cparams_of(how: Compression, typesize: int) -> Any:
-    """Show parameters as python-blosc2 does; codecs and filters that it lacks by numbers."""
+    """Convert to python-blosc2's parameters; codecs and filters that it lacks stay numbers."""
     return blosc2.CParams(
         codec=_known(blosc2.Codec, how.codec),
         codec_meta=how.codec_meta,
@@ -189,7 +189,7 @@ def _check_names(given: Mapping[str, Any]) -> None:
 
 
 def _member(parameter: str, kind: type[Enum], value: Any) -> Any:
-    """A codec or filter by its name, or as it is given."""
+    """Look up a codec or filter by its name; other values are returned unchanged."""
     if isinstance(value, str) and value.upper() in kind.__members__:
         return kind[value.upper()]
     if isinstance(value, kind | int) and not isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""Labels of arrays: dims, name, coordinates and attributes, as bytes of a frame and of a directory.
+"""Labels of arrays: dims, name, coordinates and attributes, as bytes of frames and directories.
 
-`labels` has the value class, which entries of a frame's vlmeta are read as and made of, `manifest`
-the same of `dataset.json`, which says what the frames of a directory are to each other. No files,
-no xarray. What is read is checked: types, lengths and sizes (docs/format.md, Labels).
+`labels` converts between the class `Labels` and entries of a frame's vlmeta. `manifest` does this
+for `dataset.json`, which describes the frames of a directory as one dataset. No file access, no
+xarray. Readers check types, lengths and sizes (docs/format.md, Labels).
 """

@@ -1,4 +1,4 @@
-"""`Labels`: what an array is called, and what its axes and elements are; in vlmeta."""
+"""`Labels`: name, dims, attributes and coordinates of an array, stored in vlmeta."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from b2nd_dask.errors import B2ndError, FrameFormatError, level_of_caller
 from b2nd_dask.format.values import pack_value
 
-#: Bytes of all coordinates together that a frame of one array may hold in itself.
+#: Most bytes of all coordinates in the frame of one array.
 MAX_COORDS_NBYTES = 16 << 20
-#: Coordinates of such a frame: the time that xarray takes for their indexes grows with the square.
+#: Most coordinates in such a frame: xarray's time for indexes grows with the square of the number.
 MAX_COORDS = 1000
-#: Characters of a name of a dim, a variable or an attribute.
+#: Most characters of the name of a dim, a variable or an attribute.
 MAX_NAME_LENGTH = 4096
 
-#: Entries of vlmeta.
+#: Names of entries of vlmeta.
 DIMS, NAME, IS_COORD, COORD_NAME, ATTRS, TYPED_ATTRS, COORDS = (
     "dims",
     "var",
@@ -30,23 +30,23 @@ DIMS, NAME, IS_COORD, COORD_NAME, ATTRS, TYPED_ATTRS, COORDS = (
     "b2nd.attrs",
     "coords",
 )
-#: Attributes that are entries of their own, where they are text.
+#: Text attributes that have their own entries.
 OWN_ATTRS = ("units", "long_name")
 
-#: Attributes by which CF says what packed elements stand for.
+#: CF attributes for packed elements.
 SCALING = ("scale_factor", "add_offset")
 MISSING = ("_FillValue", "missing_value")
 PACKING = (*SCALING, *MISSING, "_Unsigned")
 
-#: The only dim of a scalar that xarray-blosc2 stores as one element.
+#: The only dim of a scalar, which xarray-blosc2 stores as an array of one element.
 SCALAR_DIM = "_scalar"
-#: Entries that xarray-blosc2 keeps its books in, and that say nothing of the array.
+#: Internal entries of xarray-blosc2, which do not describe the array.
 _BOOKKEEPING = frozenset(
     {"nbytes", "cbytes", "cratio", "lineage", "dtype", "labels"}
     | {"change_time", "knowledge_time", "valid_time"}
 )
 _OWN = frozenset({DIMS, NAME, IS_COORD, COORD_NAME, ATTRS, TYPED_ATTRS, COORDS, *OWN_ATTRS})
-#: Entries of this package begin so.
+#: Prefix of the entries of this package.
 _PREFIX = "b2nd."
 _TRUE = (True, 1, "1", "true", "True")
 
@@ -60,13 +60,13 @@ class Labels:
     dims : tuple of str
         One for each axis.
     name : str, optional
-        Of the variable; None for an array without one.
+        Name of the variable; None if it has none.
     is_coord : bool
-        Whether it is a coordinate, rather than data.
+        Whether the array is a coordinate rather than data.
     attrs : mapping of str to object
         Attributes as Python and NumPy values.
     coords : mapping of str to bytes
-        Coordinates that the frame holds in itself: for each a contiguous frame with its own labels.
+        Coordinates inside the frame: each is a contiguous frame with its own labels.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Labels:
 
 
 def too_many_coords(nbytes: Mapping[str, int]) -> str | None:
-    """Why a frame cannot hold coordinates of so many bytes each; None where it can."""
+    """Explain why a frame cannot hold coordinates of these sizes; None if it can."""
     if len(nbytes) > MAX_COORDS:
         return f"{len(nbytes)} coordinates; the most is {MAX_COORDS} in a frame"
     total = sum(nbytes.values())
@@ -97,40 +97,40 @@ def too_many_coords(nbytes: Mapping[str, int]) -> str | None:
 
 @dataclass(frozen=True)
 class UnpackedLabels:
-    """Labels as a frame holds them, which need not be those of its array as it is stored."""
+    """Labels as stored in a frame; they may describe the array in another form than the stored."""
 
     labels: Labels
     is_named: bool
-    """Whether the frame says its name, which may be None; otherwise its file does."""
+    """Whether the frame states the name (perhaps None); otherwise the file name is the name."""
     strings: tuple[str, ...] | None = None
-    """Elements of a coordinate of text, where they stand in vlmeta instead of the array."""
+    """Elements of a text coordinate that are stored in vlmeta instead of the array."""
     is_scalar: bool = False
-    """Whether the one element of the array stands for one without axes."""
+    """Whether the array's only element represents a scalar."""
     has_dims: bool = True
-    """Whether the frame names its dims."""
+    """Whether the frame states its dims."""
     typed: frozenset[str] = frozenset()
-    """Names of attributes that stand there with types that JSON loses."""
+    """Names of attributes that are stored with types that JSON loses."""
 
 
 def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> UnpackedLabels:
-    """Make labels of vlmeta.
+    """Build labels from vlmeta.
 
     Parameters
     ----------
     entries : mapping of str to object
-        Each decoded when it is asked for, which may raise `B2ndError`.
+        Each is decoded on access, which may raise `B2ndError`.
     shape : sequence of int
-        Of the array that the frame holds.
+        Shape of the stored array.
 
     Raises
     ------
     FrameFormatError
-        An entry that contradicts the array or another entry, or is no label.
+        An entry that is not a label, or that contradicts the array or another entry.
 
     Warns
     -----
     UserWarning
-        Attributes that cannot be decoded are left out.
+        An attribute cannot be decoded and is omitted.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> UnpackedL
 
 
 def _dims(stored: Any, shape: Sequence[int]) -> tuple[tuple[str, ...], bool]:
-    """Dims of the array, and whether its one element is a scalar."""
+    """Determine the dims of the array, and whether its only element is a scalar."""
     if not isinstance(stored, list | tuple):
         raise _wrong(DIMS, f"names of dims are a list of text, not {_kind(stored)}")
     dims = tuple(_checked_name(DIMS, each) for each in stored)
@@ -168,7 +168,7 @@ def _dims(stored: Any, shape: Sequence[int]) -> tuple[tuple[str, ...], bool]:
 
 
 def _name(entries: Mapping[str, Any], *, is_coord: bool) -> tuple[str | None, bool]:
-    """Name of the variable, and whether the frame says it."""
+    """Determine the name of the variable, and whether the frame states it."""
     for entry in (COORD_NAME, NAME) if is_coord else (NAME, COORD_NAME):
         if entry in entries:
             value = entries[entry]
@@ -185,7 +185,7 @@ def _checked_name(entry: str, value: Any) -> str:
 
 
 def _strings(entries: Mapping[str, Any], shape: Sequence[int]) -> tuple[str, ...] | None:
-    """Elements of a coordinate that xarray-blosc2 stores as text in vlmeta."""
+    """Read the elements of a coordinate that xarray-blosc2 stores as text in vlmeta."""
     if "labels" not in entries or entries.get("dtype") != "string":
         return None
     stored = entries["labels"]
@@ -205,7 +205,7 @@ def _attrs(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _map_of_attrs(stored: Any) -> dict[str, Any]:
-    """Attributes that stand together, as JSON or as a map."""
+    """Parse attributes that are stored together, as JSON or as a map."""
     if isinstance(stored, str):
         try:
             stored = json.loads(stored)
@@ -221,14 +221,14 @@ def _checked_map(entry: str, stored: Any) -> dict[str, Any]:
 
 
 def typed_attrs(stored: Any) -> dict[str, Any]:
-    """Attributes of types that JSON loses, of an unpacked msgpack map.
+    """Convert an unpacked msgpack map of attributes with types that JSON loses.
 
-    A scalar of NumPy stands there as an array without axes.
+    NumPy scalars are stored there as 0-d arrays.
 
     Raises
     ------
     FrameFormatError
-        It is no map of names.
+        It is not a map with text keys.
 
     Examples
     --------
@@ -240,7 +240,7 @@ def typed_attrs(stored: Any) -> dict[str, Any]:
 
 def _scalar_or_array(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        # arrays of unpacked values are read-only views of its bytes
+        # unpacked arrays are read-only views of the stored bytes
         return value[()] if value.ndim == 0 else value.copy()
     if isinstance(value, list | tuple):
         return type(value)(_scalar_or_array(each) for each in value)
@@ -250,7 +250,7 @@ def _scalar_or_array(value: Any) -> Any:
 
 
 def _other_attrs(entries: Mapping[str, Any], without: Iterable[str]) -> dict[str, Any]:
-    """The entries that users added, as attributes."""
+    """Collect the entries that users added, as attributes."""
     names = [name for name in entries if name not in without and not name.startswith(_PREFIX)]
     return _decoded(entries, names)
 
@@ -261,13 +261,13 @@ def _decoded(entries: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]
         try:
             found[name] = _scalar_or_array(entries[name])
         except B2ndError as error:
-            # of other programs: the array is as good without
+            # entries of other programs: the array is usable without them
             warnings.warn(f"left out of the attributes: {error}", stacklevel=level_of_caller())
     return found
 
 
 def _coords(entries: Mapping[str, Any]) -> dict[str, bytes]:
-    """Coordinates that a frame of one array holds in itself."""
+    """Read the coordinates inside the frame of one array."""
     if COORDS not in entries:
         return {}
     stored = entries[COORDS]
@@ -291,11 +291,11 @@ def _kind(value: Any) -> str:
 
 
 class NotKeptError(Exception):
-    """A value of an attribute for which there is no form."""
+    """The value of an attribute cannot be stored."""
 
 
 def pack_labels(labels: Labels) -> dict[str, Any]:
-    """Make entries of vlmeta, as Python values.
+    """Convert labels to entries of vlmeta, as Python values.
 
     Examples
     --------
@@ -320,12 +320,12 @@ def pack_labels(labels: Labels) -> dict[str, Any]:
 
 
 def storable(name: Any, value: Any) -> Any:
-    """Check that an attribute can be kept, and return its value.
+    """Check that an attribute can be stored, and return its value.
 
     Raises
     ------
     NotKeptError
-        It cannot.
+        It cannot be stored.
 
     Examples
     --------
@@ -345,7 +345,7 @@ def storable(name: Any, value: Any) -> Any:
 
 
 def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split attributes: as JSON has them, and those that lose their type there."""
+    """Split attributes into those that JSON stores and those whose type it loses."""
     plain, typed = {}, {}
     for name, value in attrs.items():
         if _loses_type(value):
@@ -358,7 +358,7 @@ def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def as_json(value: Any) -> Any:
-    """Make of a value what JSON can hold: numbers without their dtype, arrays as lists.
+    """Convert a value to JSON's types: numbers without their dtype, arrays as lists.
 
     Raises
     ------
@@ -371,7 +371,7 @@ def as_json(value: Any) -> Any:
     {'scale': 0.5, 'range': [0, 3]}
     """
     if isinstance(value, np.ndarray | np.generic):
-        # Python has no number of more bytes than a double
+        # Python has no number that is wider than a double
         if value.dtype.kind not in "biufU" or value.dtype.char == "g":
             raise NotKeptError(f"a value of {value.dtype}")
         return value.tolist()
@@ -387,7 +387,7 @@ def as_json(value: Any) -> Any:
 
 
 def _loses_type(value: Any) -> bool:
-    """Whether JSON loses a dtype of NumPy, a tuple, bytes, or has no form of a value at all."""
+    """Whether JSON loses a NumPy dtype, a tuple or bytes, or cannot hold the value at all."""
     if type(value) is list:
         return any(map(_loses_type, value))
     if type(value) is dict:
@@ -396,7 +396,7 @@ def _loses_type(value: Any) -> bool:
 
 
 def _as_arrays(value: Any) -> Any:
-    """Make arrays without axes of NumPy's numbers: msgpack keeps no dtype of a number."""
+    """Convert NumPy scalars to 0-d arrays, since msgpack drops the dtype of a number."""
     if isinstance(value, np.str_):
         return str(value)
     if isinstance(value, np.generic):

@@ -1,8 +1,8 @@
-"""`dataset.json`: what the frames of a directory are to each other.
+"""`dataset.json`: the manifest of a directory of frames.
 
-The form is that of the PyPI package xarray-blosc2, with an entry of our own, ``b2nd``:
-``{"version": 1, "attrs": TEXT}``, where the text is base64 of the msgpack map of those attributes
-of the dataset that JSON loses.
+The form is that of the PyPI package xarray-blosc2, with an additional entry ``b2nd``:
+``{"version": 1, "attrs": TEXT}``. The text is base64 of a msgpack map: the attributes of the
+dataset whose types JSON loses.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ from b2nd_dask.format.labels.labels import (
 )
 from b2nd_dask.format.values import pack_value, unpack_value
 
-#: Of a list of members that has none.
+#: Chunk size of an empty list of members.
 _EMBED_CHUNK_NBYTES = 1 << 16
-#: Name of the file.
+#: Name of the manifest file.
 MANIFEST = "dataset.json"
-#: How the name of the file of a coordinate begins, beside it.
+#: Prefix of the file names of coordinates in the same directory.
 COORD = "_coord_"
-#: Bytes that it may have.
+#: Most bytes of a manifest.
 MAX_MANIFEST_NBYTES = 16 << 20
-#: What this package writes in its own entry.
+#: Version of the entry ``b2nd``.
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Geogrid:
-    """How xarray-blosc2 packed a variable: integers, differences along the last axis."""
+    """The packing of a variable by xarray-blosc2: integers, as differences along the last axis."""
 
     scale_factor: float
     add_offset: float
     dtype: str
-    """Of the elements before they were packed."""
+    """Dtype of the unpacked elements."""
     row_diff: bool
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `dataset.json` says; empty where there is none."""
+    """The content of `dataset.json`; empty if there is none."""
 
     data_vars: tuple[str, ...] = ()
     coords: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Lengths of dims, as the last append left them."""
+    """Lengths of dims after the last append."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
     variable_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     geogrid: Mapping[str, Geogrid] = field(default_factory=dict)
     group_by: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    """Names of datasets inside."""
+    """Names of the datasets inside this one."""
     commits: bool = False
-    """Whether the lengths of dims commit appends: only in manifests of this package."""
+    """Whether an append commits by the lengths of dims: only in manifests of this package."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,9 +77,9 @@ def parse_manifest(raw: bytes) -> Manifest:
     Raises
     ------
     FrameFormatError
-        It is no JSON, or an entry is not what it has to be; the error names the entry.
+        It is not JSON, or an entry is invalid; the error names the entry.
     UnsupportedFrameError
-        Variables that are stored in another format, or a version of later software.
+        Variables in another storage format, or a version of later software.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def parse_manifest(raw: bytes) -> Manifest:
     own = _own_entry(stored)
     attrs = dict(_map(stored, "attrs"))
     if lineage := stored.get("lineage"):
-        # as xarray-blosc2 reads it: text, since netCDF has no maps as attributes
+        # as xarray-blosc2 reads it: text, since netCDF attributes cannot be maps
         attrs["lineage"] = lineage if isinstance(lineage, str) else json.dumps(lineage)
     attrs |= _typed(own)
     return Manifest(
@@ -169,7 +169,7 @@ def _names(stored: Mapping[str, Any], entry: str) -> tuple[str, ...]:
 
 
 def is_file_stem(name: Any) -> bool:
-    """Whether this is the name of a file inside a folder, and of no other one."""
+    """Whether a name is the name of a file inside a folder, and not a path."""
     return (
         isinstance(name, str)
         and 0 < len(name) <= MAX_NAME_LENGTH
@@ -189,7 +189,7 @@ def _sizes(stored: Mapping[str, Any]) -> dict[str, int]:
 def _geogrid(name: str, packing: Any) -> Geogrid:
     if not isinstance(packing, dict):
         raise _wrong("geogrid", f"the packing of {name!r} is no JSON object")
-    # xarray-blosc2 writes what is no number or bool of Python as text
+    # xarray-blosc2 writes values that are not Python numbers or bools as text
     try:
         scale, offset = float(packing["scale_factor"]), float(packing["add_offset"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -211,18 +211,18 @@ def build_manifest(
     attrs: Mapping[str, Any],
     groups: Sequence[str] = (),
 ) -> bytes:
-    """Make the bytes of `dataset.json`.
+    """Build the bytes of `dataset.json`.
 
     Parameters
     ----------
     variables : mapping
         Labels of each variable by its name.
     sizes : mapping
-        Length of each dim: where frames are longer, what lies behind is not committed.
+        Length of each dim; in a longer frame, elements behind this length are not committed.
     attrs : mapping
-        Of the dataset.
+        Attributes of the dataset.
     groups : sequence of str
-        Datasets inside of this one, which may have no variable that would show them.
+        Datasets inside this one; some may have no variable.
     """
     plain, typed = split_attrs(attrs)
     own: dict[str, Any] = {"version": VERSION}
@@ -244,7 +244,7 @@ def build_manifest(
 
 
 def build_embed() -> bytes:
-    """Make the file `embed.b2e` of a store of frames in files; python-blosc2 opens none without."""
-    # with this metalayer, which its `TreeStore` writes, it looks for members beside the file
+    """Build `embed.b2e`; python-blosc2 opens no store of frames in files without it."""
+    # with this metalayer of its `TreeStore`, python-blosc2 looks for members beside the file
     marked = blosc2.SChunk(chunksize=_EMBED_CHUNK_NBYTES, meta={"b2tree": {"version": 1}})
     return bytes(marked.to_cframe())

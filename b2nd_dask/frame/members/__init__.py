@@ -1,8 +1,8 @@
-"""Members of the stores of python-blosc2, which are read in place.
+"""Members of stores of python-blosc2, read in place.
 
-A ``.b2d`` is a folder, a ``.b2z`` the same folder as a ZIP archive: large members are files,
-``KEY.b2nd`` for arrays; the small ones are in its embed store, ``embed.b2e``. A ``.b2e`` is an
-embed store alone (docs/format.md, Stores). `store` opens any of them and finds the frame of a key,
-`listing` says what it holds and which keys a pattern matches, `writable` which paths may be
-written; `files` knows the names.
+A ``.b2d`` is a folder, a ``.b2z`` the same folder as a ZIP archive. Large members are files,
+``KEY.b2nd`` for arrays; small members are in the embed store, ``embed.b2e``. A ``.b2e`` is an
+embed store alone (docs/format.md, Stores). `store` opens all kinds and finds the frame of a key.
+`listing` lists members and expands patterns of keys, `writable` decides which paths may be
+written, and `files` defines the file names.
 """

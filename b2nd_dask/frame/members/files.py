@@ -1,4 +1,4 @@
-"""Names in stores: their files, and keys of their members."""
+"""Names of the files of stores, and keys of their members."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.storage import ByteReader, Location, matches_of, printable
 
 EMBED = "embed.b2e"
-#: How the names of stores end.
+#: Suffixes of stores.
 STORES = (".b2z", ".b2d", ".b2e")
 ARRAY = ".b2nd"
-#: What the other files of a store hold, by how they end.
+#: Content of the other files of a store, by suffix.
 OTHERS = {".b2f": "an SChunk", ".b2b": "a BatchArray"}
-#: Keys that an error lists, at most.
+#: Most keys that an error lists.
 _LISTED = 10
 
 
 def path_of(location: Location) -> str:
-    """Path, or URL without its query, and without slashes at the end."""
+    """Path, or URL without its query, without trailing slashes."""
     path = location.url.partition("?")[0] if location.is_url else location.url
     return path.rstrip("/")
 
 
 def is_named_store(location: Location) -> bool:
-    """Whether a location has the name of a store."""
+    """Whether the name of a location is that of a store."""
     return path_of(location).endswith(STORES)
 
 
 def is_folder(location: Location) -> bool:
-    """Whether a store is, or would be, a folder."""
+    """Whether a store is, or would become, a folder."""
     if location.is_url:
         return path_of(location).endswith(".b2d")
     return os.path.isdir(location.url)  # noqa: PTH112 - Path's raises where it may not look
 
 
 def is_plain_folder(location: Location) -> bool:
-    """Whether this is a local folder that is no store, though it may have the name of one."""
+    """Whether a location is a local folder that is not a store; its suffix may be that of one."""
     return not location.is_url and is_folder(location) and not Path(location.url, EMBED).exists()
 
 
 def inside(location: Location, name: str) -> Location:
-    """A file in the folder of a store."""
+    """The location of a file in the folder of a store."""
     _, mark, query = location.url.partition("?") if location.is_url else ("", "", "")
     return replace(location, urlpath=f"{path_of(location)}/{name}{mark}{query}")
 
 
 def require_inside(location: Location, found: Location, name: str) -> None:
-    """Check that a file of a store is no link out of it: who packed the store chose its target."""
+    """Check that a file of a store is not a link out of it: the packer controls links."""
     if location.is_url:
         return
     root, own = (os.path.realpath(path) for path in (location.url, found.url))
@@ -63,30 +63,30 @@ def require_inside(location: Location, found: Location, name: str) -> None:
 
 
 def require_no_link_out(location: Location) -> None:
-    """Check that a path into the folder of a store is no link out of it, spelled out or matched.
+    """Check that a path into the folder of a store, given or matched, is not a link out of it.
 
     Raises
     ------
     UnsupportedFrameError
-        It leads to a file or folder outside of the store.
+        It leads to a file or folder outside the store.
     """
     if isinstance(location.urlpath, bytes) or location.is_url:
         return
-    # `Path` keeps each "..", which leads to the parent of what a link points to
+    # `Path` keeps each "..", which is the parent of a link's target
     parts = Path(location.url).parts
     for end in range(1, len(parts)):
         store = Path(*parts[:end])
         if not store.name.endswith(STORES) or not (store / EMBED).exists():
             continue
         key = Path(os.path.normpath(Path(*parts[end:])))
-        # of its own accord the path leaves the store by ".."
+        # a path with ".." leaves the store explicitly
         if key.parts[:1] != ("..",):
             require_inside(replace(location, urlpath=str(store)), location, f"/{key.as_posix()}")
 
 
 @contextmanager
 def opened(location: Location) -> Iterator[ByteReader | None]:
-    """Open an object that need not be there."""
+    """Open an object that may not exist; yield None if it does not."""
     try:
         reader = location.open()
         reader.opened_identity()
@@ -98,9 +98,9 @@ def opened(location: Location) -> Iterator[ByteReader | None]:
 
 
 def files(location: Location) -> list[str]:
-    """Names of the files of a store that is a folder, as far as the place lists folders.
+    """List the files of a store that is a folder; empty for URLs whose server lists no folders.
 
-    Hidden ones are left out: writes stage what they make in hidden areas beside their targets.
+    Hidden files are omitted, since writes use hidden staging areas beside their targets.
     """
     root = path_of(location)
     if location.is_url:
@@ -117,7 +117,7 @@ def files(location: Location) -> list[str]:
 
 
 def plain_key(key: str) -> str:
-    """A key without the slash in front and the suffix; ValueError where it leads elsewhere."""
+    """Strip the leading slash and the suffix from a key; ValueError if it leads elsewhere."""
     plain = key.strip("/").removesuffix(ARRAY)
     parts = plain.replace(os.sep, "/").split("/")
     if not plain or any(part in ("", ".", "..") for part in parts) or "\0" in plain:
@@ -126,10 +126,10 @@ def plain_key(key: str) -> str:
 
 
 def is_key(key: str) -> bool:
-    """Whether a key that a store has is one by which the member is found.
+    """Whether a stored key can locate its member.
 
-    Who packed the store chose it: ``/../x`` would lead out of a folder, and ``/x.b2nd`` would name
-    the file of another member.
+    The packer of the store chose the key: ``/../x`` would lead out of a folder, and ``/x.b2nd``
+    would name the file of another member.
     """
     try:
         return key == f"/{plain_key(key)}"
@@ -138,17 +138,17 @@ def is_key(key: str) -> bool:
 
 
 def key_of(name: str) -> str:
-    """Key of the member that a file holds."""
+    """Key of the member in a file."""
     return "/" + os.path.splitext(name)[0]  # noqa: PTH122 - a name in an archive is no path
 
 
 def what_by_name(name: str) -> str:
-    """Say what a file of a store holds."""
+    """Describe the content of a store's file by its name."""
     suffix = os.path.splitext(name)[1]  # noqa: PTH122
     return "array" if suffix == ARRAY else OTHERS.get(suffix, f"another file, {name}")
 
 
 def some_of(names: Sequence[str]) -> str:
-    """The first of some keys or names, for an error."""
+    """Format the first of some keys or names for an error."""
     more = ["..."] if len(names) > _LISTED else []
     return ", ".join([*map(printable, names[:_LISTED]), *more])

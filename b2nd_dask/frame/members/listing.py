@@ -1,4 +1,4 @@
-"""What a store holds, and patterns that go on inside of stores, such as ``run*.b2z/warm/rain``."""
+"""List the members of a store; expand patterns into stores, such as ``run*.b2z/warm/rain``."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from b2nd_dask.frame.members.store import Store, StoredArray, locate_member, ope
 from b2nd_dask.frame.open.embedded import EmbedStore
 from b2nd_dask.storage import Location, matches_of, natural_key, split_store
 
-#: For which keys to say what the member is, which may take a read.
+#: Selects the keys whose members to describe, which may take a read.
 _Wanted = Callable[[str], bool]
 _MARKS = re.compile(r"[*?\[]")
 _WEB = re.compile(r"(.*::)?https?://")
-#: What a pattern passes over; what may be an array and cannot be read is an error of its own.
+#: Members that a pattern skips. A member that may be an array but is unreadable raises its error.
 _NO_ARRAYS = (*OTHERS.values(), "another file")
-#: Characters and parts of a key that is matched, at most; paths of file systems have no more.
+#: Most characters and parts of a key for a pattern; paths of file systems have no more.
 _MAX_KEY, _MAX_PARTS = 4096, 256
 
 
@@ -42,13 +42,13 @@ class Member:
 
     key: str
     what: str
-    """Such as ``"array 3 x 4, float64"``; empty where that is not asked for."""
+    """Such as ``"array 3 x 4, float64"``; empty if not requested."""
     nbytes: int | None
-    """As they are stored; None where nothing is."""
+    """Stored bytes; None if nothing is stored."""
 
 
 def list_members(location: Location, wanted: _Wanted = lambda _: True) -> list[Member] | None:
-    """List the members of a store, sorted by key; None where a location holds none."""
+    """List the members of a store, sorted by key; None if a location is not a store."""
     if isinstance(location.urlpath, bytes) or location.offset or location.member:
         return None
     if is_plain_folder(location):
@@ -74,7 +74,7 @@ def _members(store: Store, wanted: _Wanted) -> Iterator[Member]:
 
 
 def _embedded(store: EmbedStore, wanted: _Wanted) -> Iterator[Member]:
-    # many keys may have the bytes of one member
+    # many keys may share the bytes of one member
     known: dict[tuple[int, int], str] = {}
     for key in store.entries:
         nbytes, what = None, ""
@@ -101,17 +101,17 @@ def _member(key: str, what: str, nbytes: int | None, wanted: _Wanted) -> Member:
 def members_matching(
     urlpath: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> list[StoredArray | str] | None:
-    """Expand a pattern for arrays in stores.
+    """Expand a pattern of arrays in stores.
 
-    As in paths, ``*`` matches inside of one part of a key, and ``**`` any number of parts. A store
-    or a key of this very name comes first.
+    As in paths, ``*`` matches inside one part of a key, and ``**`` any number of parts. A store
+    or a key with this literal name takes precedence.
 
     Returns
     -------
     list of StoredArray or str, or None
-        Arrays of stores, naturally sorted; and paths, where a folder only has the name of a store.
-        Empty for the key of one member, whose name only looks like a pattern; None where this is
-        no pattern in a store.
+        Arrays of stores, naturally sorted, and paths of folders that only have the name of a store.
+        Empty if the pattern is the literal key of one member; None if it is not a pattern in a
+        store.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def members_matching(
     ValueError
         The store cannot be listed.
     UnsupportedFrameError
-        What matches has a key that is none.
+        A matching member has an invalid key.
     """
     if not _MARKS.search(os.fsdecode(urlpath)):
         return None
@@ -142,7 +142,7 @@ def members_matching(
         if keys is None and names is None:
             return []
         if keys is None and not store.is_url and os.path.lexists(own.url):
-            # a file of the very name, as where there is no pattern
+            # a file with this literal name, as without a pattern
             found.append(own.url)
         else:
             found += [StoredArray(store, each) for each in keys or [key]]
@@ -150,7 +150,7 @@ def members_matching(
 
 
 def _keys_in(store: Location, pattern: str) -> list[str] | None:
-    """Keys that match; None where the pattern is a key."""
+    """List the keys that match; None if the pattern itself is a key."""
     if not _MARKS.search(pattern):
         return None
     if is_folder(store) and _WEB.match(store.url):
@@ -160,14 +160,14 @@ def _keys_in(store: Location, pattern: str) -> list[str] | None:
         )
     key = pattern.removesuffix(ARRAY)
     parts = key.split("/")
-    # a store of some hundred bytes may have very many keys, and to open each takes long
+    # a store of some hundred bytes may have very many keys, and opening each takes long
     members = list_members(store, lambda each: _matches(each, parts))
     if members is None or any(member.key == f"/{key}" for member in members):
-        locate_member(store, pattern)  # says what is wrong with a store that is none
+        locate_member(store, pattern)  # raises an error that explains why it is not a store
         return None
     long = [len(member.key) for member in members if _is_long(member.key)]
     if long:
-        # one must not be left out, nor take hours
+        # it must neither be omitted nor take hours
         raise UnsupportedFrameError(
             f"a key has {max(long)} characters, and patterns are for stores with keys of at most "
             f"{_MAX_KEY}, in {_MAX_PARTS} parts: pass the keys of members instead",
@@ -194,7 +194,7 @@ def _matches(key: str, patterns: Sequence[str]) -> bool:
     if _is_long(key):
         return False
     parts = key.removeprefix("/").split("/")
-    # how many parts the patterns so far may take
+    # possible numbers of parts that the previous patterns match
     ends = {0}
     for pattern in patterns:
         if pattern == "**":

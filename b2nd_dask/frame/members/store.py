@@ -1,4 +1,4 @@
-"""A store that is open, of any kind: its files, and the members of its embed store."""
+"""An open store of any kind: its files, and the members of its embed store."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from b2nd_dask.storage import (
 
 
 class Store:
-    """A store that is open; made by `open_store`."""
+    """An open store; `open_store` creates it."""
 
     def __init__(self, location: Location, stack: ExitStack) -> None:
         self._location = location
@@ -48,7 +48,7 @@ class Store:
         self._archive: Mapping[str, ZipMember] = {}
         self.is_folder = is_folder(location)
         self.is_embed_store = False
-        """Whether it is an embed store alone, or no store."""
+        """Whether it is an embed store alone, or not a store."""
         if not self.is_folder:
             self._reader = stack.enter_context(closing(location.open()))
             self.is_embed_store = not is_zip(self._reader)
@@ -56,7 +56,7 @@ class Store:
                 self._archive = parsed_once(location, self._reader, zip_members)
 
     def open(self, name: str) -> tuple[Location, ByteReader] | None:
-        """Open a file of the store; None where it has none of this name."""
+        """Open a file of the store; None if it does not exist."""
         if self._reader is None:
             at = inside(self._location, name)
             require_inside(self._location, at, f"/{name}")
@@ -67,19 +67,19 @@ class Store:
         member = self._archive[name]
         offset = member_offset(self._reader, member)
         at = replace(self._location, offset=offset, nbytes=member.nbytes, member=key_of(name))
-        # a reader of its own: one of a URL requests the first bytes of the file, and keeps them
+        # a separate reader: a reader of a URL requests the first bytes of the file, and keeps them
         return at, self._stack.enter_context(closing(at.open()))
 
     @cached_property
     def embed(self) -> EmbedStore | None:
-        """The embed store; errors as of `EmbedStore.of`."""
+        """The embed store; raises as `EmbedStore.of`."""
         if self.is_embed_store and self._reader is not None:
             return EmbedStore.of(self._reader, self._location)
         found = self.open(EMBED)
         return found and EmbedStore.of(found[1], found[0])
 
     def files(self) -> Iterator[tuple[str, int | None, bool]]:
-        """The files but for the embed store: name, bytes, and whether they are read in place."""
+        """List the files except the embed store: name, bytes, whether they are read in place."""
         if self.is_folder:
             for name in files(self._location):
                 path = Path(self._location.url, name)
@@ -89,12 +89,12 @@ class Store:
                 yield name, member.nbytes, member.is_plain
 
     def keys(self) -> list[str]:
-        """Keys of all members, and of other files."""
+        """List the keys of all members and of other files."""
         entries = self.embed.entries if self.embed else ()
         return sorted({*entries, *(key_of(name) for name, _, _ in self.files())})
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Read a small file, up to some bytes; None where there is none."""
+        """Read a small file of at most `most` bytes; None if it does not exist."""
         if self._reader is not None and name in self._archive:
             return read_text_file(self._reader, self._archive[name], most)
         found = self.open(name)
@@ -106,12 +106,12 @@ class Store:
 
 @contextmanager
 def open_store(location: Location) -> Iterator[Store]:
-    """Open a store; what is in it is read as it is asked for.
+    """Open a store; its content is read on access.
 
     Raises
     ------
     FrameFormatError
-        A damaged archive.
+        The archive is damaged.
     """
     with locating(path=location.label), ExitStack() as stack:
         yield Store(location, stack)
@@ -119,7 +119,7 @@ def open_store(location: Location) -> Iterator[Store]:
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array of a store, by its key there."""
+    """An array in a store, by its key."""
 
     store: Location
     key: str
@@ -131,18 +131,18 @@ def locate_member(location: Location, key: str) -> Location:
     Parameters
     ----------
     location : Location
-        Of the store.
+        Location of the store.
     key : str
-        As python-blosc2 has it, with or without the slash in front and the suffix of its file.
+        Key as in python-blosc2, with or without the leading slash and the suffix of its file.
 
     Raises
     ------
     FileNotFoundError
-        There is no store, or no such member.
+        The store or the member does not exist.
     UnsupportedFrameError
-        The member is no array, or cannot be read in place.
+        The member is not an array, or cannot be read in place.
     FrameFormatError
-        The store is damaged, or no store.
+        The store is damaged, or it is not a store.
     """
     if not isinstance(key, str):
         raise TypeError(f"component is the key of a member, not a {type(key).__name__}")
@@ -174,7 +174,7 @@ def _embedded(store: EmbedStore, key: str) -> Location:
 
 
 def what_of(reader: ByteReader) -> str:
-    """Say what the frame of a member is."""
+    """Describe the frame of a member."""
     try:
         _, header = read_header(reader, reader.opened_identity().size)
         if not {"b2nd", "caterva"} & header.metalayers.keys():
@@ -194,7 +194,7 @@ def _no_array(key: str, what: str) -> UnsupportedFrameError:
 
 
 def _absent(location: Location, key: str, keys: list[str]) -> Exception:
-    """The error for a key that no member has."""
+    """Build the error for a key without a member."""
     group = [name for name in keys if name.startswith(f"{key}/")]
     if group:
         return UnsupportedFrameError(

@@ -1,8 +1,8 @@
-"""Which paths a frame may be written to: in a store, only files of their own.
+"""Decide which paths a frame may be written to: in a store, only separate files.
 
-python-blosc2 finds the members of a ``.b2d`` by the files in it, ``KEY.b2nd`` for arrays, before it
-looks into its embed store. So such a file may be written, under its own name; a file without the
-suffix would be a second one for the key, and one for a key of the embed store would hide an array.
+python-blosc2 finds members of a ``.b2d`` by its files, ``KEY.b2nd`` for arrays, before it searches
+the embed store. So a file with the name of its member may be written. A file without the suffix
+would be a second one for the key; a file for a key of the embed store would hide a member.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from b2nd_dask.storage import Location, printable, store_in
 def target_of(
     urlpath: Any, storage_options: Mapping[str, Any] | None = None, *, contiguous: bool = True
 ) -> Location:
-    """Find where a new frame is to be written; arguments as for `to_b2nd`.
+    """Find the location of a new frame; arguments as for `to_b2nd`.
 
     Raises
     ------
     ValueError
-        It would have the name of a store, or lie in one where python-blosc2 would not find it.
+        The name is that of a store, or python-blosc2 would not find the frame in its store.
     UnsupportedFrameError
-        The path leads out of a store by a link there.
+        The path leads out of a store by a link in it.
     """
     location = Location.of(urlpath, storage_options=storage_options)
     require_no_link_out(location)
@@ -60,20 +60,20 @@ def target_of(
 
 
 def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> Location:
-    """Find a frame that is to be changed in place; arguments as for `to_b2nd`.
+    """Find a frame for a change in place; arguments as for `to_b2nd`.
 
     Raises
     ------
     ValueError
-        It is a store, or in a store and no file of its own there.
+        It is a store, or a member of a store without its own file.
     UnsupportedFrameError
-        The path leads out of a store by a link there.
+        The path leads out of a store by a link in it.
     """
     location = Location.of(urlpath, storage_options=storage_options)
     require_no_link_out(location)
     if isinstance(location.urlpath, bytes):
         return location
-    # a frame may have such a name
+    # a frame may have the name of a store
     is_there = not location.is_url and os.path.lexists(location.url)
     named = _without_dots(location)
     if is_there and is_named_store(named) and list_members(named) is not None:
@@ -87,7 +87,7 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
 
 
 def local_frame(urlpath: Any, doing: str) -> Location:
-    """As `frame_to_change`; ValueError, which says what only local frames do, for other ones."""
+    """Like `frame_to_change`, only for local frames; else ValueError names the operation."""
     location = frame_to_change(urlpath)
     if isinstance(location.urlpath, bytes) or location.is_url:
         raise ValueError(f"{location.label}: only frames in local files {doing}")
@@ -95,18 +95,18 @@ def local_frame(urlpath: Any, doing: str) -> Location:
 
 
 def _without_dots(location: Location) -> Location:
-    """Resolve a path up to its last ``..``, which leads to the parent of what a link points to."""
+    """Resolve a path up to its last ``..``, which is the parent of a link's target."""
     parts = () if location.is_url else Path(location.url).parts
     if ".." not in parts:
         return location
     at = len(parts) - parts[::-1].index("..")
-    # links behind it stay: a store is known by the name that the user gives
+    # keep later links: a store is identified by the name that the user gives
     folder = os.path.realpath(Path(*parts[:at]))
     return replace(location, urlpath=str(Path(folder, *parts[at:])))
 
 
 def _require_own_file(location: Location) -> bool:
-    """Check that a path is not in a store, or a file of its own there; tell which."""
+    """Check that a path in a store is a separate file; return whether it is in a store."""
     found = store_in(location.url)
     if found is None:
         return False
@@ -135,13 +135,13 @@ def _require_own_file(location: Location) -> bool:
 
 
 def _require_free(location: Location, store: Location, member: str) -> None:
-    """Check that a file for a key would hide no member; a group and an array have no one key."""
+    """Check that a file for a key hides no member, and that no group has the same key."""
     embedded: Collection[str] = ()
     keys: Collection[str] = ()
     if is_folder(store):
         with open_store(store) as there:
             embedded = there.embed.entries if there.embed else ()
-            # to list what is at a URL may take long, or not be allowed
+            # a listing of a URL may take long or be forbidden
             keys = embedded if store.is_url else there.keys()
     if member in embedded:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""From a location to a parsed frame, which the process keeps.
+"""From a location to a parsed frame, which is cached in the process.
 
-`opening` parses the metadata, and says whether a frame may be read and is still current; `tail`
-reads index and trailer within bounds, `cache` keeps opened frames of one version, `embedded` reads
-those inside an embed store.
-Imports `format` and `storage` alone.
+`opening` parses the metadata and checks whether a frame is current and may be read. `tail` reads
+index and trailer within bounds, `cache` keeps opened frames of one version, `embedded` reads
+frames inside an embed store.
+Imports only `format` and `storage`.
 """

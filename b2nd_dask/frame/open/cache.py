@@ -1,4 +1,4 @@
-"""Opened frames of this process, so that every task does not open its own."""
+"""The cache of opened frames of this process, which its tasks share."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from b2nd_dask.processes import here, unseen
 from b2nd_dask.storage import Location
 from b2nd_dask.system import at_fork
 
-#: Each local frame holds one file descriptor; a process may often have 1,024.
+#: Each local frame holds a file descriptor; a process may often have only 1,024.
 MAX_OPEN_FRAMES = 64
-#: To open a frame that is replaced meanwhile.
+#: Attempts to open a frame that is replaced meanwhile.
 TRIES = 5
 
 
 class FrameCache:
-    """The most recently used frames, by location and version. One for each process."""
+    """The most recently used frames by location and version. One cache per process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,19 +29,19 @@ class FrameCache:
     def open(
         self, location: Location, version: str | None = None, parsed: ParsedFrame | None = None
     ) -> OpenedFrame:
-        """Open a frame, or take the one that is open already.
+        """Open a frame, or return the one that is already open.
 
         Parameters
         ----------
         version : str, optional
-            The version that is wanted; the frame as it is now where this is None.
+            The required version; None for the current one.
         parsed : ParsedFrame, optional
-            Metadata of that version, which need not be read again.
+            Metadata of this version, to avoid reading it again.
 
         Raises
         ------
         StaleFrameError
-            The frame is not that version any more.
+            The frame has another version now.
         """
         if version is not None and (known := self._get((location.key, version))):
             return known
@@ -58,24 +58,24 @@ class FrameCache:
         return known
 
     def current(self, location: Location) -> OpenedFrame:
-        """Open a frame as it is now; one that is open and still that is not parsed again."""
+        """Open the current frame; if an open one is still current, it is not parsed again."""
         known = self._newest(location)
         if known is None or not known.parsed.changes_show:
             return self.open(location)
-        # one that has become a directory, or a file, has no identity as what it was
+        # a file that became a directory, or the reverse, has no identity of the old kind
         with (
             suppress(StaleFrameError, FileNotFoundError, NotADirectoryError),
-            # a network's file system may answer `stat` from its memory, but not `open`
+            # a network file system may answer `stat` from its cache, but not `open`
             closing(open_reader(location)) as reader,
         ):
             now = reader.opened_identity()
-            # a copy with its times may have the size and the times of what it overwrites
+            # a copy that preserves times may have size and times of the frame that it overwrites
             if now.is_untouched(known.parsed.identity) and known.is_held():
                 return known
         return self.open(location)
 
     def known(self, location: Location, version: str) -> OpenedFrame | None:
-        """A version of a frame that is open already; None where it is not."""
+        """Return a version of a frame if it is already open, else None."""
         return self._get((location.key, version))
 
     def _newest(self, location: Location) -> OpenedFrame | None:
@@ -97,16 +97,16 @@ class FrameCache:
 
     def _put(self, key: tuple[str, str], opened: OpenedFrame) -> OpenedFrame:
         with self._lock:
-            # a replaced file that stays open keeps its room on the disk
+            # a replaced file that stays open keeps its disk space
             for old in [known for known in self._frames if known[0] == key[0] and known != key]:
                 del self._frames[old]
             kept = self._frames.setdefault(key, opened)
             if opened.parsed.changes_show > kept.parsed.changes_show:
-                # one that need not be parsed again, from now on
+                # this one need not be parsed again
                 self._frames[key] = kept = opened
             self._frames.move_to_end(key)
             while len(self._frames) > MAX_OPEN_FRAMES:
-                # a reader in use lives on with its user and closes its file with it
+                # a reader in use outlives the cache entry and closes its file at its end
                 self._frames.popitem(last=False)
             return kept
 
@@ -127,16 +127,16 @@ def _open(location: Location) -> OpenedFrame:
         try:
             return OpenedFrame(reader, parse_frame(reader))
         except FileNotFoundError:
-            # a sparse frame that is replaced between two calls is emptied
+            # the replacement of a sparse frame between two calls empties its directory
             if not reader.is_directory:
                 raise
     raise StaleFrameError("it is replaced again and again while it is opened", path=location.label)
 
 
 def _reopened(location: Location, parsed: ParsedFrame) -> OpenedFrame | None:
-    """Open a frame whose metadata are known; None where it may be another by now."""
+    """Open a frame with known metadata; None if the frame may have changed."""
     reader = open_reader(location)
-    # stores may have an identity that says less than the metadata
+    # the identity in a store may be weaker than the metadata
     if reader.identity_is_cheap:
         with suppress(FileNotFoundError):  # a sparse frame that is replaced is emptied
             if reader.opened_identity().is_untouched(parsed.identity):
@@ -149,12 +149,12 @@ _cache = FrameCache()
 
 
 def process_cache() -> FrameCache:
-    """The cache of this process."""
+    """Return the cache of this process."""
     return _cache
 
 
 def _reset() -> None:
-    """In a forked child: the parent's lock may be held, its remote connections are not ours."""
+    """Start an empty cache in a forked child: locks and connections belong to the parent."""
     global _cache
     _cache = FrameCache()
 

@@ -1,8 +1,8 @@
-"""Frames inside an embed store (``.b2e``, and ``embed.b2e`` of the other stores of python-blosc2).
+"""Frames inside an embed store (``.b2e``, and ``embed.b2e`` in other stores of python-blosc2).
 
-The store is a frame itself, of bytes without a shape. Its elements are the members, one behind the
-other; an entry of its vlmeta says where each begins (docs/format.md, Stores). So its elements are
-an object in which a frame lies at an offset, and which is decoded as far as it is read.
+The store itself is a frame of bytes without a shape. Its elements are the bytes of the members, one
+after the other; an entry of its vlmeta has the offset of each (docs/format.md, Stores). So the
+elements act as an object with a frame at an offset, and each read decodes only the bytes it needs.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from b2nd_dask.storage import (
     printable,
 )
 
-#: A chunk of a store has 8 KiB in practice; a longer one is decoded for each small read.
+#: In practice a chunk of a store has 8 KiB; each small read decodes a whole chunk.
 MAX_CHUNK_NBYTES = 1 << 26
-#: Bytes of elements that are read at once.
+#: Most bytes of elements to read at once.
 _BATCH_NBYTES = 1 << 24
-#: Lists of stores that a process keeps.
+#: Number of store lists that a process keeps.
 _KEPT = 8
 _Parsed = TypeVar("_Parsed")
-#: Header and index of a store, and what it says of each member.
+#: Header and index of a store, and its entry for each member.
 _List = tuple[FrameHeader, OffsetIndex, Mapping[str, Any]]
 
 _lists: dict[tuple[str, Identity], Any] = {}
@@ -47,32 +47,32 @@ _lists: dict[tuple[str, Identity], Any] = {}
 def parsed_once(
     location: Location, reader: ByteReader, parse: Callable[[ByteReader], _Parsed]
 ) -> _Parsed:
-    """Parse the list of a store, or take that of this version from the stores opened last.
+    """Parse the list of a store, or return the cached list of this version.
 
-    A store of many members has a long list, and each member is found in it: it is parsed once.
+    A store of many members has a long list, which is needed for each member: it is parsed once.
 
     Parameters
     ----------
     location : Location
-        Of the store, or of a member of it.
+        Location of the store, or of a member.
     reader : ByteReader
-        Of the store, opened.
+        Opened reader of the store.
     """
     if not reader.identity_is_cheap:
-        # an identity that may say less than the list does
+        # the identity may be weaker than the list
         return parse(reader)
     key = (replace(location, member="", embedded=False).key, reader.opened_identity())
     found: _Parsed | None = _lists.get(key)
     if found is None:
         found = _lists[key] = parse(reader)
-        # without a lock, which a fork would leave held: no thread comes between `list` or `pop`
+        # no lock, which a fork might leave locked: `list` and `pop` are atomic
         for old in list(_lists)[:-_KEPT]:
             _lists.pop(old, None)
     return found
 
 
 class EmbedStore(ObjectReader):
-    """An opened embed store: reads byte ranges of its elements, as `ByteReader`."""
+    """An opened embed store, which reads byte ranges of its elements as a `ByteReader`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class EmbedStore(ObjectReader):
         self.label = reader.label
         self.location = location
         self.entries = entries
-        """What the store says of each member."""
+        """The store's entry for each member."""
         self.identity_is_cheap = reader.identity_is_cheap
         self.batch_nbytes = reader.batch_nbytes
         self.max_gap = max(reader.max_gap, header.chunksize)
@@ -95,33 +95,33 @@ class EmbedStore(ObjectReader):
 
     @classmethod
     def of(cls, reader: ByteReader, location: Location) -> Self:
-        """Read the metadata of a store, which is opened at a location, unless they are known.
+        """Read the metadata of a store that is opened at a location, or use the cached list.
 
         Raises
         ------
         FrameFormatError, CorruptChunkError
-            Not a frame, or damaged.
+            It is not a frame, or it is damaged.
         UnsupportedFrameError
-            A frame that is no embed store.
+            The frame is not an embed store.
         """
         with locating(path=reader.label):
             return cls(reader, location, *parsed_once(location, reader, _read_list))
 
     def frame_of(self, key: str, label: str) -> OffsetReader:
-        """A reader of the frame of a member; errors as of `range_of`."""
+        """Create a reader of the frame of a member; raises as `range_of`."""
         return OffsetReader(self, *self.range_of(key), label)
 
     def range_of(self, key: str) -> tuple[int, int]:
-        """First byte and length of a member.
+        """Find first byte and length of a member.
 
         Raises
         ------
         FileNotFoundError
-            There is none of this key (any more).
+            The key does not exist (any more).
         UnsupportedFrameError
-            It is not in the store, but at another address.
+            The member is not in the store, but at another address.
         FrameFormatError
-            It lies outside of the store.
+            The member lies outside the store.
         """
         if key not in self.entries:
             raise FileNotFoundError(f"{self.label}: no member {printable(key)} in this store")
@@ -145,15 +145,15 @@ class EmbedStore(ObjectReader):
         return offset, length
 
     def identity(self) -> Identity:
-        """That of the whole store, which may have another member under a key now."""
+        """Identity of the whole store, in which a key may have another member now."""
         return self._of_elements(self._reader.identity())
 
     def opened_identity(self) -> Identity:
-        """As `identity`, of the store that is open."""
+        """Like `identity`, for the opened store."""
         return self._of_elements(self._reader.opened_identity())
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
-        """Decode ranges of elements, which must be there; see `ByteReader.read`."""
+        """Decode ranges of elements that must exist; see `ByteReader.read`."""
         self.require_no_member(member)
         return [self._range(start, stop) if start < stop else b"" for start, stop in spans]
 
@@ -199,7 +199,7 @@ class EmbedStore(ObjectReader):
 
 
 def open_reader(location: Location) -> ByteReader:
-    """Open the reader of a frame, which may be a member of an embed store."""
+    """Open the reader of a frame, also of a member of an embed store."""
     reader = location.open()
     if not location.embedded:
         return reader

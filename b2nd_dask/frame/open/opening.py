@@ -1,4 +1,4 @@
-"""From byte ranges to a parsed frame: header, geometry, dtype, offset index, trailer."""
+"""Parse a frame from byte ranges: header, geometry, dtype, offset index, trailer."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ from b2nd_dask.frame.open.tail import Tail
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, changes_show, chunk_member
 
-#: What StaleFrameError says of a frame that is no more what was opened.
+#: Text of StaleFrameError for a frame that changed since it was opened.
 OUTDATED = (
     "the frame changed after it was opened or after the graph was built: open it anew by from_b2nd "
     "or open_b2nd, and build what reads it anew from that"
 )
-#: What FileNotFoundError says of a frame that was there.
+#: Text of FileNotFoundError for a frame that existed when it was opened.
 NOT_SHARED = (
     "the frame was there when it was opened; if it was not removed since, this process needs it "
     "under the same path (a shared file system, a mounted volume), or open it by a URL"
 )
 
-#: To read metadata that others change meanwhile.
+#: Attempts to read metadata under concurrent changes.
 _TRIES = 20
 
 _Result = TypeVar("_Result")
 
-#: Which chunks are verified: those that are read whole or by their witness ("auto";
-#: `frame.read.chunk_requests`), every chunk that is read (True), none (False).
+#: Which chunks are verified: with "auto" those that are read whole or by their witness
+#: (`frame.read.chunk_requests`), with True every chunk that is read, with False none.
 Verify = bool | Literal["auto"]
 
 
@@ -69,33 +69,33 @@ class ParsedFrame:
     header: FrameHeader
     grid: Grid
     stored_dtype: np.dtype[Any] | None
-    """None where the frame's metalayer has no dtype."""
+    """None if the frame's metalayer has no dtype."""
     index: OffsetIndex
     vlmeta: Mapping[str, bytes]
-    """The user's entries, without the frame's own."""
+    """The user's entries, without those of the frame."""
     columns: ChunkColumns
-    """Checksums and statistics of the chunks, where there are any."""
+    """Offsets, checksums and statistics of the chunks."""
     identity: Identity
-    """Of the object that this was parsed from."""
+    """Identity of the parsed object."""
     digest: str
     """XXH3 of header, index and trailer, in hexadecimal."""
     history: History
-    """The updates since which no other software has changed the frame."""
+    """Updates since the last change by other software."""
     changes_show: bool
-    """Whether a change after it was parsed shows in the identity; that of a store's object may not
-    show it."""
+    """Whether the identity reveals any change after the parse; that of an object in a store may
+    not."""
 
     @property
     def statistics(self) -> ChunkStatistics | None:
-        """Statistics of the chunks as they are; None where there are none, or of other chunks."""
+        """Statistics of the current chunks; None if absent or of another state."""
         return self.columns.statistics
 
     @property
     def version(self) -> str:
         """Text that changes with the frame: the object's identity and the metadata's digest.
 
-        Checksums change the digest when chunks change. Without them a change in place whose mtime
-        is set back shows only by the ctime, which a new name or new permissions change, too.
+        With checksums, a change of chunks changes the digest. Without them, only the ctime reveals
+        a change in place whose mtime was set back; a rename or new permissions change it, too.
         """
         version = f"{self.identity.size}-{self.identity.token}-{self.digest}"
         if self.columns.checksums.is_valid or not self.identity.changed:
@@ -104,20 +104,20 @@ class ParsedFrame:
 
     @property
     def token(self) -> bytes:
-        """Name of the state, by what any change of the frame by anybody changes.
+        """Token of the state; any change of the frame by any software changes it.
 
-        Neither the file's time nor its size are in it where something better is: a writer that is
-        killed behind the frame's end changes both.
+        It contains time and size of the file only if nothing better exists: a writer that is killed
+        after writing behind the frame's end changes both.
         """
         if self.history.updates:
             return bytes.fromhex(self.history.updates[-1].key)
         if self.columns.checksums.is_valid and len(self.index):
-            # of metadata with the checksums of all chunks, whose stamp other software wipes
+            # the metadata contains all chunk checksums, and other software clears their stamp
             return bytes.fromhex(self.digest)
         return hashlib.blake2b(self.version.encode(), digest_size=TOKEN_NBYTES).digest()
 
     def updates_since(self, token: bytes) -> tuple[PastUpdate, ...] | None:
-        """Find the updates that led from a state to this one; None where that is unknown."""
+        """Find the updates from another state to this one; None if unknown."""
         if token == self.token:
             return ()
         base, updates = self.history
@@ -127,18 +127,18 @@ class ParsedFrame:
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class OpenedFrame:
-    """A reader and what was parsed with it."""
+    """A reader and the metadata that was parsed with it."""
 
     reader: ByteReader
     parsed: ParsedFrame
     verify: Verify = "auto"
-    """Which chunks are verified by their checksums before they are decoded."""
+    """Which chunks to verify by their checksums before decoding."""
     _same_at: set[int] = field(default_factory=set)
-    """Later ctimes at which the file was parsed again and had the same version."""
+    """Later ctimes at which the file was parsed again with the same version."""
 
     @property
     def digests(self) -> NDArray[np.uint64] | None:
-        """What chunks that are read whole have to match; None where nothing is to be checked."""
+        """Digests for chunks that are read whole; None if nothing is to be verified."""
         return self.parsed.columns.digests if self.verify else None
 
     @property
@@ -147,12 +147,12 @@ class OpenedFrame:
         return self.parsed.version
 
     def is_current(self) -> bool:
-        """Whether the location holds what was parsed, and the reader can read it.
+        """Whether the location still holds the parsed frame, and the reader can read it.
 
         Raises
         ------
         FileNotFoundError, PermissionError
-            The path of a local frame is not there, in this process.
+            A local frame's path does not exist or is inaccessible in this process.
         """
         try:
             now, parsed = self.reader.identity(), self.parsed.identity
@@ -169,17 +169,17 @@ class OpenedFrame:
         return True
 
     def is_held(self) -> bool:
-        """Whether the frame that is open still has its files; asks local directories alone.
+        """Whether the open frame still has its files; checks only local directories.
 
-        An open directory keeps none of its files: when it is removed, a copy that takes its place
-        may get their inodes, and has the same identity if it has their times. To keep a file open
-        as well would not do on NFS, where the directory could not be removed then.
+        An open directory does not keep its files. After its removal, a copy in its place may get
+        the same inodes and, with the same times, the same identity. To keep a file open as well is
+        no solution on NFS, where the directory could then not be removed.
         """
         if not (self.reader.is_directory and self.reader.identity_is_cheap):
             return True
         try:
             self.reader.opened_identity()
-        except OSError:  # also ESTALE, of what another host has removed
+        except OSError:  # also ESTALE, for files that another host has removed
             return False
         return True
 
@@ -189,20 +189,20 @@ class OpenedFrame:
             raise StaleFrameError(OUTDATED, path=self.reader.label)
 
     def require_descendant(self, token: bytes) -> None:
-        """Raise StaleFrameError unless only updates of this package led here from another state.
+        """Raise StaleFrameError unless only updates by this package led from another state to this.
 
-        Else it was replaced, other software changed it, or there were too many updates to know.
+        Otherwise it was replaced or changed by other software, or the history is too short.
         """
         if self.parsed.updates_since(token) is None:
             raise StaleFrameError(OUTDATED, path=self.reader.label)
 
     def require_checksums(self) -> None:
-        """Check that the checksums are in a state that the user's `verify` accepts.
+        """Check that the state of the checksums fits the user's `verify`.
 
         Raises
         ------
         ChecksumError
-            The metadata are damaged, or there are no checksums where they are required.
+            The metadata is damaged, or required checksums are absent.
         """
         checksums, label = self.parsed.columns.checksums, self.reader.label
         if checksums.is_damaged and self.verify:
@@ -218,7 +218,7 @@ class OpenedFrame:
             )
 
     def warn_of_remedy(self) -> None:
-        """Warn where a change by other software and damage look the same, unless not verified."""
+        """Warn if a change by other software and damage look the same; not with verify=False."""
         checksums = self.parsed.columns.checksums
         if not checksums.remedy or not self.verify:
             return
@@ -238,21 +238,21 @@ def parse_frame(reader: ByteReader) -> ParsedFrame:
     FileNotFoundError
         No such file.
     FrameFormatError
-        Not a frame, or damaged.
+        The path is not a frame, or the frame is damaged.
     UnsupportedFrameError
-        A frame that is not an array.
+        The frame is not an array.
     """
     with locating(path=reader.label):
         return steadily(reader, lambda identity: _parse(reader, identity))
 
 
 def steadily(reader: ByteReader, read: Callable[[Identity], _Result]) -> _Result:
-    """Read metadata by several calls; from the begin if an update between two made them not fit.
+    """Read metadata by several calls; repeat all if a concurrent update made them inconsistent.
 
     Parameters
     ----------
     read : callable
-        Gets the identity of what is read.
+        Called with the identity of the object.
     """
     for _ in range(_TRIES):
         identity = reader.opened_identity()
@@ -282,7 +282,7 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
 
 
 def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
-    """Read and check the header of a frame.
+    """Read, parse and check the header of a frame.
 
     Parameters
     ----------
@@ -292,12 +292,12 @@ def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
     Returns
     -------
     head : bytes
-        The frame's first bytes, the whole header among them.
+        The first bytes of the frame, including the whole header.
 
     Raises
     ------
     FrameFormatError
-        Not a frame, or damaged.
+        It is not a frame, or it is damaged.
     UnsupportedFrameError
         A kind of frame that holds no array.
     """
@@ -349,7 +349,7 @@ def _parse_tail(
 
 @contextmanager
 def located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
-    """Let errors name a stored chunk, its file and the byte in it."""
+    """Add a stored chunk, its file and its position to errors."""
     try:
         yield
     except B2ndError as error:

@@ -1,4 +1,4 @@
-"""What stands behind the data of a frame, read no further than what was read before justifies."""
+"""Index and trailer of a frame, read stepwise: each step is checked before the next, larger one."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from b2nd_dask.format.statistics import MAX_ROW_NBYTES
 from b2nd_dask.format.trailer import TAIL_LEN, check_trailer_start, trailer_len_of
 from b2nd_dask.storage import ByteReader, Span
 
-#: Metadata in a trailer beyond the checksums: 16 entries of vlmeta in practice.
+#: Most bytes of trailer metadata beside the checksums; in practice 16 entries of vlmeta.
 MAX_METADATA = 1 << 28
-#: A longer tail is read step by step, each step in parts of this size; a shorter one at once.
+#: A longer tail is read stepwise, in parts of this size; a shorter one at once.
 PART_NBYTES = 1 << 24
-#: Between the index chunk and the trailer, where writers leave their write id.
+#: Most bytes between index chunk and trailer, where writers put the write id.
 _MAX_GAP = 1 << 12
-#: Of a checksum in the trailer, with room for how it is stored, and of the statistics of a chunk.
+#: Bytes per chunk of a checksum in the trailer, with storage overhead, and of its statistics.
 _RECORD_NBYTES = 16 + MAX_ROW_NBYTES
-#: Python-blosc2 may leave an index chunk uncompressed.
+#: python-blosc2 may store an index chunk uncompressed.
 _OFFSET_NBYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Index chunk and trailer of a frame; some of their bytes may not have been read."""
+    """Index chunk and trailer of a frame; some of their bytes may be unread."""
 
     reader: ByteReader
     start: int
-    """Where the index chunk begins in the frame."""
+    """Start of the index chunk in the frame."""
     index_len: int
     """Bytes from there to the trailer."""
     stop: int
-    """Where the frame ends."""
+    """End of the frame."""
     held: bytes
-    """All of it, where it is short; else nothing."""
+    """All bytes if the tail is short, else none."""
 
     @classmethod
     def of(cls, reader: ByteReader, head: bytes, header: FrameHeader, nchunks: int) -> Self:
-        """Find the parts of a tail.
+        """Locate the parts of a tail.
 
         Parameters
         ----------
         head : bytes
-            The frame's first bytes.
+            The first bytes of the frame.
         nchunks : int
-            Chunks of the array.
+            Number of chunks of the array.
 
         Raises
         ------
         FrameFormatError
-            Something that is no index and no trailer.
+            The bytes are not an index and a trailer.
         """
         start, stop = header.index_start, header.frame_len
         if start > stop:
@@ -85,17 +85,17 @@ class Tail:
         return cls(reader, start, index_len, stop, held)
 
     def read_index(self, nchunks: int) -> bytes:
-        """Read the index chunk, and what stands between it and the trailer.
+        """Read the index chunk, and the bytes between it and the trailer.
 
         Parameters
         ----------
         nchunks : int
-            Chunks of the array.
+            Number of chunks of the array.
 
         Raises
         ------
         FrameFormatError
-            The chunk's header contradicts the frame, or what should hold offsets holds zeros.
+            The chunk's header contradicts the frame, or there are zeros in place of offsets.
         """
         if self.held or not self.index_len:
             return self.held[: self.index_len]
@@ -113,7 +113,7 @@ class Tail:
             span = Span(at, min(at + PART_NBYTES, stop))
             (part,) = self.reader.read([span])
             _require_whole(part, span, start)
-            # neither compressed bytes nor different offsets are zeros; holes of a file are
+            # compressed bytes or different offsets are not all zeros, but holes of a file are
             if len(part) == PART_NBYTES and part.count(0) == len(part):
                 raise FrameFormatError(
                     f"{PART_NBYTES} zeros in the offset index", offset=at - start
@@ -127,12 +127,12 @@ class Tail:
         Parameters
         ----------
         nstored : int
-            Chunks that may have checksums and statistics in it.
+            Number of chunks with checksums and statistics.
 
         Raises
         ------
         FrameFormatError
-            It does not begin as one, or is longer than metadata, checksums and statistics can be.
+            It does not start like a trailer, or it is longer than possible.
         """
         if self.held:
             return self.held[self.index_len :]

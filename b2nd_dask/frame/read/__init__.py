@@ -1,7 +1,7 @@
-"""Reading an opened frame: a region, points, or a reduction; or each chunk as it is.
+"""Reads of an opened frame: a region, points, a reduction, or the stored bytes of each chunk.
 
-The way of a read: `plan` (which chunks and blocks), `fetch` (verified bytes, a checked header),
-`decode` and `scatter` (elements in an array), in `buffers`. `region`, `points` and `reduce` are the
-entries, `scan` the one for whole chunks; `reduction` says how partial results accumulate.
+Stages of a read: `plan` (which chunks and blocks), `fetch` (verified bytes, a checked header),
+`decode` and `scatter` (elements in an array); `buffers` has the memory. `region`, `points` and
+`reduce` are the entry points, `scan` that for whole chunks; `reduction` merges partial results.
 Imports `frame.open`, `format` and `storage`.
 """

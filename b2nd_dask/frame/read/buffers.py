@@ -1,4 +1,4 @@
-"""Memory that is used again: a fresh page costs more than fast codecs take to fill it."""
+"""Reused memory: to map a fresh page takes longer than fast codecs take to fill it."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ from numpy.typing import NDArray
 
 from b2nd_dask.system import at_fork, own_pages
 
-#: glibc maps fresh pages for arrays from here on, always. What is smaller comes out of its lists,
-#: warm, as soon as it has seen one such array freed; arrays that a pool keeps from being freed
-#: would spoil that for everybody else (a transform of 8 MB chunks took twice as long).
+#: From this size on glibc maps fresh pages, always. Smaller arrays come from its free lists, warm,
+#: once one such array has been freed. A pool that keeps arrays from being freed would spoil this
+#: for all other code (a transform of 8 MB chunks took twice as long).
 _MAPPED_FROM = 32 << 20
-#: Each of these settings keeps glibc from learning that (mallopt(3), M_MMAP_THRESHOLD). distributed
-#: starts its workers with the first one.
+#: With any of these settings glibc does not adapt the threshold (mallopt(3), M_MMAP_THRESHOLD).
+#: distributed starts its workers with the first one.
 _FIXING = (
     "MALLOC_TRIM_THRESHOLD_",
     "MALLOC_TOP_PAD_",
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_MMAP_MAX_",
 )
-#: For smaller arrays a pool costs more than their pages.
+#: For smaller arrays a pool takes longer than their pages.
 _LEAST_POOLED = 1 << 20
-#: Bytes that wait for their next use, in the whole process; of small arrays a few blocks in flight.
+#: Most free bytes of a pool in the process; for small arrays this suffices for a few blocks.
 _MAX_FREE, _MAX_FREE_SMALL = 256 << 20, 64 << 20
-#: Larger arrays are never pooled.
+#: Largest arrays that are pooled.
 _MOST_POOLED = 256 << 20
-#: Smaller arrays are left to glibc also where memory is short.
+#: Smaller arrays are left to glibc even if memory is short.
 _PAGED_FROM = 1 << 20
-#: Such arrays are asked for in huge pages, as NumPy asks for its own.
+#: From this size on, arrays request huge pages, as NumPy's do.
 _HUGE_FROM = 1 << 22
-#: A slab serves arrays down to this part of its size.
+#: A slab serves arrays of at least this fraction of its size.
 _LEAST_USE = 0.8
-#: A thread keeps no more bytes of scratch buffers than this.
+#: Most bytes of scratch buffers that a thread keeps.
 MAX_SCRATCH_NBYTES = 64 << 20
-#: Bytes of elements that are worked on at once. Chunks of more than `MAX_SCRATCH_NBYTES` are
-#: compressed and decoded in boxes of this size: fresh pages for a whole one take longer than a
-#: context of the codec for each box. Small chunks are reduced in groups of this size: the calls for
-#: one take longer than its elements.
+#: Bytes of elements to process at once. Chunks above `MAX_SCRATCH_NBYTES` are compressed and
+#: decoded in boxes of this size: fresh pages for a whole chunk take longer than a codec context for
+#: each box. Small chunks are reduced in groups of this size: the calls for a single one take longer
+#: than the work on its elements.
 BOX_NBYTES = 1 << 23
-#: Memory that nothing has used for so many seconds is let go.
+#: Memory that is unused for this many seconds is freed.
 _IDLE_SECONDS = 10.0
 
 
 class PoolLimits(NamedTuple):
-    """Which arrays come from a pool, and how much of them it keeps."""
+    """Which arrays come from a pool, and how much memory it keeps."""
 
     pooled_from: int
-    """Bytes of the smallest arrays that a pool is faster for than glibc."""
+    """Bytes of the smallest arrays for which a pool is faster than glibc."""
     max_free_nbytes: int
-    """Bytes that wait for their next use."""
+    """Most free bytes in the pool."""
 
 
 def pool_limits(environment: Mapping[str, str]) -> PoolLimits:
-    """What a pool is for, with glibc as it is set up."""
+    """Choose the limits of a pool for the settings of glibc."""
     if any(name in environment for name in _FIXING):
         return PoolLimits(_LEAST_POOLED, _MAX_FREE_SMALL)
     return PoolLimits(_MAPPED_FROM, _MAX_FREE)
@@ -74,35 +74,35 @@ POOLED_FROM, MAX_FREE_NBYTES = pool_limits(os.environ)
 
 
 def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """As `numpy.empty`, in pages that go back to the system as soon as the array is gone.
+    """Like `numpy.empty`, with pages that return to the system when the array is freed.
 
-    What glibc's lists keep of arrays below 32 MiB would count where memory is short.
+    glibc would keep freed arrays below 32 MiB in its lists, which matters if memory is short.
     """
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < _PAGED_FROM:
         return np.empty(shape, dtype)
     pages = own_pages(nbytes)
     if nbytes >= _HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a system without them
+        with suppress(OSError):  # a system without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8).view(dtype).reshape(shape)
 
 
 class Idle:
-    """Calls a function once nothing was used for some seconds, and again after each later use."""
+    """Calls a function after some seconds without use, and again after each later use."""
 
     def __init__(self, seconds: float, then: Callable[[], None]) -> None:
         self._seconds, self._then = seconds, then
         self._last, self._watched_in = 0.0, 0
         self._thread: threading.Thread | None = None
         self._ends = threading.Event()
-        # processes that are forked want one without threads
+        # stop the thread before a fork: forks of threaded processes are unsafe
         at_fork(before=self.end)
 
     @property
     def is_watched(self) -> bool:
         """Whether a thread waits to call the function."""
-        # it is not there in a forked process
+        # a forked process lacks the thread
         return self._watched_in == os.getpid()
 
     def used(self) -> None:
@@ -114,14 +114,14 @@ class Idle:
             self._thread = threading.Thread(target=self._watch, name="b2nd_dask-idle", daemon=True)
             try:
                 self._thread.start()
-            except RuntimeError:  # the interpreter ends, or has no threads
+            except RuntimeError:  # the interpreter shuts down, or has no threads
                 self._watched_in = 0
 
     def end(self) -> None:
-        """Call the function now, where a thread waits to."""
+        """Call the function now if a thread waits to call it."""
         if self.is_watched and self._thread is not None:
             self._ends.set()
-            with suppress(RuntimeError):  # another thread starts it just now
+            with suppress(RuntimeError):  # another thread is starting it
                 self._thread.join()
 
     def _watch(self) -> None:
@@ -133,7 +133,7 @@ class Idle:
 
 
 class _Kept:
-    """The buffers of a thread that are not borrowed, of increasing size."""
+    """The free buffers of a thread, by increasing size."""
 
     __slots__ = ("__weakref__", "buffers")
 
@@ -142,11 +142,11 @@ class _Kept:
 
 
 class Scratch:
-    """Buffers of each thread, warm from their last use; as many as are borrowed at a time."""
+    """Reused buffers of each thread, warm from the last use; several may be borrowed at a time."""
 
     def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
         self._thread = threading.local()
-        # without a lock, which a fork might find held
+        # no lock, since a fork might leave it locked
         self._threads: deque[weakref.ref[_Kept]] = deque()
         self._idle = Idle(idle_seconds, self._let_go)
 
@@ -163,24 +163,24 @@ class Scratch:
             if kept is None:
                 self._threads.remove(thread)
             else:
-                # who borrows just now has the old list in hand
+                # a thread that borrows at this moment still holds the old list
                 kept.buffers = []
 
     @contextmanager
     def borrow(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
-        """Bytes with any content, for the time of a `with` block.
+        """Borrow bytes with arbitrary content for the duration of a `with` block.
 
         Yields
         ------
         ndarray of uint8
-            Nobody else has it meanwhile: a second call in the same thread gets other memory.
+            Exclusive: a second call in the same thread gets other memory.
         """
         self._idle.used()
         mine = self._of_thread()
         kept = mine.buffers
         number = next((n for n, one in enumerate(kept) if one.nbytes >= nbytes), None)
         if number is None:
-            # a new one takes the place of the largest
+            # a new buffer replaces the largest
             del kept[-1:]
             buffer = np.empty(nbytes, np.uint8)
         else:
@@ -193,16 +193,16 @@ class Scratch:
                 kept.append(buffer)
                 kept.sort(key=len)
             if not self._idle.is_watched:
-                # nobody would let it go
+                # no thread would free them
                 mine.buffers = []
 
 
-#: Of everything that reads, writes and decodes.
+#: The buffers for all reads, writes and decoding.
 scratch = Scratch()
 
 
 class _Slab:
-    """Memory of the pool, used by one array and its views at a time."""
+    """Memory of the pool, used by at most one array and its views."""
 
     __slots__ = ("memory",)
 
@@ -215,11 +215,11 @@ class _Slab:
 
 
 class Pool:
-    """Large arrays whose memory comes back when the last view of them is gone.
+    """Large arrays whose memory returns to the pool when their last view is freed.
 
-    There is no lock: a slab comes back whenever the garbage collector runs, in any thread and in
-    the middle of anything. Single operations of a deque are atomic, and so is copying one to a
-    list, which allocates nothing that could start the collector midway (a tuple does).
+    There is no lock: the garbage collector may return a slab at any time, in any thread. Single
+    operations of a deque are atomic. So is its copy to a list, which allocates nothing that could
+    start the collector in between (a tuple does).
     """
 
     def __init__(
@@ -231,16 +231,16 @@ class Pool:
 
     @property
     def free_nbytes(self) -> int:
-        """Bytes that wait for their next use."""
+        """Free bytes in the pool."""
         return sum(slab.nbytes for slab in list(self._free))
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """An array with any content, as `numpy.empty` gives it.
+        """Create an array with arbitrary content, like `numpy.empty`.
 
         Parameters
         ----------
         dtype : numpy.dtype
-            Without Python objects.
+            Dtype without Python objects.
 
         Returns
         -------
@@ -257,7 +257,7 @@ class Pool:
             return np.empty(shape, dtype)
         self._idle.used()
         slab = self._take(nbytes)
-        # NumPy keeps the owner of memory alive, views of views included: this object is the owner
+        # NumPy keeps the owner of memory alive, also for views of views; this object is the owner
         lease = (ctypes.c_char * slab.nbytes).from_buffer(slab.memory.data)
         weakref.finalize(lease, self._give_back, slab).atexit = False
         return np.frombuffer(memoryview(lease), np.uint8, nbytes).view(dtype).reshape(shape)
@@ -268,32 +268,32 @@ class Pool:
                 try:
                     self._free.remove(slab)
                 except ValueError:
-                    continue  # another thread was faster
+                    continue  # another thread took it
                 return slab
         return _Slab(nbytes)
 
     def _give_back(self, slab: _Slab) -> None:
-        """Keep a slab, and rather than it none of those that have waited longest.
+        """Return a slab to the pool; drop the slabs that were free longest.
 
-        It stays also where it alone is more than the bound: the next one takes its place. In a pool
-        that is idle nothing stays.
+        A slab stays even if it alone exceeds the limit, until another replaces it. An idle pool
+        keeps no slab.
         """
         self._free.append(slab)
         if not self._idle.is_watched:
-            # whoever empties an idle pool may have been here already
+            # the pool may have been emptied before this append
             self._free.clear()
         while self.free_nbytes > self._max_free_nbytes and len(self._free) > 1:
-            # another thread may be faster
+            # another thread may take it first
             with suppress(IndexError):
                 self._free.popleft()
 
 
-#: Of the results of all reads of this process.
+#: The pool for the results of all reads of this process.
 result_pool = Pool()
 
 
 def writable(elements: Any) -> Any:
-    """Copy an array that is read-only; return anything else as it is."""
+    """Copy a read-only array; return anything else unchanged."""
     if isinstance(elements, np.ndarray) and not elements.flags.writeable:
         return elements.copy(order="C")
     return elements

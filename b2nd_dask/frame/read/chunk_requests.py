@@ -1,10 +1,10 @@
-"""What is wanted of stored chunks, where these lie, and what is read of them at once.
+"""Chunk requests, located requests, and batches of them.
 
-A checksum covers a whole chunk, and a read of a few elements must not fetch all of it. So the
-checksum also chooses one element of its chunk, the witness. A read that takes the witness fetches
-the chunk whole and verifies it. Whoever reads all elements of a chunk, in however many parts, tasks
-and processes, takes the witness in one of them, and damage shows. A read of a small part seldom
-takes it: on average a read verifies as large a part of the chunks as it takes of their elements.
+A checksum covers a whole chunk, but a read of a few elements must not fetch all of it. So the
+checksum also selects one element of its chunk, the witness. A read of the witness fetches the whole
+chunk and verifies it. If all elements of a chunk are read, in any number of parts, tasks and
+processes, one of the reads contains the witness and finds damage. A read of a small part rarely
+contains it: on average the verified fraction of chunks equals the fraction of their elements read.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from b2nd_dask.format.chunk.chunk_header import longest_chunk
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 
-#: Blocks of a chunk are found by a first read, and read by a second one. Chunks of which no more
-#: bytes than these would be read in vain are read whole: that costs less than a second read.
+#: A first read locates the blocks of a chunk, a second one reads them. A chunk is read whole if it
+#: wastes at most this many bytes, which costs less than a second read.
 LITTLE_IN_VAIN = 1 << 14
-#: The same of all chunks of a store, beside `max_gap` of each: bytes that take about as long as a
-#: second round of requests, 20 ms at 100 MB/s.
+#: The limit for all chunks of a read from a store, plus `max_gap` for each chunk. These bytes take
+#: about as long as a second round of requests, 20 ms at 100 MB/s.
 SECOND_ROUND = 2 << 20
 
 
 class ChunkRequest(NamedTuple):
-    """What is wanted of a stored chunk."""
+    """The blocks of a stored chunk that a read needs."""
 
     chunk: int
     blocks: NDArray[np.int64] | None
     """Ascending numbers of blocks; None for the whole chunk."""
     whole: bool = False
-    """Whether to read all of the chunk, and verify it, though only some blocks are decoded."""
+    """Whether to read and verify the whole chunk, even if only some blocks are decoded."""
 
 
 class LocatedRequest(NamedTuple):
-    """A chunk request, and where its chunk lies."""
+    """A chunk request and the location of its chunk."""
 
     number: int
     chunk: int
@@ -48,20 +48,20 @@ class LocatedRequest(NamedTuple):
     whole: bool
     """As in `ChunkRequest`."""
     start: int
-    """Of the chunk, in the object that holds it."""
+    """Start of the chunk in its object (file or stored object)."""
     available: int
     """Bytes that may belong to the chunk."""
     first: int
-    """Bytes to read first: all, or those that say where blocks lie."""
+    """Bytes of the first read: the whole chunk, or header and block offsets."""
     piece: int = 0
-    """Verify the chunk by itself, so many bytes at once: it has more than a batch. 0 where the
-    chunk is verified when it is read."""
+    """Bytes per piece to verify a chunk separately, if it is longer than a batch. 0 if the chunk is
+    verified when it is read."""
 
 
 def batches(
     opened: OpenedFrame, requests: Sequence[ChunkRequest], nbytes: float
 ) -> Iterator[list[LocatedRequest]]:
-    """Divide reads into some of bounded size.
+    """Divide requests into batches of bounded size.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def batches(
     Yields
     ------
     list of LocatedRequest
-        For `fetch`. Never empty.
+        A batch for `fetch`, never empty.
     """
     grid, room, most = opened.parsed.grid, nbytes, opened.reader.batch_nbytes
     chunks = np.array([request.chunk for request in requests], np.int64)
@@ -84,7 +84,7 @@ def batches(
     batch: list[LocatedRequest] = []
     for number, (chunk, blocks, whole) in enumerate(requests):
         length = lengths[number]
-        # how long the chunks of sparse frames are shows when they are read
+        # lengths of chunks in a sparse frame are unknown until they are read
         is_long = length > most and not opened.parsed.header.sparse
         piece = most if whole and blocks is not None and is_long else 0
         whole &= not piece
@@ -104,14 +104,14 @@ def batches(
 def most_in_vain(
     max_gap: int, partial: NDArray[Any] | int, *, is_far: bool
 ) -> NDArray[np.float64] | float:
-    """Bytes of a chunk that are rather read in vain than found out by a read of their own.
+    """Compute the bytes of a chunk that may be wasted to avoid a second read.
 
     Parameters
     ----------
     partial : int or ndarray of float64
-        Chunks of which some blocks are wanted.
+        Number of chunks of which only some blocks are needed.
     is_far : bool
-        Whether the frame lies in a store.
+        Whether the frame is in a store.
     """
     return max_gap + SECOND_ROUND / np.maximum(1, partial) if is_far else LITTLE_IN_VAIN
 
@@ -119,7 +119,7 @@ def most_in_vain(
 def located_chunks(
     frame: ParsedFrame, chunks: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Starts of stored chunks in their objects, and bytes that may belong to each."""
+    """Compute starts of stored chunks in their objects, and the bytes that may belong to each."""
     longest = longest_chunk(frame.grid.chunk_nbytes, frame.grid.block_nbytes)
     if frame.header.sparse:
         return np.zeros_like(chunks), np.full_like(chunks, longest)
@@ -132,20 +132,20 @@ def verifying(
     requests: list[ChunkRequest],
     takes: Callable[[int, tuple[int, ...]], bool],
 ) -> list[ChunkRequest]:
-    """Ask for whole chunks where these are to be verified.
+    """Change requests to whole chunks for the chunks to be verified.
 
     Parameters
     ----------
     requests : list of ChunkRequest
-        What a read needs.
+        The requests of a read.
     takes : callable
-        The number of a request and a position in the array to whether the request takes it.
+        Whether the request with a number contains a position of the array.
     """
     digests = opened.digests
     if digests is None:
         return requests
     if opened.verify is True:
-        # of several requests for parts of a large chunk one verifies it
+        # of several requests for parts of a large chunk, the first one verifies it
         first = {request.chunk: number for number, request in reversed(list(enumerate(requests)))}
         return [
             request._replace(whole=first[request.chunk] == number)
@@ -155,7 +155,7 @@ def verifying(
     chunks = np.array([requests[number].chunk for number in some], np.int64)
     axes = witnesses(chunks, digests[chunks], opened.parsed.grid)
     found = list(requests)
-    # as integers of Python: a range is searched for others
+    # Python integers, which a range finds without a search
     for number, position in zip(some, zip(*map(np.ndarray.tolist, axes), strict=True), strict=True):
         if takes(number, position):
             found[number] = found[number]._replace(whole=True)

@@ -1,7 +1,7 @@
-"""From a chunk to selected elements: decoded ones, or what chunks without data read as.
+"""From chunk bytes to selected elements: decode chunks, or fill in the value of special ones.
 
-C-Blosc2 takes the shapes for ZFP, NDLZ, NDCELL and NDMEAN from the metalayer of the frame that the
-chunk is in: such a chunk is decoded in a small frame of its own, in memory.
+C-Blosc2 takes the shapes for ZFP, NDLZ, NDCELL and NDMEAN from the metalayer of the chunk's frame.
+So such a chunk is wrapped in a small frame in memory, and decoded there.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ class Fill:
 
     dtype: np.dtype[Any]
     uninit: NDArray[Any] | None
-    """0-d element of chunks that were never written, read-only; None if reading them raises."""
+    """Read-only 0-d element of chunks that were never written; None if reads of them raise."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # NumPy's pickles below protocol 5 make arrays of the other byte order native
+        # NumPy's pickles below protocol 5 convert the other byte order to the native one
         uninit = None if self.uninit is None else self.uninit.tobytes()
         return _unpickled, (self.dtype, uninit)
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], uninit: object) -> Fill:
-        """Check the user's choice.
+        """Create a fill from the user's `uninit`, and check it.
 
         Parameters
         ----------
         dtype : numpy.dtype
-            Of the array.
+            Dtype of the array.
         uninit : object
             None for zeros, ``"raise"``, or a value that the dtype can hold.
 
         Raises
         ------
         ValueError
-            A value that the dtype cannot hold.
+            The dtype cannot hold the value.
         """
         if uninit is None:
             return cls(dtype, read_only(np.zeros((), dtype)))
@@ -76,7 +76,7 @@ class Fill:
             raise ValueError(f"uninit={uninit!r} is no value of dtype {dtype}") from error
 
     def element(self, kind: int) -> NDArray[Any]:
-        """Element of a special chunk.
+        """Return the element of a special chunk.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class Fill:
         UninitializedChunkError
             The chunk was never written, and `uninit` is "raise".
         CorruptChunkError
-            A NaN chunk in an array whose dtype has no NaN.
+            A NaN chunk in an array with a dtype without NaN.
         """
         if kind == ChunkKind.ZEROS:
             return read_only(np.zeros((), self.dtype))
@@ -111,7 +111,7 @@ def _unpickled(dtype: np.dtype[Any], uninit: bytes | None) -> Fill:
 
 
 def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Dtype to move elements in: raw bytes for structured ones, so that all of them move."""
+    """Choose the dtype to copy elements: raw bytes for structured ones, which keep all bytes."""
     return dtype if dtype.fields is None else np.dtype(f"V{dtype.itemsize}")
 
 
@@ -124,26 +124,26 @@ def decode_part(
     *,
     in_order: bool = True,
 ) -> NDArray[Any] | None:
-    """Decode what was fetched into an array.
+    """Decode fetched bytes into an array.
 
     Parameters
     ----------
     part : Part
-        That it was fetched for.
+        The part that the bytes were fetched for.
     out : ndarray
-        The elements of the part, of the `carrier` dtype.
+        Destination of the part's elements, with the `carrier` dtype.
     in_order : bool
-        False where it does not matter which element comes where.
+        False if the order of the elements does not matter.
 
     Returns
     -------
     ndarray or None
-        The element that the chunk repeats, 0-d; then `out` is left as it was.
+        The 0-d element that the chunk repeats, with `out` unchanged; else None.
 
     Raises
     ------
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
-        With the chunk's number, and the file's name and byte where these are known.
+        Names the chunk and, if known, the file and the byte offset.
     """
     with located(opened, fetched.chunk):
         element = constant_in(fetched, fill)
@@ -158,7 +158,7 @@ def constant_in(fetched: ChunkBytes, fill: Fill) -> NDArray[Any] | None:
     Returns
     -------
     ndarray or None
-        0-d; None for a chunk that has to be decoded.
+        0-d; None for a chunk that must be decoded.
 
     Raises
     ------
@@ -189,7 +189,7 @@ def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> No
     Parameters
     ----------
     raw : ndarray
-        Contiguous; exactly as many bytes as the chunk holds.
+        Contiguous; has exactly as many bytes as the decoded chunk.
 
     Raises
     ------
@@ -206,14 +206,14 @@ def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> No
 def is_in_place(
     grid: Grid, inner: tuple[range, ...], out: NDArray[Any], *, some_blocks: bool = False
 ) -> bool:
-    """Whether selected elements are decoded to where they belong, without a scratch buffer."""
+    """Whether selected elements are decoded directly into `out`, without a scratch buffer."""
     return out.flags.c_contiguous and _is_c_order(grid, inner, some_blocks=some_blocks)
 
 
-# most chunks of a region are cut alike
+# most chunks of a region have equal selections
 @lru_cache(maxsize=1024)
 def _is_c_order(grid: Grid, inner: tuple[range, ...], *, some_blocks: bool) -> bool:
-    """Whether decoded bytes, as they are, are the selected elements in C order."""
+    """Whether the decoded bytes are the selected elements in C order."""
     if not some_blocks:
         whole = tuple(map(range, grid.padded_chunk))
         return grid.chunk_is_c_order and inner == whole
@@ -221,7 +221,7 @@ def _is_c_order(grid: Grid, inner: tuple[range, ...], *, some_blocks: bool) -> b
         positions.step == 1 and not positions.start % block and not positions.stop % block
         for positions, block in zip(inner, grid.blocks, strict=True)
     )
-    # the touched blocks are like a chunk of nothing else
+    # treat the touched blocks as a chunk of these blocks only
     return aligned and replace(grid, chunks=tuple(map(len, inner))).chunk_is_c_order
 
 
@@ -237,9 +237,9 @@ def decode_shaped_chunk(
     header : ChunkHeader
         Its header.
     frame, grid : FrameHeader, Grid
-        Of the frame that it comes from.
+        Header and grid of the chunk's frame.
     out : ndarray
-        Contiguous; exactly as many bytes as the chunk holds.
+        Contiguous; has exactly as many bytes as the decoded chunk.
 
     Raises
     ------
@@ -251,9 +251,9 @@ def decode_shaped_chunk(
 
 
 def _padded_chunk(chunk: Buffer, blocks: tuple[int, ...]) -> bytes:
-    """Add zeros behind a chunk, for codecs that read past the end of damaged streams.
+    """Append zeros to a chunk, for codecs that read past the end of damaged streams.
 
-    ZFP reads up to some bits for each cell of 4 elements an axis, whatever is there.
+    ZFP always reads up to some bits per cell of 4 elements along each axis.
     """
     padding = math.prod(-(-n // 4) for n in blocks) // 8 + 4096
     out = bytearray(chunk) + bytes(padding)
@@ -273,11 +273,11 @@ def _one_chunk_frame(chunk: bytes, header: FrameHeader, grid: Grid) -> bytes:
         cbytes=len(chunk),
         typesize=grid.itemsize,
         metalayers={"b2nd": meta},
-        # the chunk says itself how it was compressed; upstream looks for the frame's codec, even in
-        # other programs
+        # the chunk's own header has its compression; upstream would search the frame's codec, even
+        # in other programs
         compression=Compression(codec=0, clevel=1, filters=(0,) * 6),
     )
-    # the header's own length does not depend on its values
+    # the length of the header does not depend on its values
     start = len(build_header(fields, has_vlmeta=False))
     frame_len = start + len(chunk) + len(index) + len(trailer)
     head = build_header(replace(fields, frame_len=frame_len), has_vlmeta=False)

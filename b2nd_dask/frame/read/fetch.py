@@ -1,4 +1,4 @@
-"""Bytes of the touched chunks: whole, or of the touched blocks alone."""
+"""Fetch the bytes of the touched chunks: whole chunks, or only the touched blocks."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class ChunkBytes(NamedTuple):
     """The bytes for a chunk request."""
 
     number: int
-    """Of the request, among all."""
+    """Number of the request among all requests."""
     chunk: int
     header: ChunkHeader
-    """Of `data`, checked."""
+    """Checked header of `data`."""
     data: memoryview
-    """A chunk. Valid until the next one is asked for."""
+    """A chunk. Valid until the next iteration."""
     some_blocks: bool
-    """Whether `data` is a chunk of the wanted blocks alone."""
+    """Whether `data` is a chunk of the requested blocks only."""
 
 
 def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[ChunkBytes]:
-    """Read what is wanted of stored chunks.
+    """Fetch the bytes for chunk requests.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
     Raises
     ------
     CorruptChunkError
-        With the chunk's number; `ChecksumError` where its checksum differs.
+        Names the chunk; `ChecksumError` if its checksum differs.
     """
     for request in batch:
         if request.piece:
@@ -65,7 +65,7 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
                     header = _header_of(opened, data, len(data))
                 yield ChunkBytes(request.number, request.chunk, header, data, some_blocks=False)
             else:
-                # the size of its file came with reading it: no more is there of the chunk
+                # the read also returned the size of the chunk's file, which bounds the chunk
                 available = min(request.available, size - request.start)
                 later.append(_FirstRead(request._replace(available=available), blocks, data))
         if later:
@@ -73,7 +73,7 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
 
 
 def first_reads(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Item]:
-    """What `fetch` reads first, for a prefetch; nothing where none is possible.
+    """List the first reads of `fetch`, for a prefetch; empty if none is possible.
 
     Parameters
     ----------
@@ -87,12 +87,12 @@ def first_reads(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterato
 
 
 def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest, nbytes: int) -> None:
-    """Verify a chunk by its checksum, where it has one, so many bytes at once.
+    """Verify a chunk by its checksum, if any, in pieces of `nbytes` bytes.
 
     Raises
     ------
     CorruptChunkError
-        With the chunk's number; `ChecksumError` where its checksum differs.
+        Names the chunk; `ChecksumError` if its checksum differs.
     """
     if opened.digests is None:
         return
@@ -114,7 +114,7 @@ def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest, nbytes: int) 
 def read_whole(
     opened: OpenedFrame, batch: Sequence[LocatedRequest]
 ) -> Iterator[tuple[LocatedRequest, memoryview]]:
-    """Read whole chunks as they are: neither header nor checksum is looked at.
+    """Read whole chunks without checking header or checksum.
 
     Parameters
     ----------
@@ -124,12 +124,12 @@ def read_whole(
     Yields
     ------
     data : memoryview
-        The chunk, maybe with more bytes behind it. Valid until the next one is asked for.
+        The chunk, maybe with more bytes behind it. Valid until the next iteration.
 
     Raises
     ------
     CorruptChunkError
-        Its file is missing.
+        The file of a chunk is missing.
     """
     wanted = [(request, Span(0, request.available)) for request in batch]
     with scratch.borrow(sum(span.stop for _, span in wanted)) as room:
@@ -138,7 +138,7 @@ def read_whole(
 
 
 def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[ChunkBytes]:
-    """The second round: offsets of blocks are known now."""
+    """Read the blocks in a second round, since the block offsets are known now."""
     found = list(_find_blocks(opened, some))
     with scratch.borrow(sum(row.nbytes for row in found)) as room:
         rest = room.data
@@ -161,7 +161,7 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
 def _fill_in(
     row: _FoundBlocks, body: memoryview
 ) -> Iterator[tuple[LocatedRequest, Span, memoryview]]:
-    """Copy the runs that were read already; gives the others and where they go."""
+    """Copy the byte ranges that were read already; yield the others with their destinations."""
     for run in row.runs:
         length = run.stop - run.start
         target, body = body[:length], body[length:]
@@ -174,9 +174,9 @@ def _fill_in(
 def _read(
     opened: OpenedFrame, wanted: list[tuple[LocatedRequest, Span]], room: memoryview
 ) -> list[tuple[LocatedRequest, memoryview, int]]:
-    """Read spans that count from the starts of chunks; clipped at the ends of their objects.
+    """Read spans relative to chunk starts, clipped at the ends of their objects.
 
-    With the bytes of each comes the size of the object.
+    Each result includes the size of the object.
     """
     lengths = [span.stop - span.start for _, span in wanted]
     stops = itertools.accumulate(lengths)
@@ -213,47 +213,47 @@ def _read_some(
 
 
 def _member_of(opened: OpenedFrame, request: LocatedRequest) -> str:
-    """The file of a chunk in a sparse frame; empty for the object of a contiguous one."""
+    """The file name of a chunk in a sparse frame; empty for a contiguous frame."""
     frame = opened.parsed
     return chunk_member(int(frame.index.offsets[request.chunk])) if frame.header.sparse else ""
 
 
 class _FirstRead(NamedTuple):
-    """A request for some blocks of a chunk, and the bytes that were read first."""
+    """A request for some blocks of a chunk, and the bytes of the first read."""
 
     request: LocatedRequest
     blocks: NDArray[np.int64]
-    """Of the request."""
+    """Blocks of the request."""
     data: memoryview
 
 
 class _FoundBlocks(NamedTuple):
-    """What is known of a chunk's blocks after its first read."""
+    """The located blocks of a chunk after its first read."""
 
     request: LocatedRequest
     data: memoryview
-    """What was read first."""
+    """Bytes of the first read."""
     header: ChunkHeader
-    """Of the chunk of the wanted blocks, or of the whole one where all have to be decoded."""
+    """Header of the chunk of the requested blocks, or of the whole chunk if all must be decoded."""
     head: bytes | memoryview
-    """What that chunk begins with. Of a whole chunk it is what was read first: bytes that are read
-    again may have changed since they were checked."""
+    """First bytes of that chunk. For a whole chunk these are the bytes of the first read: if read
+    again, they may have changed since their check."""
     runs: list[Span]
-    """What follows: the blocks, or the rest of the chunk, in as few spans as can be."""
+    """The remaining bytes, the blocks or the rest of the chunk, in as few spans as possible."""
     some_blocks: bool
 
     @property
     def nbytes(self) -> int:
-        """Of the chunk that is put together."""
+        """Bytes of the assembled chunk."""
         return len(self.head) + sum(b - a for a, b in self.runs)
 
 
 def _find_blocks(opened: OpenedFrame, some: Sequence[_FirstRead]) -> Iterator[_FoundBlocks]:
-    """Where the wanted blocks lie, as the bytes say that were read of each chunk first.
+    """Locate the requested blocks by the bytes of the first read.
 
-    Neighbouring requests for the same blocks are looked at together.
+    Neighbouring requests for the same blocks are processed together.
     """
-    # what `touched_blocks` gives for parts that are alike is one object
+    # `touched_blocks` returns the same object for equal parts
     for _, alike in itertools.groupby(some, lambda row: id(row.blocks)):
         rows = list(alike)
         found = _find_alike(opened, rows) if len(rows) > 1 else None
@@ -261,7 +261,7 @@ def _find_blocks(opened: OpenedFrame, some: Sequence[_FirstRead]) -> Iterator[_F
 
 
 def _find_alike(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_FoundBlocks] | None:
-    """Find the same blocks of several chunks; None for chunks that are looked at one by one."""
+    """Locate the same blocks of several chunks; None if they must be processed one by one."""
     first, blocks, head = rows[0]
     with located(opened, first.chunk):
         header = _header_of(opened, head, first.available)
@@ -304,10 +304,10 @@ def _find_alone(opened: OpenedFrame, row: _FirstRead) -> _FoundBlocks:
 
 
 def _runs(spans: NDArray[np.int64]) -> list[list[Span]]:
-    """Spans of each chunk (a row) that follow one another as one."""
+    """Merge consecutive spans of each chunk (a row)."""
     begins = np.ones(spans.shape[:2], np.bool_)
     begins[:, 1:] = spans[:, 1:, 0] != spans[:, :-1, 1]
-    # a run ends where the next one of the chunk begins
+    # a byte range ends where the next one of the chunk starts
     ends = np.roll(begins, -1, axis=1)
     pairs = zip(spans[..., 0][begins].tolist(), spans[..., 1][ends].tolist(), strict=True)
     runs = itertools.starmap(Span, pairs)
@@ -315,14 +315,14 @@ def _runs(spans: NDArray[np.int64]) -> list[list[Span]]:
 
 
 def verify_chunk(opened: OpenedFrame, chunk: int, data: memoryview) -> None:
-    """Verify a chunk that was read whole by its checksum, where there is one."""
+    """Verify a whole chunk by its checksum, if it has one."""
     digests = opened.digests
     if digests is not None:
         require_digest(data, int(digests[chunk]))
 
 
 def _header_of(opened: OpenedFrame, data: memoryview, available: int) -> ChunkHeader:
-    """Parse a chunk's header and check it against the frame."""
+    """Parse the header of a chunk, and check it against the frame."""
     grid = opened.parsed.grid
     return parse_chunk_header(
         data,

@@ -1,4 +1,4 @@
-"""Which chunks a region touches, which part of each."""
+"""Read plans: which chunks a region touches, and which elements of each."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES
 
-#: Where more than this part of a chunk's blocks is touched, all are read.
+#: If more than this fraction of a chunk's blocks is touched, all are read.
 NEARLY_ALL = 0.9
-#: Where more is best read at once, from stores, requests take longer than small buffers save.
+#: If the best batch of a store is larger, its requests take longer than small buffers save.
 MOST_BATCH = 1 << 20
-#: No `ChunkKind`.
+#: Not a `ChunkKind`.
 _LEFT_OUT = np.uint8(255)
 
 
 class Part(NamedTuple):
-    """The part of a region that lies in one chunk."""
+    """The part of a region in one chunk."""
 
     chunk: int
     inner: tuple[range, ...]
     """Selected positions in the chunk."""
     out: tuple[slice, ...]
-    """Where they go in the result."""
+    """Position of these elements in the result."""
 
     def in_boxes(self, grid: Grid, nbytes: int) -> Iterator[Part]:
-        """Divide the part by boxes of blocks that have so many bytes at most."""
+        """Divide the part into boxes of blocks of at most `nbytes` bytes each."""
         for box in grid.boxes_of_blocks(nbytes):
             axes = zip(self.inner, self.out, box, strict=True)
             cut = [_within(positions, out, along) for positions, out, along in axes]
@@ -45,14 +45,14 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RegionPlan:
-    """The touched chunks as columns: regions of a million chunks need no object for each."""
+    """The touched chunks as columns: regions of a million chunks need no object per chunk."""
 
     cells: tuple[AxisCells, ...]
-    """The cells of the chunk grid that are touched along each axis."""
+    """The touched cells of the chunk grid along each axis."""
     chunks: NDArray[np.int64]
     """Numbers of the touched chunks, in C order over the cells."""
     kinds: NDArray[np.uint8]
-    """`ChunkKind` of each."""
+    """`ChunkKind` of each touched chunk."""
 
     @classmethod
     def of(cls, frame: ParsedFrame, axes: tuple[range, ...]) -> RegionPlan:
@@ -74,25 +74,25 @@ class RegionPlan:
 
     @property
     def single_kind(self) -> int | None:
-        """The special kind that all touched chunks share; None where there is none."""
+        """The special kind that all touched chunks share, else None."""
         kind = int(self.kinds[0])
         return kind if kind and (self.kinds == kind).all() else None
 
     def without(self, chosen: NDArray[np.bool_]) -> RegionPlan:
-        """The same region, as if it did not touch the chosen chunks."""
+        """The plan without the chosen chunks."""
         if not chosen.any():
             return self
         return replace(self, kinds=np.where(chosen, _LEFT_OUT, self.kinds))
 
     def sizes(self, axes: Collection[int]) -> NDArray[np.int64]:
-        """Selected elements of each touched chunk, along some axes."""
+        """Number of selected elements of each touched chunk, along some axes."""
         return per_chunk(
             cells.lengths if axis in axes else np.ones(len(cells), np.int64)
             for axis, cells in enumerate(self.cells)
         )
 
     def parts(self, chosen: NDArray[np.bool_] | None = None) -> Iterator[Part]:
-        """Parts in the chosen chunks, by default in the stored ones, in C order."""
+        """Iterate over the parts in the chosen chunks, by default the stored ones, in C order."""
         where = np.flatnonzero(self.kinds == ChunkKind.STORED if chosen is None else chosen)
         # 0-d arrays have one chunk and no axes
         numbers = np.unravel_index(where, self.counts) if self.counts else ()
@@ -106,7 +106,7 @@ class RegionPlan:
 
 
 def per_chunk(columns: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
-    """Multiply numbers of the cells along each axis, for each chunk in C order."""
+    """Multiply the numbers of the cells along each axis; one product per chunk in C order."""
     start: NDArray[Any] = np.ones(1, np.int64)
     return functools.reduce(np.multiply.outer, columns, start).reshape(-1)
 
@@ -119,12 +119,12 @@ def _chunk_numbers(cells: tuple[AxisCells, ...], grid: Grid) -> NDArray[np.int64
 
 
 def reads_in_boxes(frame: ParsedFrame, batch_nbytes: float) -> bool:
-    """Whether chunks are decoded box by box: no scratch buffer of a thread holds one.
+    """Whether chunks are decoded box by box, since no scratch buffer can hold a whole one.
 
     Parameters
     ----------
     batch_nbytes : float
-        Compressed bytes that are best read at once.
+        Best number of compressed bytes to read at once.
     """
     return (
         frame.grid.chunk_nbytes > MAX_SCRATCH_NBYTES
@@ -134,7 +134,7 @@ def reads_in_boxes(frame: ParsedFrame, batch_nbytes: float) -> bool:
 
 
 def _within(positions: range, out: slice, along: slice) -> tuple[range, slice]:
-    """The positions that lie along a slice, and where they go."""
+    """Restrict positions to a slice; also return their position in the result."""
     first, last = (
         min(len(positions), max(0, -(-(edge - positions.start) // positions.step)))
         for edge in (along.start, along.stop)
@@ -142,10 +142,10 @@ def _within(positions: range, out: slice, along: slice) -> tuple[range, slice]:
     return positions[first:last], slice(out.start + first, out.start + last)
 
 
-# most chunks of a region are cut alike
+# most chunks of a region have equal selections
 @lru_cache(maxsize=1024)
 def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | None:
-    """Numbers of the blocks of a chunk that hold selected elements.
+    """Compute the numbers of the blocks of a chunk that contain selected elements.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | 
     Returns
     -------
     ndarray of int64, or None
-        In ascending order, not to be changed; None where it is better to take all blocks.
+        Ascending, must not be modified; None if reading all blocks is better.
 
     Examples
     --------
@@ -167,7 +167,7 @@ def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | 
 
 
 def blocks_at(touched: Sequence[Sequence[int]], grid: Grid) -> NDArray[np.int64] | None:
-    """As `touched_blocks`, by the numbers of the touched blocks along each axis."""
+    """Like `touched_blocks`, from the numbers of the touched blocks along each axis."""
     if is_nearly_all(math.prod(map(len, touched)), grid):
         return None
     axes = np.ix_(*(np.array(t, np.int64) for t in touched))
@@ -176,12 +176,12 @@ def blocks_at(touched: Sequence[Sequence[int]], grid: Grid) -> NDArray[np.int64]
 
 
 def is_nearly_all(count: int, grid: Grid) -> bool:
-    """Whether so many of a chunk's blocks are better had by taking all of them."""
+    """Whether reading all blocks of a chunk is better than reading `count` of them."""
     return count >= NEARLY_ALL * math.prod(grid.blocks_per_chunk)
 
 
 def touched_along(positions: range, block: int) -> list[int]:
-    """Numbers of the blocks along one axis that hold selected positions."""
+    """List the blocks along one axis that contain selected positions."""
     if positions.step <= block:
         return list(range(positions[0] // block, positions[-1] // block + 1))
     return [position // block for position in positions]

@@ -1,4 +1,4 @@
-"""Single elements by their coordinates: each block that holds some is decoded once."""
+"""Read single elements by their coordinates: each block that contains some is decoded once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def read_points(
     Parameters
     ----------
     coords : tuple of ndarray of int64
-        Positions along each axis, 1-D and of one length.
+        Positions along each axis, 1-D with equal lengths.
     fill : Fill
-        Its dtype is that of the result.
+        Has the dtype of the result.
 
     Returns
     -------
@@ -39,9 +39,9 @@ def read_points(
     Raises
     ------
     IndexError
-        Not one array for each of at least one axis, or a position out of bounds.
+        The arrays are not one per axis (at least one), or a position is out of bounds.
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
-        With the chunk's number.
+        Names the chunk.
     """
     frame = opened.parsed
     _check(coords, frame.grid)
@@ -53,7 +53,7 @@ def read_points(
             chosen = kinds == kind
             first = int(chunks[np.argmax(chosen)])
             out[chosen] = special_element(fill, kind, first).view(out.dtype)
-    # points of one chunk lie together
+    # group the points by chunk
     order = np.argsort(chunks, kind="stable")
     order = order[kinds[order] == ChunkKind.STORED]
     groups = np.split(order, np.flatnonzero(np.diff(chunks[order])) + 1) if len(order) else []
@@ -84,7 +84,7 @@ def _check(coords: tuple[NDArray[np.int64], ...], grid: Grid) -> None:
 def _addresses(
     coords: tuple[NDArray[np.int64], ...], grid: Grid
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers of chunks, of blocks in them, and of elements in these."""
+    """Compute the numbers of chunks, of blocks in the chunks, and of elements in the blocks."""
     chunks, blocks, inside = (np.zeros(len(coords[0]), np.int64) for _ in range(3))
     for axis, positions in enumerate(coords):
         chunk, rest = np.divmod(positions, grid.chunks[axis])
@@ -107,7 +107,7 @@ def _pick(
     ranks: NDArray[np.int64],
     inside: NDArray[np.int64],
 ) -> NDArray[Any]:
-    """Pick elements of a chunk, by the ranks of their blocks in what was fetched."""
+    """Select elements of a chunk, by the ranks of their blocks among the fetched ones."""
     dtype = carrier(fill.dtype)
     with located(opened, fetched.chunk):
         element = constant_in(fetched, fill)

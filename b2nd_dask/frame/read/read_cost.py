@@ -1,12 +1,12 @@
-"""What reading regions takes, before anything is read: chunks, blocks, bytes.
+"""Cost estimates of reads: chunks, blocks and bytes, before anything is read.
 
-All follows from the offset index and the grid. One thing does not: how long the compressed blocks
-of a chunk are. They count as equal parts of it.
+They follow from the offset index and the grid, except for the compressed lengths of a chunk's
+blocks, which are taken as equal.
 
-Regions are columns: a hundred thousand of them share a few ways in which an axis is cut. How much
-is decoded when a whole array is read in boxes is counted in blocks: one that several boxes touch is
-decoded for each. That one task takes all blocks of a chunk where it touches nearly all of them
-(`plan.NEARLY_ALL`) is left out: then hardly more is decoded.
+Regions are columns: a hundred thousand of them share a few cuts of an axis. For an array that is
+read in boxes, the decoded work is counted in blocks: a block that several boxes touch is decoded
+for each. The estimate ignores that a task reads all blocks of a chunk if it touches nearly all
+(`plan.NEARLY_ALL`), since this adds little.
 """
 
 from __future__ import annotations
@@ -29,56 +29,56 @@ from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
 from b2nd_dask.frame.read.chunk_requests import located_chunks, most_in_vain, witnesses
 from b2nd_dask.frame.read.plan import blocks_at, reads_in_boxes, touched_along
 
-#: Finding a chunk and its blocks takes as long as decoding so many bytes: 0.1 ms.
+#: Finding a chunk and its blocks takes 0.1 ms, as long as decoding this many bytes.
 VISIT_NBYTES = 1 << 17
 Sizes = tuple[tuple[int, ...], ...]
 
 
 class ChunkRange(NamedTuple):
-    """Whole chunks that are fetched and not decoded, by their numbers."""
+    """A range of chunk numbers: whole chunks that are fetched and not decoded."""
 
     first: int
     last: int
-    """Not included."""
+    """Exclusive end."""
 
 
 Region = tuple[range, ...] | ChunkRange
-#: Visits of chunks that are looked at together, unless one region has more.
+#: Visits of chunks to process together, unless a single region has more.
 _BATCH = 1 << 20
-#: The pattern of chunks that are not decoded.
+#: Pattern number of chunks that are not decoded.
 _NO_BLOCKS = -1
-#: What readers of local files have as `max_gap` and `batch_nbytes`; and they are not far.
+#: `max_gap`, `batch_nbytes` and `is_far` of local files.
 _LOCAL = 512, 1 << 20, False
 
 
 @dataclass(frozen=True, eq=False)
 class ReadCosts:
-    """What reading takes, with a row for each region."""
+    """Cost of reads, with a row for each region."""
 
     visits: NDArray[np.int64]
-    """Chunks with data."""
+    """Number of chunks with data."""
     constants: NDArray[np.int64]
-    """Chunks that the index marks as zeros, NaN or never written: they are not read."""
+    """Number of chunks that the index marks as zeros, NaN or never written: they are not read."""
     blocks: NDArray[np.int64]
-    """Blocks to decode."""
+    """Number of blocks to decode."""
     fetched: NDArray[np.float64]
     """Bytes to fetch."""
     decoded: NDArray[np.int64]
     """Bytes to decode, padding included."""
     buffers: NDArray[np.float64]
-    """Bytes that are fetched at a time."""
+    """Most bytes that are fetched at a time."""
     largest: NDArray[np.int64]
-    """Bytes that are decoded at a time."""
+    """Most bytes that are decoded at a time."""
     whole: NDArray[np.bool_]
-    """Whether the region has whole chunks alone, whose elements are stored in C order."""
+    """Whether the region consists of whole chunks with elements in C order."""
     direct: NDArray[np.bool_]
-    """Whether they are decoded to where their elements belong, without a scratch buffer."""
+    """Whether the chunks are decoded directly into the result, without a scratch buffer."""
     nchunks: int
-    """Chunks of the frame whose data are read."""
+    """Number of chunks of the frame that are read."""
 
 
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
-    """Say what reading takes.
+    """Estimate the cost of reading regions.
 
     Parameters
     ----------
@@ -101,12 +101,12 @@ def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
 
 
 def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
-    """Say what reading a local frame takes that is not there yet, as if nothing compressed.
+    """Estimate the cost of reading a future local frame, as if it were uncompressed.
 
     Parameters
     ----------
     grid : Grid
-        Of the frame.
+        Grid of the frame.
     regions
         As for `read_costs`.
     """
@@ -119,7 +119,7 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
 
 
 class _AxisCuts:
-    """How regions are cut by the chunks of one axis; equal cuts are made once."""
+    """The cuts of regions by the chunks of one axis; equal cuts are computed once."""
 
     def __init__(self, chunk: int, padded: int, block: int, along: Iterable[range]) -> None:
         known: dict[range, int] = {}
@@ -128,7 +128,7 @@ class _AxisCuts:
         touched: dict[tuple[int, ...], int] = {}
         parts = (tuple(touched_along(part.inner, block)) for cells in cut for part in cells)
         self.patterns = np.array([touched.setdefault(t, len(touched)) for t in parts], np.int64)
-        """Of the cells of all cuts, one cut behind the other: which blocks are touched."""
+        """Pattern of touched blocks for each cell, for all cuts one after the other."""
         self.touched = list(touched)
         self.numbers = np.concatenate([np.zeros(0, np.int64), *(cells.numbers for cells in cut)])
         self.lengths = np.array([len(cells) for cells in cut], np.int64)
@@ -138,25 +138,25 @@ class _AxisCuts:
         """Start, stop and step of the positions of each cut."""
         whole = [p.step == 1 and p.start % padded == 0 and len(p) % padded == 0 for p in known]
         self.whole = np.array(whole, np.bool_)
-        """Whether each cut has whole chunks alone."""
+        """Whether each cut has whole chunks only."""
 
 
 class _Visits(NamedTuple):
-    """Chunks that some regions touch."""
+    """Visits of chunks by some regions."""
 
     rows: NDArray[np.int64]
     """Numbers of the regions."""
     chunks: NDArray[np.int64]
     patterns: NDArray[np.int64]
-    """Which blocks of each chunk are touched, by numbers for `_Cuts.blocks_of`."""
+    """Touched blocks of each chunk, as a pattern number for `_Cuts.blocks_of`."""
 
 
 class _Cuts:
-    """The chunks that regions touch."""
+    """The cuts of regions along all axes."""
 
     def __init__(self, grid: Grid, regions: Sequence[Region]) -> None:
         self._grid = grid
-        # of what is not decoded
+        # regions of chunks that are not decoded
         self._fetched = {
             row: region for row, region in enumerate(regions) if isinstance(region, ChunkRange)
         }
@@ -165,19 +165,19 @@ class _Cuts:
         along = zip(*boxes, strict=True) if regions else ((),) * grid.ndim
         self.axes = list(map(_AxisCuts, grid.chunks, grid.padded_chunk, grid.blocks, along))
         self.whole = np.full(len(regions), grid.chunk_is_c_order)
-        """Whether each region has whole chunks alone, whose elements are stored in C order."""
+        """Whether each region consists of whole chunks with elements in C order."""
         for axis in self.axes:
             self.whole &= axis.whole[axis.which]
         counts = [axis.lengths[axis.which] for axis in self.axes]
         self.counts = np.array(counts, np.int64).reshape(grid.ndim, len(regions)).T
-        """Chunks along each axis that each region touches."""
+        """Number of touched chunks along each axis for each region."""
         self.totals: NDArray[np.int64] = self.counts.prod(axis=1)
-        """Chunks that are visited for each region."""
+        """Number of touched chunks of each region."""
         for row, chunks in self._fetched.items():
             self.totals[row] = chunks.last - chunks.first
 
     def visits(self) -> Iterator[_Visits]:
-        """The chunks that regions touch, of some regions at a time."""
+        """Iterate over the visited chunks, for some regions at a time."""
         edges = np.flatnonzero(np.diff(np.cumsum(self.totals) // _BATCH)) + 1
         for some in np.split(np.arange(len(self.totals)), edges):
             whole = [row for row in some.tolist() if row in self._fetched]
@@ -201,7 +201,7 @@ class _Cuts:
         return _Visits(rows, chunks, patterns)
 
     def blocks_of(self, pattern: int) -> NDArray[np.int64] | None:
-        """Ascending numbers of the blocks that a pattern touches; None for whole chunks."""
+        """Ascending numbers of the blocks of a pattern; None for whole chunks."""
         if pattern == _NO_BLOCKS:
             return None
         numbers = np.unravel_index(pattern, [len(axis.touched) for axis in self.axes])
@@ -210,30 +210,30 @@ class _Cuts:
 
 
 class _Stored(NamedTuple):
-    """How the chunks of a frame are stored, how its reader reads them, and what that costs."""
+    """Storage of a frame's chunks, limits of its reader, and the costs of reads."""
 
     grid: Grid
     kinds: NDArray[np.uint8]
     lengths: NDArray[np.float64] | None
-    """Compressed bytes of each chunk; None where no chunk has data."""
+    """Compressed bytes of each chunk; None if no chunk has data."""
     max_gap: int
     batch_nbytes: int
     is_far: bool
-    """Whether the frame lies in a store."""
+    """Whether the frame is in a store."""
     fetches_whole: bool
     """Whether chunks are always fetched as a whole."""
     digests: NDArray[np.uint64] | None
-    """Checksums of the chunks; those whose witness is read are fetched as a whole."""
+    """Checksums of the chunks; a chunk whose witness is read is fetched as a whole."""
     in_boxes: bool
-    """Whether chunks are decoded in boxes of blocks, unless to where their elements belong."""
+    """Whether chunks are decoded in boxes of blocks, unless directly into the result."""
 
     def costs(self, regions: Sequence[Region]) -> ReadCosts:
-        """What reading regions takes."""
+        """Estimate the cost of reading regions."""
         cuts = _Cuts(self.grid, regions)
         direct = cuts.whole & (cuts.counts[:, 1:] == 1).all(axis=1)
         columns: dict[str, Any] = {"whole": cuts.whole, "direct": direct}
         if self.lengths is None:
-            # read-only: several columns are one
+            # read-only columns may share memory
             none, nothing = (np.broadcast_to(zero, len(regions)) for zero in (np.int64(0), 0.0))
             columns |= dict.fromkeys(("visits", "blocks", "decoded", "largest"), none)
             columns |= dict.fromkeys(("fetched", "buffers"), nothing)
@@ -268,7 +268,7 @@ class _Stored(NamedTuple):
         blocks = np.where(stored & ~repeated, blocks, 0)
         largest = most(blocks) * grid.block_nbytes
         if self.in_boxes:
-            # a chunk is verified first, and then the blocks of each box are fetched
+            # a chunk is verified first, then the blocks of each box are fetched
             is_whole = blocks == math.prod(grid.blocks_per_chunk)
             again = ~direct[rows] & is_whole & (self.digests is not None)
             fetched += np.where(again, lengths, 0.0)
@@ -288,7 +288,7 @@ class _Stored(NamedTuple):
     def _fetched(
         self, visits: _Visits, cuts: _Cuts, lengths: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Blocks to decode of each visited chunk, bytes to fetch, and those of them to copy."""
+        """Blocks to decode and bytes to fetch of each visit, and the fetched bytes to copy."""
         nblocks = math.prod(self.grid.blocks_per_chunk)
         patterns, which = np.unique(visits.patterns, return_inverse=True)
         wanted = [cuts.blocks_of(pattern) for pattern in patterns.tolist()]
@@ -305,8 +305,8 @@ class _Stored(NamedTuple):
                 here = which == number
                 some[here] = self._of_blocks(lengths[here], each)
         some = np.where(lengths * (1 - blocks / nblocks) <= most, lengths, some)
-        # a long chunk is verified first, and then its blocks are fetched; of others they are
-        # copied out of the chunk
+        # a long chunk is verified first, then its blocks are fetched; for other chunks they are
+        # copied from the verified bytes
         again = partial & verified & (lengths > self.batch_nbytes)
         fetched = np.where(verified, lengths, some) + np.where(again, some, 0.0)
         copied = np.where(partial & verified & ~again, lengths * blocks / nblocks, 0.0)
@@ -315,14 +315,14 @@ class _Stored(NamedTuple):
     def _of_blocks(
         self, lengths: NDArray[np.float64], blocks: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Bytes to fetch for some blocks of chunks of these compressed lengths."""
+        """Compute the bytes to fetch for some blocks of chunks with these compressed lengths."""
         nblocks = math.prod(self.grid.blocks_per_chunk)
         head = head_nbytes(nblocks)
         block = np.maximum(lengths - head, 0) / nblocks
         fetched = np.minimum(lengths, head) + block * len(blocks)
         between, often = np.unique(np.diff(blocks) - 1, return_counts=True)
         for gap, count in zip(between.tolist(), often.tolist(), strict=True):
-            # what lies between two blocks is read, too, where it is little
+            # a small gap between two blocks is read, too
             fetched += np.where(gap * block <= self.max_gap, count * gap * block, 0)
         return fetched
 
@@ -340,7 +340,7 @@ class _Stored(NamedTuple):
 
 
 def _compressed_lengths(frame: ParsedFrame) -> NDArray[np.float64]:
-    """Compressed bytes of each chunk; of a sparse frame, whose index has none, their mean."""
+    """Compressed bytes of each chunk; for a sparse frame their mean, since its index has none."""
     kinds = frame.index.kinds
     lengths = np.zeros(kinds.size)
     stored = np.flatnonzero(kinds == ChunkKind.STORED)
@@ -352,21 +352,21 @@ def _compressed_lengths(frame: ParsedFrame) -> NDArray[np.float64]:
 
 
 def decodes_per_block(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
-    """How often each block is decoded, on average, when an array is read in boxes.
+    """Compute how often each block is decoded on average if an array is read in boxes.
 
     Parameters
     ----------
     grid : Grid
-        Of the frame that is read; not of an empty array.
+        Grid of the frame; the array is not empty.
     sizes : tuple of tuple of int
-        Lengths of the boxes along each axis, which together cover the array, or a part of it.
+        Lengths of the boxes along each axis; together they cover the array or a part of it.
     corner : tuple of int, optional
-        Where the first box begins; by default at the first element.
+        Start of the first box; by default the first element.
 
     Returns
     -------
     float
-        1.0 where every box ends at edges of blocks.
+        1.0 if every box ends at edges of blocks.
 
     Examples
     --------
@@ -386,7 +386,7 @@ def decodes_per_block(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None =
 
 
 def relative_work(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
-    """How much longer reading in boxes takes than decoding every touched block once.
+    """Compute the time of reading in boxes relative to decoding each touched block once.
 
     Parameters
     ----------
@@ -408,7 +408,7 @@ def relative_work(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = Non
 
 
 def _touched(sizes: tuple[int, ...], start: int, chunk: int, block: int) -> int:
-    """Blocks along one axis that boxes touch, counted once for each box."""
+    """Count the blocks along one axis that boxes touch, once per box."""
     ends = np.fromiter(itertools.accumulate(sizes, initial=start), np.int64, len(sizes) + 1)
     starts, lasts = ends[:-1], ends[1:] - 1
     touched = block_number(lasts, chunk, block) - block_number(starts, chunk, block) + 1
@@ -416,13 +416,13 @@ def _touched(sizes: tuple[int, ...], start: int, chunk: int, block: int) -> int:
 
 
 def block_number(position: Any, chunk: int, block: int) -> Any:
-    """Numbers of the blocks that hold positions; they restart in each chunk."""
+    """Compute the numbers of the blocks with these positions; numbers restart in each chunk."""
     cell, inner = position // chunk, position % chunk
     return cell * -(-chunk // block) + inner // block
 
 
 def touched_blocks_along(positions: range, chunk: int, block: int) -> int:
-    """Blocks along one axis that hold some of ascending positions, or a few more.
+    """Count the blocks along one axis with some of ascending positions; may be slightly too large.
 
     Examples
     --------

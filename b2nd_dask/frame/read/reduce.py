@@ -1,6 +1,6 @@
-"""Reduce a region while it is read: no array of it is built, chunks are decoded one by one.
+"""Reduce a region during the read: chunks are decoded one by one, without an array of the region.
 
-Small ones are reduced in groups. What statistics answer, or a predicate prunes, is not read.
+Small chunks are reduced in groups. Chunks that statistics answer or a predicate prunes are skipped.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from b2nd_dask.frame.read.region import (
     special_element,
 )
 
-#: A group of small chunks has room for at least so many, and takes so many at most: each needs some
+#: Least and most small chunks of a group: it must be worthwhile, and each chunk needs some
 #: objects.
 _LEAST_CHUNKS, _MOST_CHUNKS = 8, 1024
 
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """What statistics answer of the touched chunks; arrays have an entry for each."""
+    """The answers of statistics for the touched chunks; arrays have one entry per chunk."""
 
     counted: Counted
-    """Of the selected elements of each chunk."""
+    """Counted elements among the selected ones of each chunk."""
     totals: PerChunk
     by_totals: NDArray[np.bool_]
-    """Chunks whose partial results are `totals`."""
+    """Chunks with partial results in `totals`."""
     chunks: NDArray[np.bool_]
     """Chunks that need not be read."""
 
     def add_to(self, total: Total) -> None:
-        """Add what statistics answer to a reduction."""
+        """Add the answers to a reduction."""
         for element, counts in self.counted:
             total.add_counted(element, counts)
         if self.by_totals.any():
@@ -69,7 +69,7 @@ class Answered:
 def answered_by(
     statistics: ChunkStatistics, plan: RegionPlan, grid: Grid, how: Reduction
 ) -> Answered | None:
-    """Ask statistics for a reduction of a region; None where it asks nothing."""
+    """Answer a reduction of a region from statistics; None if the reduction uses none."""
     if how.ask is None:
         return None
     found = statistics.of_chunks(plan.chunks)
@@ -93,9 +93,9 @@ def answered_by(
 
 
 def unanswered_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reduction) -> int | None:
-    """Bytes of elements that a reduction would read, since no statistics tell of them.
+    """Compute the bytes of the elements that a reduction reads, beyond the answers from statistics.
 
-    None without statistics, and where all chunks repeat one element: none is looked at in any case.
+    None without statistics, and if all chunks repeat one element, since then nothing is read.
     """
     statistics = parsed.statistics
     if statistics is None or parsed.index.single_kind:
@@ -108,14 +108,14 @@ def unanswered_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reducti
 
 
 def touched_counts(plan: RegionPlan, grid: Grid) -> NDArray[np.int64]:
-    """Count all elements of each touched chunk, without what lies behind the array's edge."""
+    """Count all elements of each touched chunk, without the padding behind the array's edge."""
     return per_chunk(_extents(plan, grid))
 
 
 def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Tell which chunks have all of their elements in one element of the result.
+    """Find the chunks whose elements all contribute to one element of the result.
 
-    Along axes that are not reduced such a chunk has the length 1.
+    Along axes that are not reduced, such a chunk has the length 1.
     """
     along = enumerate(zip(plan.cells, _extents(plan, grid), strict=True))
     wholes = [
@@ -125,22 +125,22 @@ def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[n
 
 
 def _extents(plan: RegionPlan, grid: Grid) -> list[NDArray[np.int64]]:
-    """Elements of the touched chunks along each axis."""
+    """Compute the elements of the touched chunks along each axis."""
     axes = zip(plan.cells, grid.chunks, grid.shape, strict=True)
     return [np.minimum(chunk, size - cells.numbers * chunk) for cells, chunk, size in axes]
 
 
 class Predicate(Protocol):
-    """A condition on chunks that their statistics may show to hold."""
+    """A condition on chunks; where it is true, a chunk need not be read."""
 
     def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Say for each chunk, of so many elements, whether any elements of its range will do."""
+        """Decide per chunk, of `counts` elements, whether any elements of its range suffice."""
 
 
 def pruned_share(parsed: ParsedFrame, predicate: Predicate) -> float:
-    """Which part of the chunks need not be read due to a predicate; 0 without statistics.
+    """Compute the fraction of chunks that a predicate prunes; 0 without statistics.
 
-    What is not stored is not read in any case.
+    Special chunks are never read.
     """
     if parsed.statistics is None or parsed.index.single_kind:
         return 0.0
@@ -151,12 +151,12 @@ def pruned_share(parsed: ParsedFrame, predicate: Predicate) -> float:
 def read_pruned(
     opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, predicate: Predicate
 ) -> NDArray[Any]:
-    """As `read_region`, but pruned chunks read as an element that they may have.
+    """Like `read_region`, but pruned chunks are filled with an element that they may contain.
 
     Parameters
     ----------
     axes : tuple of range
-        Ascending positions to read along each axis.
+        Ascending positions along each axis.
     """
     statistics = opened.parsed.statistics
     if statistics is None or not all(axes):
@@ -180,24 +180,24 @@ def reduce_region(
 ) -> PartialResult:
     """Reduce a region.
 
-    Chunks that repeat one element are counted, not expanded; of those whose statistics tell the
-    result nothing is read.
+    Chunks that repeat one element are counted, not expanded. Chunks whose statistics have the
+    result are not read.
 
     Parameters
     ----------
     axes : tuple of range
-        Ascending positions to read along each axis, at least one each.
+        Ascending positions along each axis, at least one each.
     fill : Fill
-        Its dtype is that of the elements; not a structured one.
+        Has the dtype of the elements; not a structured one.
 
     Raises
     ------
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
-        With the chunk's number.
+        Names the chunk.
     """
     constant = opened.parsed.index.single_kind
     if constant:
-        # of any number of chunks, none is looked at
+        # constant time for any number of chunks
         return _of_constant(special_element(fill, constant, 0), axes, how)
     plan = RegionPlan.of(opened.parsed, axes)
     total, sizes = Total(plan, how), plan.sizes(how.axis)
@@ -219,7 +219,7 @@ def reduce_region(
 
 
 def group_nbytes(grid: Grid) -> int:
-    """Bytes of elements that are reduced at once, at most; 0 where chunks are taken one by one."""
+    """Compute the most bytes of elements to reduce at once; 0 to reduce chunks one by one."""
     is_small = grid.chunk_nbytes * _LEAST_CHUNKS <= BOX_NBYTES
     return min(BOX_NBYTES, _MOST_CHUNKS * grid.chunk_nbytes) if is_small else 0
 
@@ -236,7 +236,7 @@ def _in_groups(opened: OpenedFrame, plan: RegionPlan) -> bool:
 def _add_groups(
     opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, plan: RegionPlan, total: Total
 ) -> None:
-    """Add boxes of small chunks, all of them stored."""
+    """Add boxes of small chunks that are all stored."""
     itemsize = fill.dtype.itemsize
     grid = opened.parsed.grid
     for out in _boxes(plan, group_nbytes(grid) // grid.chunk_nbytes):
@@ -248,7 +248,7 @@ def _add_groups(
 
 
 def _boxes(plan: RegionPlan, most: int) -> Iterator[tuple[slice, ...]]:
-    """Divide a region into boxes of at most so many chunks, long along the last axes."""
+    """Divide a region into boxes of at most `most` chunks, longest along the last axes."""
     bounds = (
         [*cells.bounds[:-1:count].tolist(), int(cells.bounds[-1])]
         for cells, count in zip(plan.cells, contiguous_box(plan.counts, most), strict=True)

@@ -1,6 +1,6 @@
-"""A reduction, as those who read chunks see it: functions of elements and of statistics.
+"""The interface between reductions and chunk readers: functions of elements and of statistics.
 
-How two partial results merge, what a repeated element contributes, and the total of a region.
+It merges partial results, expands repeated elements, and accumulates the total of a region.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.read.plan import RegionPlan
 
 PartialResult = Mapping[str, NDArray[Any]]
-"""What some elements contribute to a reduction: arrays with length 1 along the reduced axes. Axes
-beyond those of the elements may follow."""
+"""Partial result of a reduction: arrays with length 1 along the reduced axes. Further axes may
+follow those of the elements."""
 
 
 def count_in_box(out: Sequence[slice], axis: tuple[int, ...]) -> NDArray[np.int64]:
-    """The number of elements of a box, for each element of the reduced result.
+    """Compute the number of elements of a box for each element of the reduced result.
 
     Parameters
     ----------
@@ -44,18 +44,18 @@ def count_in_box(out: Sequence[slice], axis: tuple[int, ...]) -> NDArray[np.int6
 
 @dataclass(frozen=True)
 class Accumulation:
-    """How partial results of one kind of reduction accumulate."""
+    """The rules by which partial results of one kind of reduction accumulate."""
 
     merge: Callable[[PartialResult, PartialResult], PartialResult]
-    """The partial result of the elements of both, in whichever order they come."""
+    """Merge the partial results of two sets of elements; the order does not matter."""
     repeat: Callable[[PartialResult, NDArray[np.int64]], PartialResult]
-    """The partial result of one repeated element, from that of a single one and how often it
-    occurs for each element of the reduced result."""
+    """Partial result of a repeated element, from that of the single element and its number of
+    occurrences for each element of the reduced result."""
 
     def merge_along(
         self, axis: int, fields: PartialResult, seen: NDArray[np.bool_]
     ) -> tuple[PartialResult, NDArray[np.bool_]]:
-        """Merge those that are `seen`, always two halves: sums lose as little as pairwise."""
+        """Merge the `seen` partial results by halves, so sums are as precise as pairwise sums."""
 
         def part(values: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
             return values[(slice(None),) * axis + (slice(start, stop),)]
@@ -78,7 +78,7 @@ class Accumulation:
 
 
 def extremes(ufunc: np.ufunc) -> Accumulation:
-    """Accumulate by a `ufunc` that chooses one of two values, as `numpy.minimum` does."""
+    """Accumulate by a `ufunc` that selects one of two values, such as `numpy.minimum`."""
     return Accumulation(partial(_merge_by, ufunc), _same)
 
 
@@ -105,18 +105,18 @@ def _fitted(counts: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64
 
 
 def _multiplied(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
-    """Values so many times, in their dtype."""
+    """Multiply values by counts, in their dtype."""
     if values.dtype.kind != "c":
         times: NDArray[Any] = values * counts.astype(values.dtype)
         return times
-    # as complex numbers, an infinite part times 0 would be NaN
+    # a complex product would multiply an infinite part by 0, which is NaN
     out = np.empty(np.broadcast_shapes(values.shape, counts.shape), values.dtype)
     out.real, out.imag = values.real * counts, values.imag * counts
     return out
 
 
 def _raised(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
-    """Values to the power of counts, in their dtype; whole numbers wrap around as products do."""
+    """Raise values to the power of counts, in their dtype; integers wrap around as in products."""
     whole = {"u": np.dtype("u8"), "i": np.dtype("i8")}
     wide = whole.get(values.dtype.kind, values.dtype)
     power: NDArray[Any] = np.power(values.astype(wide), counts.astype(wide))
@@ -141,20 +141,20 @@ MOMENTS = Accumulation(_merge_moments, _times)
 
 
 PerChunk = Mapping[str, NDArray[Any]]
-"""Fields of a partial result, with one value for each chunk."""
+"""Fields of a partial result, with one value per chunk."""
 Counted = Sequence[tuple[NDArray[Any], NDArray[np.int64]]]
-"""0-d elements, and for how many elements of each chunk they stand."""
+"""0-d elements, each with its number of occurrences in each chunk."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What a reduction makes of some chunks; arrays have one value for each chunk."""
+    """Answers of a reduction from statistics; arrays have one value per chunk."""
 
     counted: Counted = ()
-    """Of whole chunks; 0 where the number is not known. What stands for all elements of a chunk
-    stands for those of each part of it, too."""
+    """For whole chunks; 0 if unknown. An element that fills a whole chunk also fills each part of
+    it."""
     totals: tuple[PerChunk, NDArray[np.bool_]] | None = None
-    """Partial results of whole chunks, and for which chunks they are known."""
+    """Partial results of whole chunks, and a mask of the chunks with known results."""
 
 
 class Ask(Protocol):
@@ -166,24 +166,24 @@ class Ask(Protocol):
 
 @dataclass(frozen=True)
 class Reduction:
-    """What to reduce: the axes, one function of elements, and how its results accumulate."""
+    """A reduction: its axes, the function of a box of elements, and the accumulation."""
 
     axis: tuple[int, ...]
-    """In ascending order."""
+    """Reduced axes in ascending order."""
     accumulation: Accumulation
     partial_result: Callable[[NDArray[Any]], PartialResult]
-    """Of a box of elements; where all axes are reduced they come in any order and shape."""
+    """Reduces a box of elements; if all axes are reduced, their order and shape is arbitrary."""
     ask: Ask | None = None
-    """What tells the results of chunks from their statistics, where that is possible."""
+    """Computes the results of chunks from their statistics, if possible."""
 
 
 def of_one(element: NDArray[Any], ndim: int, how: Reduction) -> PartialResult:
-    """The partial result of a single element."""
+    """Compute the partial result of a single element."""
     return how.partial_result(element.reshape((1,) * ndim))
 
 
 class Total:
-    """The partial results so far, for each element of the reduced result."""
+    """The accumulated partial results, for each element of the reduced result."""
 
     def __init__(self, plan: RegionPlan, how: Reduction) -> None:
         self._how, self._plan = how, plan
@@ -196,7 +196,7 @@ class Total:
 
     @property
     def keeps_axes(self) -> bool:
-        """Whether it matters where in a box an element lies."""
+        """Whether the position of an element in a box matters."""
         return len(self._how.axis) < len(self._shape)
 
     def add_elements(self, elements: NDArray[Any], out: tuple[slice, ...]) -> None:
@@ -211,7 +211,7 @@ class Total:
                 {k: v[where] for k, v in self._all(new).items()}, new
             )
         elif seen.any():
-            # merging would count zeros, and setting would forget those that were seen
+            # a merge would count zeros, and an assignment would discard the accumulated elements
             raise AssertionError(f"only some elements of the box {out} were seen before")
         for name, values in new.items():
             self._all(new)[name][where] = values
@@ -222,15 +222,15 @@ class Total:
         self._add(self._repeated(element, count_in_box(out, self._how.axis)), out)
 
     def add_counted(self, element: NDArray[Any], counts: NDArray[np.int64]) -> None:
-        """Add so many of an element for each chunk of the plan and each element of its results."""
+        """Add `counts` copies of an element per chunk of the plan and element of its results."""
         if counts.any():
             repeats = self._spread(self._in_cells(counts).sum(self._how.axis, keepdims=True))
             self._add_where(self._repeated(element, repeats), repeats > 0)
 
     def add_totals(self, totals: PerChunk, chosen: NDArray[np.bool_]) -> None:
-        """Add the partial results of the chunks of the plan that are chosen.
+        """Add the partial results of the chosen chunks of the plan.
 
-        None of them has elements in several ones of the result.
+        Each of these chunks contributes to only one element of the result.
         """
         fields: PartialResult = {name: self._in_cells(v) for name, v in totals.items()}
         seen = self._in_cells(chosen)
@@ -239,18 +239,18 @@ class Total:
         self._add_where({k: self._spread(v) for k, v in fields.items()}, self._spread(seen))
 
     def _in_cells(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Give values of the chunks of the plan the shape of its cells."""
+        """Reshape values of the plan's chunks to the shape of its cells."""
         return values.reshape(self._plan.counts)
 
     def _spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Repeat values of cells along the axes that are kept, for each element of the cells."""
+        """Repeat values of cells along the kept axes, once per element of the cell."""
         for i, cells in enumerate(self._plan.cells):
             if i not in self._how.axis:
                 values = np.repeat(values, cells.lengths, axis=i)
         return values
 
     def _add_where(self, new: PartialResult, chosen: NDArray[np.bool_]) -> None:
-        """Add partial results of all elements of the reduced result that are chosen."""
+        """Add partial results at the chosen elements of the reduced result."""
         old = self._all(new)
         merged = self._how.accumulation.merge(old, new) if self._seen.any() else new
         for name, values in old.items():
@@ -261,14 +261,14 @@ class Total:
         self._seen |= chosen
 
     def _repeated(self, element: NDArray[Any], counts: NDArray[np.int64]) -> PartialResult:
-        # chunks that repeat an element are often followed by chunks that repeat the same
+        # consecutive chunks often repeat the same element
         content = element.tobytes()
         if self._last is None or self._last[0] != content:
             self._last = content, of_one(element, len(self._shape), self._how)
         return self._how.accumulation.repeat(self._last[1], counts)
 
     def _all(self, like: PartialResult) -> dict[str, NDArray[Any]]:
-        """The arrays of the whole result, made when the dtypes of partial results are known."""
+        """The arrays of the whole result, created when the dtypes of partial results are known."""
         if not self.fields:
             ndim = len(self._shape)
             self.fields = {

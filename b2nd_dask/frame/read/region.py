@@ -29,13 +29,13 @@ from b2nd_dask.system import usable_cores
 
 T = TypeVar("T")
 
-#: A thread that decodes less costs more than it brings: threads wait for the GIL of each other.
+#: Least bytes to decode per thread: with fewer, waits for the GIL exceed the gain.
 LEAST_OF_A_THREAD = 1 << 22
-#: Threads that share a read take so many batches each, or more: all have work until the end.
+#: Least batches per thread in a shared read, so that all threads have work until the end.
 BATCHES_OF_A_THREAD = 3
-#: Compressed bytes of a batch of chunks that were requested ahead.
+#: Compressed bytes of a batch of prefetched chunks.
 BATCH_AHEAD = 1 << 20
-#: No batch is smaller than this part of what is best for the store: each is a request.
+#: Smallest batch, as a divisor of the store's best size: each batch is a request.
 SMALLEST_BATCH = 8
 
 
@@ -52,35 +52,35 @@ def read_region(
     Parameters
     ----------
     axes : tuple of range
-        Ascending positions to read along each axis.
+        Ascending positions along each axis.
     fill : Fill
-        What special chunks read as; its dtype is that of the result.
+        Values of special chunks; has the dtype of the result.
     threads : int
-        That decode.
+        Number of decoding threads.
     batch_nbytes : int, optional
-        Compressed bytes to read at once, where memory is short: then that of the result is not kept
-        for the next one either. By default what is best for the store.
+        Compressed bytes to read at once if memory is short; the result's memory is then not kept
+        for reuse. By default the best size for the store.
     into : ndarray, optional
-        Where elements are decoded to, of the shape of the region and the `carrier` dtype. The
-        result lies in it, or is one element that fills the region.
+        Destination, with the shape of the region and the `carrier` dtype. The result is a view of
+        it, or one element that fills the region.
 
     Returns
     -------
     ndarray
-        A zero-stride, read-only array where one element fills the region and nothing had to be
+        A zero-stride, read-only array if one element fills the region and nothing had to be
         decoded.
 
     Raises
     ------
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
-        With the chunk's number.
+        Names the chunk.
     """
     shape = tuple(len(positions) for positions in axes)
     if 0 in shape:
         return np.empty(shape, fill.dtype)
     constant = opened.parsed.index.single_kind
     if constant:
-        # of any number of chunks, none is looked at
+        # constant time for any number of chunks
         return np.broadcast_to(special_element(fill, constant, 0), shape)
     plan = RegionPlan.of(opened.parsed, axes)
     if plan.single_kind is not None:
@@ -108,7 +108,7 @@ def read_parts(
     threads: int = 1,
     batch_nbytes: int | None = None,
 ) -> None:
-    """Read the stored chunks of a region into the array of its elements; see `read_region`."""
+    """Read the stored chunks of a region into an array of its elements; see `read_region`."""
     parts = parts_of(opened, plan, out)
     requests = chunk_requests(opened, parts)
     nbytes: float = _best_batch(opened, requests) if batch_nbytes is None else batch_nbytes
@@ -123,7 +123,7 @@ def read_parts(
     def decode(batch: list[LocatedRequest]) -> None:
         for fetched in fetch(opened, batch):
             part = parts[fetched.number]
-            # the ellipsis keeps a 0-d array an array
+            # the ellipsis makes the result of a 0-d array an array
             where = out[(*part.out, ...)]  # type: ignore[arg-type]
             element = decode_part(opened, fetched, part, fill, where)
             if element is not None:
@@ -133,16 +133,16 @@ def read_parts(
 
 
 def _best_batch(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> int:
-    """Compressed bytes to read at once."""
+    """Choose the number of compressed bytes to read at once."""
     nbytes = opened.reader.batch_nbytes
-    # what is on its way is decoded as it comes; blocks are requested when the first bytes are there
+    # prefetched chunks are decoded as they arrive; blocks are requested after the first bytes
     comes = is_reading_ahead() and opened.reader.requester() is not None
     is_whole = comes and all(each.whole or each.blocks is None for each in requests)
     return min(nbytes, BATCH_AHEAD) if is_whole else nbytes
 
 
 def expected_reads(opened: OpenedFrame, axes: tuple[range, ...]) -> Iterator[Item]:
-    """What reading a region requests first of a store, in the order of `read_region`."""
+    """List the first requests to a store for a region, in the order of `read_region`."""
     if 0 in map(len, axes) or opened.parsed.index.single_kind:
         return
     parts = list(RegionPlan.of(opened.parsed, axes).parts())
@@ -151,18 +151,18 @@ def expected_reads(opened: OpenedFrame, axes: tuple[range, ...]) -> Iterator[Ite
 
 
 def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = None) -> list[Part]:
-    """Divide a region into parts that are decoded at once.
+    """Divide a region into parts that are each decoded at once.
 
     Parameters
     ----------
     out : ndarray, optional
-        Where the elements go, and chunks are decoded to directly where they can be. None for those
-        that are reduced.
+        Destination of the elements; chunks are decoded directly into it if possible. None for a
+        reduction.
 
     Returns
     -------
     list of Part
-        One for each stored chunk; several for a large one, which has no scratch buffer as a whole.
+        One per stored chunk; several for a large chunk, for which no scratch buffer suffices.
     """
     parts, grid = list(plan.parts()), opened.parsed.grid
     if not reads_in_boxes(opened.parsed, opened.reader.batch_nbytes):
@@ -171,7 +171,7 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
         _decoded_nbytes([touched_blocks(p.inner, grid)], grid) > MAX_SCRATCH_NBYTES for p in parts
     ]
     if out is None:
-        # partial results of all chunks are divided alike along the axes that are kept
+        # partial results of all chunks must be divided equally along the kept axes
         large = [any(large)] * len(parts)
     divided = (
         part.in_boxes(grid, BOX_NBYTES)
@@ -183,7 +183,7 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
 
 
 def _is_decoded_at_once(opened: OpenedFrame, part: Part, out: NDArray[Any]) -> bool:
-    """Whether a chunk is decoded to where its elements belong, or repeats one element."""
+    """Whether a chunk is decoded directly into the result, or repeats one element."""
     frame = opened.parsed
     where = out[(*part.out, ...)]  # type: ignore[arg-type]
     if is_in_place(frame.grid, part.inner, where):
@@ -195,7 +195,7 @@ def _is_decoded_at_once(opened: OpenedFrame, part: Part, out: NDArray[Any]) -> b
 
 
 def chunk_requests(opened: OpenedFrame, parts: Sequence[Part]) -> list[ChunkRequest]:
-    """What is wanted of the chunks of a region."""
+    """Create the chunk requests of a region."""
     grid = opened.parsed.grid
 
     def takes(number: int, position: tuple[int, ...]) -> bool:
@@ -207,13 +207,13 @@ def chunk_requests(opened: OpenedFrame, parts: Sequence[Part]) -> list[ChunkRequ
 
 
 def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
-    """The element of a special chunk, as `Fill.element`; errors have the chunk's number."""
+    """Return the element of a special chunk, as `Fill.element`; errors name the chunk."""
     with locating(chunk=chunk):
         return fill.element(kind)
 
 
 def _read_single(opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any]) -> NDArray[Any]:
-    """A region inside one stored chunk, which may turn out to repeat one element."""
+    """Read a region inside one stored chunk, which may turn out to repeat one element."""
     (batch,) = batches(opened, chunk_requests(opened, [part]), 1)
     element = None
     for fetched in fetch(opened, batch):
@@ -222,7 +222,7 @@ def _read_single(opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any])
 
 
 def _given(out: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Take an array that is there already for the result."""
+    """Reuse an existing array as the output buffer."""
     return out
 
 
@@ -234,12 +234,12 @@ def new_array(
     *,
     is_given: bool = False,
 ) -> NDArray[Any]:
-    """Make the array of the result, with the elements of its special chunks."""
+    """Create the array of the result, filled with the elements of its special chunks."""
     dtype = carrier(fill.dtype)
     kinds, counts = np.unique(plan.kinds, return_counts=True)
     often = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
     mostly_zeros = not is_given and 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
-    # fresh zeros cost nothing until they are written to
+    # fresh zeros cost nothing until they are written
     out = np.zeros(shape, dtype) if mostly_zeros else empty(shape, dtype)
     for kind in often:
         if kind == ChunkKind.STORED or (kind == ChunkKind.ZEROS and mostly_zeros):
@@ -250,13 +250,13 @@ def new_array(
 
 
 def _decoded_nbytes(touched: Iterable[NDArray[np.int64] | None], grid: Grid) -> int:
-    """Bytes of the blocks that are decoded of some chunks; None stands for all of one."""
+    """Sum the bytes of the decoded blocks of some chunks; None means all blocks of a chunk."""
     whole = math.prod(grid.blocks_per_chunk)
     return sum(whole if blocks is None else len(blocks) for blocks in touched) * grid.block_nbytes
 
 
 def in_threads(work: Callable[[T], None], elements: Iterator[T], threads: int) -> None:
-    """Work on each element; this thread takes its share."""
+    """Process each element in threads, including this one."""
     first = list(itertools.islice(elements, 2))
     todo = itertools.chain(first, elements)
     if threads == 1 or len(first) < 2:
@@ -286,10 +286,10 @@ def in_threads(work: Callable[[T], None], elements: Iterator[T], threads: int) -
 
 
 def own_threads() -> int:
-    """Threads for a read: one for each core in the main thread of a program, else 1.
+    """Choose the threads of a read: one per core in the main thread of a program, else 1.
 
-    Other threads, and processes that a program has started, are most often those of a scheduler
-    that reads in each of them at the same time.
+    Other threads, and processes that a program has started, usually belong to a scheduler that
+    reads in each of them at the same time.
     """
     alone = threading.current_thread() is threading.main_thread()
     return usable_cores() if alone and multiprocessing.parent_process() is None else 1

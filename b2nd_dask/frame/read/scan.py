@@ -1,4 +1,4 @@
-"""Every stored chunk of a frame: where it lies, and its bytes, looked at once and in parallel."""
+"""Scan all stored chunks of a frame: their positions and bytes, in parallel."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from b2nd_dask.frame.read.fetch import read_whole
 from b2nd_dask.storage import Span, chunk_member
 from b2nd_dask.system import usable_cores
 
-#: Compressed bytes that a thread holds at once, unless one chunk has more; and chunks, which take
-#: some memory each, however small they are.
+#: Most compressed bytes in a thread, unless one chunk has more; and most chunks, since even a small
+#: one takes some memory.
 _BATCH_NBYTES, _BATCH_CHUNKS = 4 << 20, 1024
 
-#: What a disk returns that cannot read some of its sectors.
+#: Errors of a disk that cannot read some of its sectors.
 _LOST = (errno.EIO, errno.EBADMSG)
 
-#: Takes a chunk's number and its bytes, with maybe some behind them.
+#: Called with a chunk's number and its bytes, maybe with more bytes behind them.
 Look = Callable[[int, memoryview], int]
 Result = tuple[int, int | B2ndError]
 
-#: Chunks whose headers are looked at together.
+#: Chunks whose headers are read together.
 _AT_ONCE = 1024
 
 
@@ -49,17 +49,17 @@ def scan_chunks(
     Parameters
     ----------
     look : callable
-        Gets the chunk's number and its bytes, maybe with more bytes behind them.
+        Called with the chunk's number and its bytes, maybe with more bytes behind them.
     threads : int, optional
-        One for each processor by default.
+        One per processor by default.
     chunks : ndarray of int64, optional
-        Numbers of stored chunks, for these alone.
+        Numbers of the stored chunks to scan; by default all.
 
     Yields
     ------
     result : int or B2ndError
-        What `look` gave or raised; an error also where a chunk's file is missing, or the disk
-        cannot read it.
+        The result of `look`, or the error that it raised. An error also if a chunk's file is
+        missing, or the disk cannot read it.
     """
     if not opened.parsed.index.nstored:
         # an array with an axis of 0 may have blocks of 0
@@ -79,7 +79,7 @@ def scan_chunks(
 def _in_order(
     opened: OpenedFrame, chunks: NDArray[np.int64] | None
 ) -> Iterator[list[LocatedRequest]]:
-    """Stored chunks, all by default, in the order of their offsets."""
+    """Sort stored chunks, by default all, by their offsets."""
     index = opened.parsed.index
     if chunks is None:
         chunks = stored_chunks(index.offsets)
@@ -98,7 +98,7 @@ def _look_at(opened: OpenedFrame, look: Look, batch: Sequence[LocatedRequest]) -
             for request, data in read_whole(opened, batch)
         ]
     except (CorruptChunkError, FrameFormatError, OSError) as caught:
-        # no file, or none that is opened; or the disk has lost what was there
+        # the file is missing or cannot be opened, or the disk has lost its data
         if isinstance(caught, OSError) and caught.errno not in _LOST:
             raise
         if len(batch) > 1:
@@ -118,9 +118,9 @@ def _look_at_one(opened: OpenedFrame, look: Look, chunk: int, data: memoryview) 
 
 
 def content_digest(opened: OpenedFrame, chunks: NDArray[np.int64]) -> str:
-    """Digest some chunks of a frame.
+    """Compute a digest of the content of some chunks.
 
-    The checksums of a frame, where it has any, spare reading the chunks.
+    If the frame has checksums, the chunks are not read.
 
     Parameters
     ----------
@@ -135,14 +135,14 @@ def content_digest(opened: OpenedFrame, chunks: NDArray[np.int64]) -> str:
     Raises
     ------
     CorruptChunkError
-        A chunk that cannot be one.
+        A chunk is invalid.
     """
     parsed = opened.parsed
     digests = parsed.columns.digests
     stored = chunks[parsed.index.offsets[chunks] >= 0]
     known = digests_on_disk(opened, stored) if digests is None else digests[stored]
     digest = xxhash.xxh3_128(chunks.astype("<i8").tobytes())
-    # special codes say all of their chunks; where the others lie does not matter
+    # special codes describe their chunks completely; offsets of other chunks do not matter
     digest.update(np.minimum(parsed.index.offsets[chunks], 0).astype("<i8").tobytes())
     digest.update(known.astype("<u8").tobytes())
     return digest.hexdigest()
@@ -151,24 +151,24 @@ def content_digest(opened: OpenedFrame, chunks: NDArray[np.int64]) -> str:
 def digests_on_disk(
     opened: OpenedFrame, chunks: NDArray[np.int64], threads: int | None = None
 ) -> NDArray[np.uint64]:
-    """Digest chunks as they are now, whatever checksums the frame has.
+    """Compute digests of the current bytes of chunks, independent of the frame's checksums.
 
     Parameters
     ----------
     chunks : ndarray of int64
         Ascending numbers of stored chunks.
     threads : int, optional
-        One for each processor by default.
+        One per processor by default.
 
     Returns
     -------
     ndarray of uint64
-        One for each of them.
+        One digest per chunk.
 
     Raises
     ------
     CorruptChunkError
-        A chunk that cannot be one.
+        A chunk is invalid.
     """
     found = np.zeros(len(chunks), np.uint64)
     for chunk, result in scan_chunks(opened, _digest, threads, chunks=chunks):
@@ -183,7 +183,7 @@ def _digest(_: int, data: memoryview) -> int:
 
 
 def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
-    """Where each stored chunk begins and ends, in the file or in its chunk file.
+    """Compute start and stop of each stored chunk, in the frame's file or in its chunk file.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
     Raises
     ------
     CorruptChunkError
-        A damaged header, or a chunk that shares bytes with another.
+        A header is damaged, or a chunk shares bytes with another.
     """
     parsed = opened.parsed
     offsets, sparse = parsed.index.offsets, parsed.header.sparse
@@ -202,7 +202,7 @@ def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
     starts = np.zeros_like(found) if sparse else found + parsed.header.header_len
     nbytes = np.ones_like(found)
     if sparse:
-        # any two chunks in one file share bytes
+        # any two chunks in one chunk file share bytes
         _check_disjoint(opened, chunks, found, nbytes)
     heads = zip(chunks.tolist(), chunk_heads(opened, chunks), strict=True)
     for at, (chunk, head) in enumerate(heads):
@@ -216,7 +216,7 @@ def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
 def chunk_heads(
     opened: OpenedFrame, chunks: NDArray[np.int64], *, is_lenient: bool = False
 ) -> Iterator[bytes]:
-    """Read the headers of stored chunks; `is_lenient`: nothing of a chunk file that is missing."""
+    """Read the headers of stored chunks; `is_lenient`: empty if a chunk file is missing."""
     offsets = opened.parsed.index.offsets[chunks]
     if not opened.parsed.header.sparse:
         starts = (offsets + opened.parsed.header.header_len).tolist()
@@ -240,7 +240,7 @@ def _check_disjoint(
     found: NDArray[np.int64],
     nbytes: NDArray[np.int64],
 ) -> None:
-    """Raise for chunks that share bytes: copied or read one by one they grow without bound."""
+    """Raise for chunks that share bytes, since copies of them would grow without bound."""
     order = np.argsort(found, kind="stable")
     shared = (found + nbytes)[order][:-1] > found[order][1:]
     if shared.any():

@@ -1,4 +1,4 @@
-"""Between a chunk as it is stored, which is a grid of blocks, and elements in an array."""
+"""Copy elements between a stored chunk, which is a grid of blocks, and an array."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import AxisCells, Grid
 
-#: Of chunks that are cut alike, so many moves are kept from one to the next.
+#: Keep the moves of a layout for the next chunk if there are at most this many.
 _FEW_MOVES = 8
 
 
 class Tile(NamedTuple):
-    """Neighbouring blocks along one axis with the same elements selected in each."""
+    """Neighbouring blocks along one axis with the same selection in each."""
 
     blocks: slice
     """Numbers of the blocks along the axis."""
     inner: slice
     """Selected elements of each block."""
     out: slice
-    """Where they lie in the array."""
+    """Position of these elements in the array."""
 
 
-# most chunks of a region are cut alike
+# most chunks of a region have equal selections
 @lru_cache(maxsize=1024)
 def tiles(positions: range, block: int, *, compact: bool = False) -> tuple[Tile, ...]:
-    """Cut the selected positions of a chunk's axis into tiles.
+    """Divide the selected positions along a chunk's axis into tiles.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def tiles(positions: range, block: int, *, compact: bool = False) -> tuple[Tile,
     block : int
         Elements of a block along this axis.
     compact : bool
-        Whether only touched blocks are there, and counted.
+        Whether only touched blocks are present and counted.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def scatter_chunk(
     *,
     some_blocks: bool = False,
 ) -> None:
-    """Copy the selected elements of a decoded chunk to where they belong.
+    """Copy the selected elements of a decoded chunk into an array.
 
     Parameters
     ----------
@@ -80,9 +80,9 @@ def scatter_chunk(
     inner : tuple of range
         Selected positions in the chunk, along each axis.
     out : ndarray
-        Of the selection's shape.
+        Has the shape of the selection.
     some_blocks : bool
-        Whether `raw` has the touched blocks alone.
+        Whether `raw` has only the touched blocks.
     """
     for stored, target in _paired_views(_layout(grid, inner, some_blocks), raw, out):
         target[...] = stored
@@ -94,9 +94,9 @@ def gather_chunk(elements: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
     Parameters
     ----------
     elements : ndarray
-        The chunk's valid elements: of the shape of a chunk, or less at the array's edges.
+        The chunk's valid elements: the shape of a chunk, or less at the array's edges.
     raw : ndarray
-        1-D, for all elements of the chunk; padding is left as it is.
+        1-D, for all elements of the chunk; padding is unchanged.
     """
     layout = _layout(grid, tuple(map(range, elements.shape)), False)
     for stored, source in _paired_views(layout, raw, elements):
@@ -104,25 +104,25 @@ def gather_chunk(elements: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
 
 
 class _Move(NamedTuple):
-    """Where the elements of one tile along each axis lie."""
+    """Positions of the elements of one tile along each axis."""
 
     stored: tuple[Any, ...]
     out: tuple[Any, ...]
     shape: tuple[int, ...]
-    """Of the elements: (block number, elements) axis by axis."""
+    """Shape of the elements: (block number, elements) axis by axis."""
 
 
 class _Layout(NamedTuple):
-    """How the selected elements of a chunk lie in stored order, and in an array."""
+    """Layout of the selected elements of a chunk, in stored order and in an array."""
 
     shape: tuple[int, ...]
-    """Of what is stored: (block numbers ..., elements ...)."""
+    """Shape of the stored elements: (block numbers ..., elements ...)."""
     axes: tuple[tuple[Tile, ...], ...]
     moves: tuple[_Move, ...] | None
-    """None where they are too many to be kept."""
+    """None if they are too many to keep."""
 
 
-# most chunks of a region are cut alike
+# most chunks of a region have equal selections
 @lru_cache(maxsize=256)
 def _layout(grid: Grid, inner: tuple[range, ...], some_blocks: bool) -> _Layout:
     axes = tuple(tiles(r, b, compact=some_blocks) for r, b in zip(inner, grid.blocks, strict=True))
@@ -138,7 +138,7 @@ def _moves(axes: tuple[tuple[Tile, ...], ...]) -> Iterator[_Move]:
         numbers, inside = (t.blocks for t in combination), (t.inner for t in combination)
         sizes = ((_length(t.blocks), _length(t.inner)) for t in combination)
         yield _Move(
-            # the ellipsis keeps a 0-d result an array
+            # the ellipsis makes a 0-d result an array
             (*numbers, *inside, ...),
             (*(t.out for t in combination), ...),
             tuple(itertools.chain.from_iterable(sizes)),
@@ -152,12 +152,12 @@ def _length(along: slice) -> int:
 def _paired_views(
     layout: _Layout, raw: NDArray[Any], elements: NDArray[Any]
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Views of the same elements in stored order and in the array, tile by tile."""
+    """Yield views of the same elements in stored order and in the array, tile by tile."""
     ndim = elements.ndim
-    # (block numbers ..., elements ...) to (block number, elements) axis by axis
+    # from (block numbers ..., elements ...) to (block number, elements) axis by axis
     interleaved = tuple(itertools.chain.from_iterable((i, ndim + i) for i in range(ndim)))
     blocks = raw.reshape(layout.shape)
     for stored, out, shape in layout.moves or _moves(layout.axes):
-        # splitting axes never needs a copy, and a copy here would lose what is written
+        # splitting axes never needs a copy; a copy here would lose the written elements
         part = elements[out].reshape(shape, copy=False)
         yield blocks[stored].transpose(interleaved), part

@@ -1,4 +1,4 @@
-"""One pass of a rechunk: the region that each task reads and writes, within a stated memory."""
+"""One pass of a rechunk: the region that each task reads and writes, within a memory limit."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from typing import NamedTuple
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES
 
-#: Of regions that are compared, the next larger one has so many times the elements.
+#: Ratio of the elements of successive candidate regions.
 _GROWTH = 1.2
-#: Of regions that take about as long, the one that takes the least memory is chosen.
+#: Of regions within this factor of the shortest time, the one with the least memory is chosen.
 _ABOUT = 1.03
 
 # Seconds, measured with one thread; only their ratios matter.
 _DECODE = 1 / 1.5e9
-"""For a byte that is decoded and copied to the region."""
+"""Per byte that is decoded and copied into the region."""
 _VISIT = 150e-6
-"""For each chunk that a task reads from."""
+"""Per chunk that a task reads from."""
 _TASK = 2e-3
 
-#: Chunks that are verified, and those that stay as they are, are taken so many bytes at a time.
+#: Bytes of chunks that one task verifies, or copies as stored.
 VERIFIED_AT_ONCE = 64 << 20
-#: Compressed bytes that are read at once, at least; the part of the memory of a thread that they
-#: are, where reads cost more.
+#: Least compressed bytes to read at once; and their fraction of a thread's memory, if reads are
+#: expensive.
 LEAST_BATCH, _BATCH_SHARE = 1 << 20, 1 / 16
-#: Bytes of the objects that a read makes for each chunk that it touches.
+#: Bytes of the objects of a read for each touched chunk.
 _PER_CHUNK = 2048
-#: Bytes that a running task takes beside its buffers.
+#: Bytes of a running task beside its buffers.
 PER_TASK = 1 << 20
-#: Bytes that the work takes whatever its tasks are: what the allocator keeps, code that is loaded.
+#: Bytes that are independent of the tasks: memory that the allocator keeps, and loaded code.
 ALWAYS = 2 << 20
-#: Bytes that each task of the graph takes, whether it runs or not, and what it returns.
+#: Bytes per task of the graph, running or not, with its result.
 PER_KEY = 5000
-#: Bytes that each chunk of the target takes in what tasks return, and in what the commit makes.
+#: Bytes per chunk of the target, in the results of tasks and in the commit.
 PER_RECORD = 500
 
 
 class TooLittleMemoryError(ValueError):
-    """A plan needs more memory than was stated.
+    """A plan needs more memory than the limit.
 
     Parameters
     ----------
     asked, least : float
-        Bytes that were stated, and that would do.
+        Memory limit, and least sufficient memory, in bytes.
     what, advice : str
-        What the memory is for, and what else would help.
+        Purpose of the memory, and other remedies.
     """
 
     def __init__(self, asked: float, least: float, what: str, advice: str) -> None:
-        # all of them, which a pickle needs
+        # pickling needs all arguments
         super().__init__(asked, least, what, advice)
         self.asked, self.least, self.what, self.advice = asked, least, what, advice
 
@@ -63,59 +63,59 @@ class TooLittleMemoryError(ValueError):
 
 
 class Budget(NamedTuple):
-    """What a pass may take."""
+    """The limits of a pass."""
 
     nbytes: float
-    """Of memory: of all tasks that run at once, and of the graph."""
+    """Bytes of memory for all concurrent tasks and the graph."""
     threads: int
-    """That run tasks."""
+    """Number of threads that run tasks."""
     write_batch: int
-    """Compressed bytes that are staged at once."""
+    """Compressed bytes to stage at once."""
     most_batch: int = LEAST_BATCH
-    """Compressed bytes that are read at once, at most."""
+    """Most compressed bytes to read at once."""
     taken: float = 0.0
     """Bytes beside `nbytes` that the rest of the graph takes."""
 
     @property
     def read_batch(self) -> int:
-        """Compressed bytes that are read at once: more where there is more memory in all."""
+        """Compressed bytes to read at once; they grow with the total memory."""
         share = int((self.nbytes + self.taken) / self.threads * _BATCH_SHARE)
         return min(self.most_batch, max(LEAST_BATCH, share))
 
     def without(self, taken: float) -> Budget:
-        """What is left where the rest of the graph takes so many bytes more."""
+        """The remaining budget if the rest of the graph takes `taken` more bytes."""
         return self._replace(nbytes=self.nbytes - taken, taken=self.taken + taken)
 
     def concurrency(self, each: float, always: float = 0.0) -> int:
-        """How many tasks may run at once that take so many bytes each, beside some for all."""
+        """Compute how many tasks of `each` bytes may run at once, with `always` bytes for all."""
         return max(0, min(self.threads, int((self.nbytes - always) // each)))
 
     def too_little(
         self, what: str, least: Callable[[Budget], float], advice: str = ""
     ) -> TooLittleMemoryError:
-        """The error where a plan needs more memory: for what, and how to give it.
+        """Build the error for a plan that needs more memory; it states purpose and remedy.
 
         Parameters
         ----------
         what, advice : str
             As for `TooLittleMemoryError`.
         least : callable
-            The least that would do, if batches are as large as a budget allows.
+            The least sufficient memory, for batches as large as the budget allows.
         """
         more = self
-        # batches grow by less than the memory that is added, so this ends
+        # batches grow by less than the added memory, so this ends
         while (needed := least(more)) > more.nbytes:
             more = more._replace(nbytes=needed)
         return TooLittleMemoryError(self.nbytes + self.taken, needed + self.taken, what, advice)
 
 
 def shown(nbytes: float, *, up: bool = True) -> str:
-    """Show a number of bytes with three digits, as `max_mem` takes it.
+    """Format a number of bytes with three digits, as `max_mem` accepts it.
 
     Parameters
     ----------
     up : bool
-        Whether it is rounded up; else down, so that a larger number never looks the same.
+        Whether to round up. Rounding down never shows a larger number as an equal one.
 
     Examples
     --------
@@ -130,30 +130,30 @@ def shown(nbytes: float, *, up: bool = True) -> str:
 
 
 class OnePass(NamedTuple):
-    """How one frame becomes another."""
+    """One pass from a source frame to a target frame."""
 
     target: Grid
-    """Shape and chunks of the frame that it writes."""
+    """Shape and chunks of the written frame."""
     region: tuple[int, ...]
-    """Elements along each axis: whole chunks of the target, cut at the array's edge."""
+    """Elements along each axis: whole chunks of the target, except at the array's edge."""
     concurrency: int
-    """How many tasks may run at once; 0 where not even one may."""
+    """Number of tasks that may run at once; 0 if the memory is too small for one."""
     seconds: float
-    """What it takes beyond what every pass takes, by the model; to be compared."""
+    """Modelled time beyond that of every pass, for comparisons."""
     nbytes: float
-    """Memory of all tasks that run at once, or of one, and of the graph."""
+    """Memory of the concurrent tasks, at least of one, and of the graph."""
     graph_nbytes: float
-    """Memory of the graph alone."""
+    """Memory of the graph."""
     verifies: bool
-    """Whether chunks are read in parts, so that their checksums need a look of their own."""
+    """Whether chunks are read in parts, so extra tasks must verify their checksums."""
     decodes: float
-    """How often a block is decoded, on average."""
+    """How often a block is decoded on average."""
 
 
 def best_pass(source: Grid, target: Grid, budget: Budget) -> OnePass | None:
-    """Choose the region that takes the least time, of two frames of one shape with elements.
+    """Choose the region with the least time, for two non-empty frames of the same shape.
 
-    None where not even one task fits into the memory.
+    None if the memory is too small for a single task.
 
     Examples
     --------
@@ -170,14 +170,14 @@ def best_pass(source: Grid, target: Grid, budget: Budget) -> OnePass | None:
 
 
 def least_nbytes(source: Grid, target: Grid, budget: Budget) -> float:
-    """The least memory for one pass, where the budget is too small; else no more than it has."""
+    """Compute the least memory for one pass; within the budget if the budget suffices."""
     return min(way.nbytes for way in _ways(source, target, budget))
 
 
 def _ways(source: Grid, target: Grid, budget: Budget) -> Iterator[OnePass]:
-    """Passes of larger and larger regions, each as long as can be along another axis first.
+    """Iterate over passes with growing regions, each extended along another axis first.
 
-    The regions do not depend on the memory: more of it is never too little.
+    The regions do not depend on the memory, so more memory always suffices, too.
     """
     unit = tuple(map(min, target.chunks, source.shape))
     found = {
@@ -189,26 +189,26 @@ def _ways(source: Grid, target: Grid, budget: Budget) -> Iterator[OnePass]:
 
 
 def _way(source: Grid, target: Grid, region: tuple[int, ...], budget: Budget) -> OnePass:
-    """What it takes where as many tasks as the memory allows run at once."""
+    """Estimate a pass with as many concurrent tasks as the memory allows."""
     axes = map(_touched, source.shape, region, source.chunks, source.blocks)
-    # of an array without axes all are 1
+    # for an array without axes all are 1
     counts = zip((1,) * 6, *axes, strict=True)
     regions, chunks, blocks, all_blocks, most_chunks, most_blocks = map(math.prod, counts)
     partial = chunks > source.nchunks
-    # compressed and decoded bytes of what is touched; chunks that are gathered, compressed, staged
+    # compressed and decoded bytes of touched blocks; gathered, compressed and staged chunks
     reading = 2 * budget.read_batch + 3 * most_blocks * source.block_nbytes
     writing = budget.write_batch + 4 * target.chunk_nbytes
     buffers = reading + writing + most_chunks * _PER_CHUNK + PER_TASK
     checks = math.ceil(source.nchunks * source.chunk_nbytes / VERIFIED_AT_ONCE)
     graph = (regions + checks * partial) * PER_KEY + target.nchunks * PER_RECORD
-    # a thread keeps buffers of the tasks that it ran
+    # a thread keeps the buffers of its earlier tasks
     kept = min(buffers, MAX_SCRATCH_NBYTES)
     always = graph + ALWAYS + budget.threads * kept
     each = math.prod(region) * source.itemsize + buffers - kept
     concurrency = budget.concurrency(each, always)
     running = max(1, concurrency)
     work = blocks * source.block_nbytes * _DECODE + chunks * _VISIT + regions * _TASK
-    # the last tasks are fewer than may run at once
+    # at the end fewer tasks remain than may run at once
     seconds = work * math.ceil(regions / running) / regions
     nbytes = always + running * each
     decodes = blocks / all_blocks
@@ -216,11 +216,11 @@ def _way(source: Grid, target: Grid, region: tuple[int, ...], budget: Budget) ->
 
 
 def _touched(size: int, length: int, chunk: int, block: int) -> tuple[int, ...]:
-    """Along one axis: regions, chunks and blocks of all of them, blocks, and the most of one."""
+    """Along one axis: regions, their chunks and blocks in all, blocks, and the most per region."""
     regions, chunks = -(-size // length), -(-size // chunk)
     in_chunk = -(-min(size, chunk) // block)
     blocks = size // chunk * -(-chunk // block) + -(-(size % chunk) // block)
-    # regions that begin inside of a cell, which the one before touches as well
+    # regions that start inside a cell, which the previous region touches, too
     cut_chunks = regions - 1 - (size - 1) // math.lcm(length, chunk)
     cut_blocks = regions - 1 - (size - 1) // math.lcm(length, _whole_blocks(chunk, block))
     most_chunks = min(chunks, _most(length, chunk, cut_chunks > 0))
@@ -229,17 +229,17 @@ def _touched(size: int, length: int, chunk: int, block: int) -> tuple[int, ...]:
 
 
 def _whole_blocks(chunk: int, block: int) -> int:
-    """How far apart ends of blocks lie at most, which restart in each chunk."""
+    """Compute the largest distance between block ends; blocks restart in each chunk."""
     return chunk if chunk % block else block
 
 
 def _most(length: int, cell: int, is_cut: bool) -> int:
-    """Cells that a region touches at most, by whether some begin inside of one."""
+    """Compute the most cells that a region touches; `is_cut`: some regions start inside a cell."""
     return (length - 2) // cell + 2 if is_cut else -(-length // cell)
 
 
 def rooms(least: int, most: int) -> Iterator[int]:
-    """Numbers of elements between two, with both."""
+    """Iterate over numbers of elements from `least` to `most`, both included."""
     room = float(least)
     while room < most:
         yield int(room)
@@ -248,10 +248,10 @@ def rooms(least: int, most: int) -> Iterator[int]:
 
 
 def grown(grid: Grid, unit: tuple[int, ...], room: float, first: int) -> tuple[int, ...]:
-    """A box of whole units with at most so many elements, as long as can be along one axis first.
+    """Compute a box of whole units of at most `room` elements, extended along axis `first` first.
 
-    Then along those where a unit is the smallest part of a block of the grid; and nowhere longer
-    than a block while it is shorter elsewhere. Where they can, boxes end where blocks do.
+    Other axes follow in the order of the fraction of a block that a unit covers, smallest first. No
+    axis exceeds a block while another is shorter than one. Boxes end at block ends if possible.
     """
     parts = [u / b for u, b in zip(unit, grid.blocks, strict=True)]
     order = sorted(range(len(unit)), key=lambda axis: (axis != first, parts[axis], -axis))
@@ -265,7 +265,7 @@ def grown(grid: Grid, unit: tuple[int, ...], room: float, first: int) -> tuple[i
 
 
 def _longest(size: int, unit: int, cell: int, most: int) -> int:
-    """The whole axis, or whole units, which end where cells do if so many are not too long."""
+    """Return the whole axis or a length in whole units, which ends at cell ends if possible."""
     if most >= size:
         return size
     both = math.lcm(unit, cell)

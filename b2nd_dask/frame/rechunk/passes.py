@@ -1,4 +1,4 @@
-"""The passes of a rechunk: one, or several with intermediate frames between them; of a reshape."""
+"""Plan the passes of a rechunk, one or several with intermediate frames, and of a reshape."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from b2nd_dask.frame.write.new_frame import halved
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Intermediate frames that a plan may have.
+#: Most intermediate frames of a plan.
 MOST_INTERMEDIATE = 2
-#: Chunks of intermediate frames have at most so many bytes: reads and writes need buffers of one.
+#: Most bytes of a chunk of an intermediate frame: reads and writes buffer whole chunks.
 _MOST_CHUNK = 16 << 20
-#: Seconds for a byte that is compressed into an intermediate frame, by the model of `one_pass`.
+#: Seconds per byte of compression into an intermediate frame, by the model of `one_pass`.
 _INTERMEDIATE = 1 / 0.4e9
-#: Another intermediate frame must save this part of the time.
+#: A plan with another intermediate frame must take less than this fraction of the time.
 _SAVED = 0.85
-#: Parts of the memory of a thread that the regions on both sides of an intermediate frame may fill.
+#: Fractions of a thread's memory to try for the regions on both sides of an intermediate frame.
 _REGION_SHARES = (0.8, 0.4, 0.2)
-#: Bytes of the chunks of a reshape; and the part of a region that they are at most.
+#: Bytes of the chunks of a reshape, and their largest fraction of a region.
 _FLAT_CHUNK, _FLAT_SHARE = 4 << 20, 1 / 4
 
 
@@ -45,29 +45,29 @@ class PassPlan(NamedTuple):
 
     steps: tuple[OnePass, ...]
     seconds: float
-    """By the model; to be compared."""
+    """Modelled time, for comparisons."""
 
     @property
     def nbytes(self) -> float:
-        """Memory of the pass that takes the most."""
+        """Memory of the largest pass, and of the graph."""
         running = max(step.nbytes - step.graph_nbytes for step in self.steps)
         # one graph has the tasks of all passes
         return running + sum(step.graph_nbytes for step in self.steps)
 
 
 def plan_passes(source: Grid, target: Grid, budget: Budget) -> PassPlan:
-    """Plan the passes of a rechunk within a stated memory.
+    """Plan the passes of a rechunk within a memory limit.
 
     Parameters
     ----------
     source, target : Grid
-        Of one shape, which is not empty. For a transpose the source's axes are in the order of the
-        target's.
+        Grids of the same shape, which is not empty. For a transpose, the source's axes are in the
+        order of the target's.
 
     Raises
     ------
     ValueError
-        The memory is too small for any plan; the message says the least that would do.
+        The memory is too small for any plan; the message states the least sufficient memory.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def plan_passes(source: Grid, target: Grid, budget: Budget) -> PassPlan:
     best: PassPlan | None = None
     nbytes = math.prod(source.shape) * source.itemsize
     for count in range(MOST_INTERMEDIATE + 1):
-        # what the array takes that is compressed so many times more
+        # time to compress the array as many more times
         if best is not None and best.seconds <= count * nbytes * _INTERMEDIATE / budget.threads:
             break
         most = best.seconds * _SAVED if best is not None else math.inf
@@ -104,7 +104,7 @@ def plan_passes(source: Grid, target: Grid, budget: Budget) -> PassPlan:
 
 
 def _plan(source: Grid, targets: tuple[Grid, ...], budget: Budget) -> PassPlan | None:
-    """The passes from each frame to the next; None where they do not fit."""
+    """Plan the passes from each frame to the next; None if they do not fit."""
     steps: list[OnePass] = []
     nbytes = math.prod(source.shape) * source.itemsize
     records = sum(target.nchunks for target in targets) * PER_RECORD
@@ -121,16 +121,16 @@ def _plan(source: Grid, targets: tuple[Grid, ...], budget: Budget) -> PassPlan |
 
 
 def _between(source: Grid, target: Grid, budget: Budget, count: int) -> Iterator[tuple[Grid, ...]]:
-    """So many intermediate frames, whose chunks lie in large regions of both of their neighbours.
+    """Iterate over lists of intermediate frames; chunks lie in large regions of both neighbours.
 
-    The regions between those that are read of the source and those that are written of the target
-    grow and shrink along each axis by equal factors.
+    Regions change from those that are read from the source to those that are written to the
+    target, by equal factors along each axis.
     """
     shape, found = source.shape, set[tuple[tuple[int, ...], ...]]()
     for share, axis in itertools.product(_REGION_SHARES, range(max(1, len(shape)))):
         room = budget.nbytes / budget.threads * share / source.itemsize
         last = _box(shape, target.chunks, room, axis)
-        # of whole chunks; to be longer than the last one does not help
+        # whole chunks; a region longer than the last one does not help
         limit = tuple(map(max, last, map(min, shape, source.chunks)))
         first = _box(limit, source.chunks, room, axis)
         regions = [
@@ -149,18 +149,18 @@ def _box(shape: tuple[int, ...], unit: tuple[int, ...], room: float, axis: int) 
 
 
 def _on_the_way(first: int, last: int, part: float) -> int:
-    """A length from one to the other, by factors; a multiple of the shorter."""
+    """Compute a length between two, by factors, as a multiple of the shorter one."""
     short, long = sorted((first, last))
     return short * round(math.pow(long / short, part if first < last else 1 - part))
 
 
 def bounded_chunks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Halve chunks along their longest axes until they are small enough."""
+    """Halve chunks along their longest axes until they are at most `_MOST_CHUNK` bytes."""
     return halved(chunks, itemsize, _MOST_CHUNK)
 
 
 def log_passes(label: str, passes: PassPlan) -> None:
-    """Log what is planned."""
+    """Log the plan."""
     for number, step in enumerate(passes.steps, 1):
         logger.info(
             "%s: pass %d of %d reads regions %s, %d at once, for chunks %s; each block is decoded "
@@ -177,9 +177,9 @@ def log_passes(label: str, passes: PassPlan) -> None:
 
 
 def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:
-    """Choose chunks and regions that are ranges in C order, for an array of another shape before.
+    """Choose chunks and regions of a reshape that are ranges in C order.
 
-    What is contiguous in C order stays so, whatever the shape.
+    A range that is contiguous in C order stays so in any shape.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:
 
 
 def _flat_ways(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterator[OnePass]:
-    """Longer and longer ranges; as many as the memory allows are read at once."""
+    """Iterate over longer and longer ranges, with as many concurrent tasks as the memory allows."""
     for room in rooms(1, math.prod(shape)):
         box = contiguous_box(shape, room)
         chunks = contiguous_box(shape, int(min(_FLAT_CHUNK / itemsize, room * _FLAT_SHARE)))
@@ -213,7 +213,7 @@ def _flat_ways(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterato
         )
         regions = math.prod(-(-n // length) for n, length in zip(shape, region, strict=True))
         graph = regions * PER_KEY + grid.nchunks * PER_RECORD
-        # a region, what is read of it at once, that compressed, and decoded
+        # the region, the elements of one read, their compressed bytes, and the decoded ones
         each = 4 * (math.prod(region) * itemsize + grid.chunk_nbytes) + PER_TASK
         each += 2 * budget.read_batch + budget.write_batch
         always = graph + ALWAYS

@@ -1,4 +1,4 @@
-"""Where a region comes from: a view of a frame, the same in another shape, or chunks as stored."""
+"""Sources of a region: a view of a frame, the same elements in another shape, or stored chunks."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from b2nd_dask.frame.reference import FrameReference
 Box = tuple[slice, ...]
 
 
-# no tuple, in which dask would look for tasks
+# not a tuple, which dask would search for tasks
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is read of an array: a box of it, with its axes in some order."""
+    """A view of an array: a box of it, with permuted axes."""
 
     window: tuple[range, ...]
-    """What the view has of each axis of the array."""
+    """Positions of the box along each axis of the array."""
     order: tuple[int, ...]
-    """The axis of the array that each axis of the view is."""
+    """The array's axis of each axis of the view."""
 
     @classmethod
     def whole(cls, shape: tuple[int, ...]) -> Self:
-        """All of an array."""
+        """The view of a whole array."""
         return cls(tuple(map(range, shape)), tuple(range(len(shape))))
 
     def transposed(self, axes: tuple[int, ...]) -> Self:
-        """The view with its axes in another order."""
+        """Permute the axes of the view."""
         return replace(self, order=tuple(self.order[axis] for axis in axes))
 
     def cut(self, box: Box) -> Self:
@@ -44,15 +44,15 @@ class View:
         return replace(self, window=self.axes_of(box))
 
     def axes_of(self, region: Box) -> tuple[range, ...]:
-        """Where a region of the view lies in the array."""
+        """Convert a region of the view to positions in the array."""
         axes = list(self.window)
         for axis, along in zip(self.order, region, strict=True):
             axes[axis] = axes[axis][along]
         return tuple(axes)
 
     def grid_of(self, grid: Grid) -> Grid:
-        """The grid of the view, by which passes are planned: it begins where a chunk does."""
-        # where it does not, a region may touch one more block of a chunk, but not more than all
+        """The grid of the view for the planning of passes; it starts at a chunk."""
+        # otherwise a region may touch one more block of a chunk, but not more than all
         blocks = tuple(
             c if along.start and along.start % c and (along.start % b or c % b) else b
             for along, c, b in zip(self.window, grid.chunks, grid.blocks, strict=True)
@@ -64,7 +64,7 @@ class View:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RegionSource:
-    """A view of a frame, which regions are read of."""
+    """A view of a frame from which regions are read."""
 
     frame: Readable
     view: View
@@ -83,11 +83,11 @@ class RegionSource:
         return elements.transpose(self.view.order)
 
     def regions(self, region: Box) -> Iterator[tuple[Readable, tuple[range, ...]]]:
-        """What `read` reads for a region of the target."""
+        """List the reads of `read` for a region of the target."""
         yield self.frame, self.view.axes_of(region)
 
     def parts(self) -> Iterator[tuple[int, tuple[range, ...]]]:
-        """Numbers of the frames that are read, and what is read of each."""
+        """List the numbers of the frames that are read, and the region of each."""
         if not isinstance(self.frame, JoinedReference):
             yield 0, self.view.window
             return
@@ -97,10 +97,10 @@ class RegionSource:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FlatSource(RegionSource):
-    """Elements of another shape: those of a view of a frame in C order."""
+    """A reshaped view of a frame: its elements in C order."""
 
     source_shape: tuple[int, ...]
-    """Of the view."""
+    """Shape of the view."""
     shape: tuple[int, ...]
 
     def read(self, region: Box) -> NDArray[Any]:
@@ -109,12 +109,12 @@ class FlatSource(RegionSource):
         elements = in_pages(sizes, carrier(self.frame.dtype))
         flat = elements.reshape(-1)
         for box, (begin, end) in self._boxes(region):
-            # not super(), which does not know a dataclass with slots
+            # not super(), which fails in a dataclass with slots
             flat[begin:end] = RegionSource.read(self, box).reshape(-1).view(flat.dtype)
         return elements.view(self.frame.dtype)
 
     def regions(self, region: Box) -> Iterator[tuple[Readable, tuple[range, ...]]]:
-        """As `RegionSource.regions`."""
+        """See `RegionSource.regions`."""
         for box, _ in self._boxes(region):
             yield from RegionSource.regions(self, box)
 
@@ -128,7 +128,7 @@ class FlatSource(RegionSource):
 def flat_source(
     source: RegionSource | None, source_shape: tuple[int, ...], shape: tuple[int, ...]
 ) -> FlatSource | None:
-    """Task that reads what a source has in another shape; None where there is none to read."""
+    """Task that reshapes a source; None if there is no source."""
     if source is None:
         return None
     return FlatSource(source.frame, source.view, source.batch_nbytes, source_shape, shape)
@@ -136,12 +136,12 @@ def flat_source(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StoredChunks:
-    """The chunks of a frame as they are stored, by their numbers along one axis."""
+    """The stored chunks of a frame, by their numbers along one axis."""
 
     frame: FrameReference
 
     def regions(self, region: Box) -> Iterator[tuple[FrameReference, ChunkRange]]:
-        """As `RegionSource.regions`."""
+        """See `RegionSource.regions`."""
         (chunks,) = region
         yield self.frame, ChunkRange(chunks.start, chunks.stop)
 
@@ -166,7 +166,7 @@ def flat_boxes(
     while at < stop:
         inner = 1
         axis = len(shape)
-        # the largest rows that begin here and end inside the range
+        # the largest rows that start here and end inside the range
         while axis and at % (inner * shape[axis - 1]) == 0 and at + inner * shape[axis - 1] <= stop:
             axis -= 1
             inner *= shape[axis]

@@ -1,6 +1,6 @@
-"""What tasks of a rechunk do: read a region and stage it as chunks, copy chunks, verify them.
+"""Tasks of a rechunk: read a region and stage it as chunks, copy chunks, verify them.
 
-Intermediate frames are written into the staging area of the target, and removed with it.
+Intermediate frames are written into the staging area of the target, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.frame.write.writer import StagedBatches, write_block
 from b2nd_dask.storage import Location, Staging
 
-#: They are read once, soon: fast is better than small.
+#: For intermediate frames, which are read once and soon: speed matters more than size.
 _CPARAMS = {"codec": "lz4", "clevel": 1}
 
 
 def has_checksums(frame: FrameReference) -> bool:
-    """Whether chunks that are read in parts are to be verified."""
+    """Whether chunks that are read in parts must be verified separately."""
     with frame.reading() as (opened, _):
         return opened.digests is not None
 
 
 def rechunk_region(source: Source, region: Box, opened: Transaction, *before: Any) -> ChunkRecords:
-    """Task that reads a region, of whole chunks of the new frame, and stages these.
+    """Task that reads a region of whole chunks of the new frame, and stages these.
 
-    `before` is a result that it waits for.
+    The task waits for the result `before`.
     """
     plan, staging = opened.plan, opened.staging
     if opened.was_published:
-        # published already: the commit finds that, too
+        # already published, which the commit also finds
         return ChunkRecords.of(plan.row, {}, {})
     if isinstance(source, StoredChunks):
         ((_, chunks),) = source.regions(region)
@@ -69,13 +69,13 @@ def rechunk_region(source: Source, region: Box, opened: Transaction, *before: An
 def _copy(
     frame: FrameReference, first: int, last: int, plan: FramePlan, staging: Staging
 ) -> ChunkRecords:
-    """Stage chunks as they are stored, each verified by its checksum if it has one.
+    """Stage chunks as they are stored; verify each by its checksum if it has one.
 
-    `first` and `last` are their numbers, the last one not included. Both frames have the same grid,
-    dtype and compression.
+    The chunks are those from `first` to `last`, exclusive. Both frames have the same grid, dtype
+    and compression.
     """
     batches = StagedBatches(plan.row, staging)
-    # of chunks that stand for one element, the element is written: `uninit` may have chosen it
+    # for a special chunk, stage its element: the user's `uninit` may have changed it
     constants: list[int] = []
     with frame.reading() as (source, _):
         statistics = frame.statistics if plan.stats else None
@@ -94,7 +94,7 @@ def _copy(
 
 
 def _payloads(opened: OpenedFrame, first: int, last: int) -> Iterator[tuple[int, bytes | None]]:
-    """Stored bytes of each chunk; None for those that stand for one element without data."""
+    """Yield the stored bytes of each chunk; None for a special chunk without data."""
     kinds = opened.parsed.index.kinds[first:last]
     for chunk in (first + np.flatnonzero(kinds != ChunkKind.STORED)).tolist():
         yield chunk, None
@@ -105,7 +105,7 @@ def _payloads(opened: OpenedFrame, first: int, last: int) -> Iterator[tuple[int,
             if fetched.header.special == Special.UNINIT:
                 yield fetched.chunk, None
             else:
-                # a checksum that nobody made before would call a damaged chunk good
+                # a new checksum would declare a damaged chunk valid
                 if opened.digests is None:
                     _require_decodes(opened, fetched)
                 yield fetched.chunk, bytes(fetched.data[: fetched.header.cbytes])
@@ -119,7 +119,7 @@ def _require_decodes(opened: OpenedFrame, fetched: ChunkBytes) -> None:
 def boxes_to_verify(
     grid: Grid, axes: tuple[range, ...], most_chunks: int
 ) -> Iterator[tuple[int, int]]:
-    """Divide the chunks of a region into boxes of at most so many.
+    """Divide the chunks of a region into boxes of at most `most_chunks`.
 
     Yields
     ------
@@ -152,22 +152,22 @@ def verify_stored(
     opened: Transaction,
     *before: Any,
 ) -> None:
-    """Task that verifies a box of chunks by their checksums, of one of the frames.
+    """Task that verifies a box of chunks of one of the frames by their checksums.
 
-    It runs after the staging area is made: an area that is made after another task has failed
-    would stay behind. And a frame that was rechunked onto itself is not there to be verified again.
+    It runs after the creation of the staging area: an area created after the failure of another
+    task would remain. A frame that was rechunked onto itself no longer exists for a repeated check.
 
     Parameters
     ----------
     first, last : int
-        Numbers of the chunks at its first and at its last corner.
+        Numbers of the first and the last chunk of the box.
     before
-        A result that it waits for.
+        A result to wait for.
 
     Raises
     ------
     ChecksumError
-        For the first chunk that differs.
+        The first chunk with a different digest.
     """
     if opened.was_published:
         return
@@ -179,7 +179,7 @@ def verify_stored(
         chunks = ChunkBox.between(first, last, grid).chunks(grid)
         stored = chunks[kinds[chunks] == ChunkKind.STORED].tolist()
         requests = [ChunkRequest(chunk, None) for chunk in stored]
-        # in this thread: buffers of others would count, too
+        # in this thread: buffers of other threads would need memory, too
         for batch in batches(frame, requests, most := source.batch_nbytes):
             short = [request for request in batch if request.available <= most]
             for request in batch:
@@ -192,38 +192,38 @@ def verify_stored(
 
 @dataclass(frozen=True, eq=False)
 class IntermediateFrame(Transaction):
-    """An intermediate frame, to be written."""
+    """The write of an intermediate frame."""
 
     location: Location
     is_skipped: bool = False
-    """Whether nothing is staged: the target was published before."""
+    """Whether nothing is staged, since the target was already published."""
 
     @classmethod
     def of(cls, outer: Staging, grid: Grid, dtype: np.dtype[Any], key: str) -> Self:
-        """Plan one.
+        """Plan an intermediate frame.
 
         Parameters
         ----------
         outer : Staging
-            Of the target.
+            Staging of the target.
         grid : Grid
-            Its blocks are replaced by default ones.
+            Default blocks replace its blocks.
         key : str
-            Of 16 hexadecimal digits: the same for all runs of a write that can be resumed.
+            16 hexadecimal digits: the same for all runs of a resumable write.
         """
         location = outer.inside(f"{key}.b2nd")
         plan = plan_frame(grid.shape, dtype, chunks=grid.chunks, cparams=_CPARAMS)
         staging = plan.staging(
             location,
             resume_key=key if outer.resumable else None,
-            # otherwise nobody reads it after a power cut
+            # without resume, no process reads it after a power cut
             fsync=outer.resumable,
         )
         return cls(plan, staging, location)
 
     @property
     def grid(self) -> Grid:
-        """Its chunks and blocks."""
+        """Chunks and blocks of the frame."""
         return self.plan.grid
 
     @property
@@ -232,7 +232,7 @@ class IntermediateFrame(Transaction):
         return self.plan.dtype
 
     def read_costs(self, regions: Sequence[Region]) -> ReadCosts:
-        """As `FrameReference.read_costs`, as if nothing compressed: how well it does is unknown."""
+        """Like `FrameReference.read_costs`, as if uncompressed, since the ratio is unknown."""
         return uncompressed_costs(self.plan.grid, regions)
 
     def stage(self, write: Callable[[], ChunkRecords]) -> ChunkRecords:
@@ -240,24 +240,24 @@ class IntermediateFrame(Transaction):
         return ChunkRecords.of(self.plan.row, {}, {}) if self.is_skipped else super().stage(write)
 
     def commit(self, records: ChunkRecords) -> str:
-        """See `Transaction.commit`; empty where nothing is staged."""
+        """See `Transaction.commit`; empty if nothing is staged."""
         return "" if self.is_skipped else super().commit(records)
 
 
 def begin_intermediate(
     intermediate: IntermediateFrame, outer: Transaction, is_needed: bool
 ) -> IntermediateFrame:
-    """Task that begins an intermediate frame, inside the staging area of the target.
+    """Task that starts an intermediate frame in the staging area of the target.
 
     Parameters
     ----------
     is_needed : bool
-        Whether functions read the frame, which dask calls again where the tasks run again.
+        Whether functions read the frame, which dask repeats with the tasks.
     """
     if outer.was_published and not is_needed:
         return replace(intermediate, was_published=True, is_skipped=True)
     if outer.was_published:
-        # the commit of the target, which runs again too, removes it
+        # the repeated commit of the target removes it
         outer.staging.make_area()
     return intermediate.begin()
 
@@ -265,7 +265,7 @@ def begin_intermediate(
 def open_view(
     intermediate: IntermediateFrame, view: View, batch_nbytes: int, published: str
 ) -> RegionSource | None:
-    """Task that opens a view of an intermediate frame; `published` is what its commit returned."""
+    """Task that opens a view of an intermediate frame; `published` is the result of its commit."""
     if not published:
         return None
     return RegionSource(frame_at(intermediate.location), view, batch_nbytes)

@@ -1,7 +1,7 @@
-"""Writing a frame: encode blocks, stage them, commit. Stands on `frame.read`, never the reverse.
+"""Writing a frame: encode blocks, stage them, commit. Uses `frame.read`, never the reverse.
 
-`new_frame` and `update` plan the frame, `writer` turns blocks into staged chunks, `records` says
-where these are, in memory and in manifests. `conflicts` says whether updates meet. `transaction` is
-a write as a whole, whose tasks may run twice; `update` and `parts` are others.
-Imports everything of `frame` but what acts on whole frames.
+`new_frame` and `update` plan the frame, `writer` turns blocks into staged chunks, `records` locates
+these in memory and in manifests. `conflicts` finds conflicts of concurrent updates. `transaction`
+is a whole write, whose tasks may run twice; `update` and `parts` define further transactions.
+Imports all of `frame` except the modules for whole frames.
 """

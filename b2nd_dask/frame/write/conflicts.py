@@ -1,8 +1,8 @@
-"""Updates of one frame beside each other: which chunks each writes, and whether two of them meet.
+"""Concurrent updates of a frame: the chunks of each update, and conflicts between updates.
 
-Every update remembers the state that it was planned on. When it publishes, the frame's history says
-which updates came in between, and which box of chunks each wrote: those that are disjoint from its
-own do not matter to it.
+Every update stores the state that it was planned on. At its publication, the frame's history lists
+the updates since this state, with the box of chunks of each. Updates of disjoint boxes do not
+conflict.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ChunkBox(NamedTuple):
 
     start: tuple[int, ...]
     stop: tuple[int, ...]
-    """Not larger than `start` along an axis where there are none."""
+    """Exclusive end; at most `start` along an axis without chunks."""
 
     @classmethod
     def of(cls, origin: tuple[int, ...], shape: tuple[int, ...], grid: Grid) -> Self:
@@ -42,7 +42,7 @@ class ChunkBox(NamedTuple):
 
     @classmethod
     def between(cls, first: int, last: int, grid: Grid) -> Self:
-        """Make the box that has its first and its last chunk where these chunks are."""
+        """Build the box with these first and last chunks."""
         return cls(grid.cell(first), tuple(at + 1 for at in grid.cell(last)))
 
     @property
@@ -64,39 +64,39 @@ class ChunkBox(NamedTuple):
         return _numbers(np.ix_(*cells), grid.counts).reshape(-1)
 
     def common(self, other: ChunkBox) -> ChunkBox:
-        """Find the chunks that are in both."""
+        """Compute the intersection of two boxes."""
         return ChunkBox(
             tuple(map(max, self.start, other.start)), tuple(map(min, self.stop, other.stop))
         )
 
     def axes(self, grid: Grid) -> tuple[range, ...]:
-        """The elements of the chunks, along each axis."""
+        """Positions of the elements of the chunks along each axis."""
         ends = zip(self.start, self.stop, grid.chunks, grid.shape, strict=True)
         return tuple(range(a * c, min(b * c, n)) for a, b, c, n in ends)
 
     def region(self, grid: Grid) -> str:
-        """The same, as NumPy's index has them."""
+        """Format the positions as a NumPy index."""
         return "[" + ", ".join(f"{axis.start}:{axis.stop}" for axis in self.axes(grid)) + "]"
 
 
 class UpdateBase(NamedTuple):
-    """The state of a frame that an update was planned on, and what the update changes of it."""
+    """The state of a frame that an update was planned on, and the chunks that it changes."""
 
     token: bytes
-    """Of the state; see `ParsedFrame.token`."""
+    """Token of the state; see `ParsedFrame.token`."""
     shape: tuple[int, ...]
-    """Before the update."""
+    """Shape before the update."""
     identity: Identity
     box: ChunkBox
-    """The chunks that are written, in the grid after the update."""
+    """The written chunks, in the grid after the update."""
     carries: bool
-    """Whether some of them get old elements."""
+    """Whether some of them receive old elements."""
     entries: str
-    """Digest of what the index says of these chunks."""
+    """Digest of the index entries of these chunks."""
 
     @classmethod
     def of(cls, frame: ParsedFrame, box: ChunkBox, *, carries: bool) -> Self:
-        """Remember a frame as it is now."""
+        """Record the current state of a frame."""
         entries = _entries_digest(frame, box)
         return cls(frame.token, frame.grid.shape, frame.identity, box, carries, entries)
 
@@ -104,7 +104,7 @@ class UpdateBase(NamedTuple):
 def require_disjoint(
     base: UpdateBase, plan: FramePlan, present: ParsedFrame, label: str
 ) -> tuple[int, ...]:
-    """Check that an update can be made of the present state of a frame as it was planned.
+    """Check that an update applies to the current state of a frame without conflicts.
 
     Returns
     -------
@@ -114,11 +114,11 @@ def require_disjoint(
     Raises
     ------
     StaleFrameError
-        Other software changed the frame, it was replaced, others wrote the same chunks, or it was
-        appended to and this is an append too.
+        Other software changed or replaced the frame, another update wrote the same chunks, or both
+        this update and another one append.
     """
     since = present.updates_since(base.token)
-    # the oldest updates are left out of a long history
+    # a long history drops its oldest updates
     lost = since is None and bool(present.history.updates) and present.history.base == UNKNOWN
     if not _is_same_array(base, plan, present) or (since is None and not lost):
         raise StaleFrameError(CHANGED, path=label)
@@ -138,7 +138,7 @@ def require_disjoint(
                 "regions that begin and end at multiples of these share none",
                 path=label,
             )
-    # without the updates themselves only their results tell
+    # without the history of updates, compare their results
     if _entries_digest(present, base.box) != base.entries or (lost and not _is_proven(base)):
         raise StaleFrameError(
             f"{CHANGED}: others wrote some of the chunks of the elements "
@@ -162,34 +162,34 @@ def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> H
 
 
 def renumbered(chunks: NDArray[np.int64], before: Grid, after: Grid) -> NDArray[np.int64]:
-    """Number chunks of one grid in another, of the same chunks but for its shape."""
+    """Convert chunk numbers of one grid to another that differs only in the array's shape."""
     if before.counts == after.counts or not len(chunks):
         return chunks
     return _numbers(np.unravel_index(chunks, before.counts), after.counts)
 
 
 def _is_same_array(base: UpdateBase, plan: FramePlan, present: ParsedFrame) -> bool:
-    """Whether a frame is, but for its shape, what an update was planned on."""
+    """Whether a frame, apart from its shape, is still the planned one."""
     grid, header = present.grid, present.header
     same = (grid.chunks, grid.blocks, present.stored_dtype, header.compression, header.sparse)
     planned = (plan.grid.chunks, plan.grid.blocks, plan.dtype, plan.compression, plan.sparse)
-    # each update of a sparse frame makes a new file of its index
+    # each update of a sparse frame creates a new index file
     same_file = header.sparse or is_same_file(base.identity, present.identity)
     return same == planned and same_file and not present.columns.checksums.is_damaged
 
 
 def _is_proven(base: UpdateBase) -> bool:
-    """Whether index entries and checksums that are as they were show that nobody was overwritten.
+    """Whether unchanged index entries and checksums prove that no chunk was overwritten.
 
-    Not where old elements were read, which may have been others for a while.
+    They do not if old elements were read, since these may have been different for a while.
     """
     return not base.carries and base.entries.endswith("+")
 
 
 def _entries_digest(frame: ParsedFrame, box: ChunkBox) -> str:
-    """Digest offsets and checksums of those chunks of a box that a frame has.
+    """Compute a digest of the offsets and checksums of a box's existing chunks.
 
-    Ends in "+" if checksums are among it: equal offsets then are equal chunks.
+    It ends in "+" if it contains checksums: then equal offsets mean equal chunks.
     """
     whole = ChunkBox((0,) * frame.grid.ndim, frame.grid.counts)
     chunks = box.common(whole).chunks(frame.grid)
@@ -209,7 +209,7 @@ def _box_of(update: PastUpdate, grid: Grid) -> ChunkBox:
 
 
 def _ends(box: ChunkBox, grid: Grid) -> tuple[int, int]:
-    """Number the first and the last chunk of a box; the last is smaller where there are none."""
+    """Compute the first and last chunk number of a box; the last is smaller for an empty box."""
     if box.is_empty:
         return 1, 0
     cells = tuple(np.array([a, b - 1]) for a, b in zip(box.start, box.stop, strict=True))
@@ -218,13 +218,13 @@ def _ends(box: ChunkBox, grid: Grid) -> tuple[int, int]:
 
 
 def _numbers(cells: tuple[NDArray[Any], ...], counts: tuple[int, ...]) -> NDArray[np.int64]:
-    """Number the chunks at some coordinates; the chunk of a 0-d array has none."""
+    """Compute chunk numbers from coordinates; the chunk of a 0-d array has no coordinates."""
     numbers = np.ravel_multi_index(cells, counts) if counts else np.zeros(1)
     return np.asarray(numbers, np.int64)
 
 
 def _named(updates: tuple[PastUpdate, ...] | list[PastUpdate]) -> str:
-    """Name the updates that came before; the newest are enough."""
+    """Format the updates since the plan; the newest suffice."""
     said = [
         f"{key}, which published at {datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
         for key, ms, _, _ in updates[-3:]

@@ -1,4 +1,4 @@
-"""What a frame that is written will be: its plan, the limits of the format, and defaults."""
+"""The plan of a frame to be written, the limits of the format, and defaults."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location, Staging, staging_for
 
-#: The format allows 2**31 - 33; the largest that was seen to work in python-blosc2 throughout is
-#: used.
+#: The format allows 2**31 - 33. This is the largest size that was seen to work everywhere in
+#: python-blosc2.
 LARGEST_WRITTEN_CHUNK = 2**31 - 2**20
 
-#: What the frame's own entries of vlmeta are, for messages.
+#: Content of the frame's own entries of vlmeta, for messages.
 _OWN_ENTRIES = {RECORD_NAME: "checksums", STATISTICS_NAME: "statistics"}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FramePlan:
-    """What a new frame will be: everything but its chunks. Pickles small."""
+    """The plan of a new frame: everything but its chunks. Its pickle is small."""
 
     grid: Grid
     dtype: np.dtype[Any]
@@ -81,7 +81,7 @@ class FramePlan:
 
     @property
     def row(self) -> np.dtype[Any]:
-        """Dtype of the rows of its table of chunks."""
+        """Dtype of the rows of the chunk table."""
         return row_dtype(self.dtype if self.stats else None)
 
     @property
@@ -93,7 +93,7 @@ class FramePlan:
         return own
 
     def header(self) -> bytes:
-        """Build the frame's header; `with_new_tail` puts in the lengths of what follows."""
+        """Build the frame's header; `with_new_tail` adds the lengths of the other sections."""
         grid = self.grid
         header = FrameHeader(
             header_len=0,
@@ -117,7 +117,7 @@ class FramePlan:
         resume_key: str | None = None,
         fsync: bool = True,
     ) -> Staging:
-        """Make the staging that writes the frame; arguments and errors as for `staging_for`."""
+        """Create the staging to write the frame; arguments and errors as for `staging_for`."""
         return staging_for(
             location,
             sparse=self.sparse,
@@ -149,7 +149,7 @@ def plan_frame(
     caterva: bool = False,
     stats: bool = False,
 ) -> FramePlan:
-    """Fix everything about a new frame but its data.
+    """Plan a new frame: everything but its data.
 
     Parameters
     ----------
@@ -167,9 +167,9 @@ def plan_frame(
     Raises
     ------
     ValueError
-        Chunks or blocks that do not fit, or more metadata than the format has room for.
+        Chunks or blocks do not fit, or the metadata exceeds the room in the format.
     TypeError
-        An unknown compression parameter, or statistics of elements that have none.
+        An unknown compression parameter, or a dtype without statistics.
     UnsupportedFrameError
         A codec or filter that needs the array's shape.
     """
@@ -190,19 +190,19 @@ def plan_frame(
 
 
 def pack_entries(entries: Mapping[str, Any] | None, *, compressed: bool) -> Mapping[str, bytes]:
-    """Pack a user's metadata, without the frame's own entries that python-blosc2 lists among them.
+    """Pack a user's metadata, without entries of the frame that python-blosc2 lists among them.
 
     Parameters
     ----------
     compressed : bool
-        Whether they are vlmeta, rather than fixed metalayers.
+        Whether they are vlmeta rather than fixed metalayers.
 
     Raises
     ------
     ValueError
-        A name that is too long, or that of an own entry with another value.
+        A name is too long, or is that of an entry of the frame with another value.
     TypeError
-        A value that msgpack cannot hold.
+        msgpack cannot hold a value.
     """
     if compressed and isinstance(entries, Mapping):
         for name, what in _OWN_ENTRIES.items():
@@ -216,14 +216,14 @@ def pack_entries(entries: Mapping[str, Any] | None, *, compressed: bool) -> Mapp
 
 
 def check_storable(dtype: np.dtype[Any]) -> None:
-    """Raise TypeError, with what to do, for a dtype that a frame cannot hold."""
+    """Raise TypeError with advice for a dtype that a frame cannot hold."""
     reason = not_stored(dtype)
     if reason:
         raise TypeError(f"elements of {dtype} are {reason}")
 
 
 def check_statistics(dtype: np.dtype[Any]) -> None:
-    """Raise TypeError for a dtype that has no statistics."""
+    """Raise TypeError for a dtype without statistics."""
     if not supports_statistics(dtype):
         raise TypeError(
             f"there are statistics of numbers of up to 64 bits (complex ones of 128), bool and "
@@ -232,7 +232,7 @@ def check_statistics(dtype: np.dtype[Any]) -> None:
 
 
 def _check_stats(stats: Any, dtype: np.dtype[Any]) -> None:
-    """Raise TypeError, with what to do, for an option `stats` that cannot be met."""
+    """Raise TypeError with advice for an invalid option `stats`."""
     if not isinstance(stats, bool | np.bool_):
         raise TypeError(f"stats={stats!r} is neither True nor False")
     if stats:
@@ -243,7 +243,7 @@ def _check_stats(stats: Any, dtype: np.dtype[Any]) -> None:
 
 
 def halved(sizes: Sequence[int], itemsize: int, most: int) -> tuple[int, ...]:
-    """Halve a shape along its longest axes until it has no more than `most` bytes.
+    """Halve a shape along its longest axes until it has at most `most` bytes.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def _new_grid(
     chunks: tuple[int, ...],
     blocks: tuple[int, ...] | None,
 ) -> Grid:
-    """Check shapes of chunks and blocks, and choose the blocks that are not given."""
+    """Check shapes of chunks and blocks, and choose default blocks."""
     if len(shape) > MAX_NDIM:
         raise ValueError(
             f"the array has {len(shape)} dimensions; a frame has at most {MAX_NDIM}: reshape it"
@@ -325,7 +325,7 @@ def _check_metadata(plan: FramePlan) -> None:
 
 
 def _warn_of_delta(plan: FramePlan) -> None:
-    """Warn of a filter that python-blosc2 reads wrong."""
+    """Warn about a filter that python-blosc2 decodes incorrectly."""
     several = plan.grid.blocks != plan.grid.chunks
     if DELTA_FILTER in plan.compression.filters and several and plan.dtype.itemsize > 1:
         warnings.warn(

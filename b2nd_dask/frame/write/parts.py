@@ -1,9 +1,8 @@
-"""A pending frame, whose plan lies in its staging area, and its parts: committed all at once.
+"""Pending frames: a plan in a staging area, and parts of the frame that one commit joins.
 
-A part is a box of whole chunks. The write that has staged all of them leaves its manifest in the
-staging area, named after the box: a part that is staged again replaces its manifest. Boxes that are
-missing or overlap, and manifests and bytes that are not as they were staged, are errors that name
-the regions of the frame.
+A part is a box of whole chunks. After its chunks are staged, its write puts a manifest into the
+staging area, named after the box; staging the part again replaces the manifest. Errors for missing
+or overlapping boxes, and for changed manifests or bytes, name the regions of the frame.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ from b2nd_dask.frame.write.transaction import Transaction, clean_up, has_publish
 from b2nd_dask.frame.write.writer import cast_value, constant_records, write_block
 from b2nd_dask.storage import Location, Staging, staging_for
 
-#: Of the staging area of all frames that are begun: any process finds it without a search.
+#: Key of the staging area of every pending frame: any process finds it without a search.
 AREA_KEY = b"in parts".hex()
 PLAN_NAME = "plan"
 _MAGIC = b"b2ndplan"
-#: Magic, key, a byte of flags, and the frame without chunks; a digest of all stands behind it.
+#: Magic, key, a byte of flags, and the frame without chunks; a digest of all follows.
 _KEY = slice(len(_MAGIC), len(_MAGIC) + 8)
 _REPLACE, _STATS = 1, 2
-#: Missing or overlapping regions that an error lists.
+#: Most missing or overlapping regions that an error lists.
 _LISTED = 5
 
 
 @dataclass(frozen=True, eq=False)
 class PendingFrame(Transaction):
-    """A frame that appears when its parts are committed."""
+    """A frame that is published when its parts are committed."""
 
     frame_key: str
-    """For its write id: 16 hexadecimal digits."""
+    """Key for its write id: 16 hexadecimal digits."""
 
     @classmethod
     def at(cls, location: Location, plan: FramePlan, *, replace: bool, key: str) -> Self:
-        """Reach the staging area of a frame; a commit of it that was killed is gone on with."""
+        """Create the transaction for the frame at a location; it resumes a killed commit."""
         return cls(plan, plan.staging(location, replace=replace, resume_key=AREA_KEY), key)
 
     @property
@@ -70,29 +69,29 @@ class PendingFrame(Transaction):
         return self.frame_key
 
     def to_bytes(self) -> bytes:
-        """Write the plan as the header and trailer of the frame, without an index."""
+        """Build the plan file: the header and trailer of the frame, without an index."""
         flags = _REPLACE * self.staging.replace | _STATS * self.plan.stats
         front = _MAGIC + bytes.fromhex(self.frame_key) + bytes([flags])
         return front + self.plan.empty_frame()
 
     def begin(self) -> Self:
-        """Make the staging area, or find that the same frame was begun already.
+        """Make the staging area, or verify that an existing one is for the same frame.
 
         Raises
         ------
         FileExistsError
-            The target is there and may not be replaced, or another frame was begun there.
+            The target exists and may not be replaced, or another pending frame exists there.
         """
-        # a commit goes on with what is there, a new beginning does not
+        # a commit resumes existing work, a new frame does not
         staging, plan = replace(self.staging, resumable=False), self.to_bytes()
         if PLAN_NAME not in staging.names():
             # not prepared: any process may remove the area
             staging.check_target()
             staging.make_area()
-            # another job may begin it in this moment
+            # another job may create it at the same moment
             if staging.put_new(PLAN_NAME, with_digest(plan)):
                 return self
-        # whatever its key is
+        # compare everything but the key
         if _plan_in(staging)[_KEY.stop :] != plan[_KEY.stop :]:
             raise FileExistsError(
                 errno.EEXIST,
@@ -103,11 +102,11 @@ class PendingFrame(Transaction):
         return self
 
     def join(self, fill: Any) -> None:
-        """Make the frame of the parts that are staged, unless another commit has."""
-        # killed behind the switch to the new frame, before its staging area was removed
+        """Publish the frame from the staged parts, unless another commit has."""
+        # a commit was killed after the publication, before the removal of the staging area
         if self.is_published():
             return
-        # not under the lock, which tasks share that stage something
+        # without the lock, which stage tasks share
         manifests = manifests_of(self.staging, self.plan.grid)
         records = records_of_parts(manifests, self.plan, self.staging, fill)
         with self.staging.exclusive():
@@ -122,14 +121,14 @@ class PendingFrame(Transaction):
 
 
 def pending_at(location: Location) -> PendingFrame:
-    """Find the frame that was begun at a location.
+    """Find the pending frame at a location.
 
     Raises
     ------
     FileNotFoundError
-        None was, or it is committed.
+        There is none, or it is already committed.
     """
-    # of either form: the plan says which
+    # contiguous or sparse: the plan decides
     area = staging_for(location, sparse=True, replace=False, header_len=0, resume_key=AREA_KEY)
     body = _plan_in(area)
     flags, frame = body[_KEY.stop], body[_KEY.stop + 1 :]
@@ -145,7 +144,7 @@ def pending_at(location: Location) -> PendingFrame:
 
 
 def _plan_in(staging: Staging) -> bytes:
-    """Read the plan in a staging area, without the digest behind it."""
+    """Read the plan in a staging area, without its digest."""
     try:
         body = body_of(staging.get(PLAN_NAME), _MAGIC)
     except FileNotFoundError as error:
@@ -164,11 +163,11 @@ def _plan_in(staging: Staging) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Part(Transaction):
-    """A part of a pending frame, which appears when that is committed."""
+    """A part of a pending frame, published with the frame."""
 
     box: ChunkBox
     frame_key: str
-    """Of the frame."""
+    """Key of the frame."""
 
     def begin(self) -> Self:
         """Find the staging area of the frame; see `Transaction.begin`."""
@@ -176,14 +175,14 @@ class Part(Transaction):
         return self
 
     def commit(self, records: ChunkRecords) -> str:
-        """Enter the part, whose chunks are all staged; see `Transaction.commit`.
+        """Add the part's manifest after all its chunks are staged; see `Transaction.commit`.
 
         Raises
         ------
         B2ndError
-            Chunks are missing, or another part has some of the same chunks.
+            Chunks are missing, or another part overlaps.
         FileNotFoundError
-            The frame was committed or given up meanwhile.
+            The pending frame was committed or removed.
         """
         staging, grid = self.staging, self.plan.grid
         wanted = self.box.chunks(grid)
@@ -203,7 +202,7 @@ class Part(Transaction):
         return self._if_committed() or super().unreached(error)
 
     def _if_committed(self) -> OSError | None:
-        """The error where the frame is committed."""
+        """Build the error if the frame is committed."""
         if not has_published(self.staging, self.frame_key):
             return None
         return FileNotFoundError(
@@ -214,7 +213,7 @@ class Part(Transaction):
         )
 
     def _require_pending(self) -> None:
-        """Check that the frame is not committed yet, nor given up."""
+        """Check that the frame is neither committed nor removed."""
         if committed := self._if_committed():
             raise committed
         if _plan_in(self.staging)[_KEY].hex() != self.frame_key:
@@ -224,20 +223,19 @@ class Part(Transaction):
 
 
 def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Frame:
-    """Make the parts that were staged of a frame the frame, all at once.
+    """Publish a frame from its staged parts, atomically.
 
-    The last step of three, which may run in as many processes, on as many machines and at any
-    time: `create` begins a frame, ``to_b2nd(x, urlpath, mode="stage", region=...)`` stages parts of
-    it, from the jobs of an array for instance, and `commit` joins them. Until then nothing is
-    there under the frame's name, or the old frame is. Call it when all jobs have ended. It reads
-    what was staged once, to see that it is as the jobs wrote it.
+    This is the last of three steps, in any number of processes and machines and at any time:
+    `create` starts a frame, ``to_b2nd(x, urlpath, mode="stage", region=...)`` stages parts of it,
+    for instance in a job array, and `commit` joins them. Until then the name has no frame, or the
+    old one. Call it after the end of all jobs. It reads the staged bytes once, to verify them.
 
     Parameters
     ----------
     urlpath : str or os.PathLike
         As for `create`.
     fill : scalar, optional
-        What the elements of missing parts hold. By default it is an error that parts are missing.
+        Value of the elements of missing parts. By default missing parts raise an error.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
 
@@ -248,15 +246,15 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     Raises
     ------
     FileNotFoundError
-        No frame was begun there, or it is committed already.
+        There is no pending frame, or it is already committed.
     TypeError, OverflowError
         The dtype cannot hold the `fill`.
     B2ndError
-        Parts are missing and there is no `fill`, parts overlap, or what a job staged is damaged.
+        Parts are missing without a `fill`, parts overlap, or staged bytes are damaged.
     FileExistsError
-        A frame has appeared there that `create` was not told to replace.
+        A frame exists there that `create` may not replace.
     OSError
-        The store failed; what was staged stays, and the same call goes on.
+        The store failed. Staged chunks remain, and the same call resumes the commit.
 
     Examples
     --------
@@ -272,16 +270,16 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     location = Location.of(urlpath, storage_options=storage_options)
     require_no_link_out(location)
     pending = pending_at(location)
-    # another commit of the same frame may be faster, and remove what was staged
+    # another commit of the same frame may finish first and remove the staged files
     with pending.once():
         pending.join(fill)
-    # not under the lock: NFS keeps a file that is open, and with it the directory
+    # after the lock: NFS keeps an open file, and thus its directory
     clean_up(pending.staging)
     return open_b2nd(urlpath, storage_options=storage_options)
 
 
 def names_by_box(staging: Staging, grid: Grid) -> dict[ChunkBox, str]:
-    """The names of the manifests of all parts that are staged, by their boxes."""
+    """Map the boxes of all staged parts to the names of their manifests."""
     named = filter(None, map(MANIFEST.fullmatch, staging.names()))
     ends = sorted((int(match[1], 16), int(match[2], 16), match[0]) for match in named)
     possible = (row for row in ends if row[0] <= row[1] < grid.nchunks)
@@ -290,7 +288,7 @@ def names_by_box(staging: Staging, grid: Grid) -> dict[ChunkBox, str]:
 
 
 def manifests_of(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
-    """The manifests of all parts."""
+    """Read the manifests of all parts."""
     names = names_by_box(staging, grid)
     return dict(zip(names, read_manifests(list(names.values()), staging.get), strict=True))
 
@@ -298,11 +296,11 @@ def manifests_of(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
 def records_of_parts(
     manifests: dict[ChunkBox, bytes], plan: FramePlan, staging: Staging, fill: Any
 ) -> ChunkRecords:
-    """Put the parts together; with a record of each chunk, or an error that says what is wrong."""
+    """Merge the parts into one record per chunk; errors describe missing or overlapping parts."""
     staged = np.zeros(plan.grid.nchunks, bool)
     for box in manifests:
         staged[box.chunks(plan.grid)] = True
-    # only then is it worth comparing each two
+    # compare all pairs only if the parts overlap
     if np.count_nonzero(staged) < sum(box.nchunks for box in manifests):
         require_apart(itertools.combinations(manifests, 2), plan.grid, staging.label)
     parts = [_read_part(*part, plan, staging.label) for part in manifests.items()]
@@ -331,7 +329,7 @@ def _read_part(box: ChunkBox, manifest: bytes, plan: FramePlan, label: str) -> C
 def _require_as_staged(
     records: ChunkRecords, boxes: list[ChunkBox], grid: Grid, staging: Staging
 ) -> None:
-    """Read what was staged, before it takes the place of a frame; an error names what differs."""
+    """Verify the staged bytes before the publication; an error names the changed regions."""
     damaged = records.rows["chunk"][~are_as_staged(records, staging)]
     if len(damaged):
         hit = [box for box in boxes if np.isin(box.chunks(grid), damaged).any()]
@@ -346,7 +344,7 @@ def _require_as_staged(
 def _filled(
     fill: Any, chunks: NDArray[np.int64], plan: FramePlan, staging: Staging
 ) -> ChunkRecords:
-    """Record chunks that repeat one element, and stage those for which the index has no code."""
+    """Record chunks that repeat one element; stage those without a special code."""
     grid = plan.grid
     element = _element(fill, plan.dtype)
     constant = constant_records(element, (0,) * grid.ndim, grid.shape, plan)
@@ -361,15 +359,15 @@ def _filled(
 
 
 def _dtype_of_text(fill: str, dtype: np.dtype[Any]) -> np.dtype[Any] | str | None:
-    """Choose how a text is read: a date in the unit that it is written in."""
+    """Choose the dtype of a text: dates have the unit in which they are written."""
     if dtype.kind == "M" and fill.strip().lower() not in ("nat", ""):
         return "M8"
-    # durations as texts, and NaT, say no unit
+    # durations as text, and NaT, have no unit
     return dtype if dtype.kind in "mM" else None
 
 
 def _element(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Cast a scalar to a dtype, 0-d; an error where that would change more than its precision."""
+    """Cast a scalar to a 0-d array; an error if more than its precision would change."""
     is_time = dtype.kind in "mM"
     given = np.array(fill, _dtype_of_text(fill, dtype) if isinstance(fill, str) else None)
     element = cast_value(given, dtype, f"fill={fill!r}").reshape(())
@@ -395,7 +393,7 @@ def require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label:
 
 
 def _regions_of(missing: NDArray[np.bool_], grid: Grid) -> str:
-    """Name the regions of chunks, as boxes; the first ones where there are many."""
+    """Format the regions of missing chunks as boxes; only the first of many."""
     left = missing.reshape(grid.counts).copy()
     said: list[str] = []
     while left.any() and len(said) < _LISTED:
@@ -406,10 +404,10 @@ def _regions_of(missing: NDArray[np.bool_], grid: Grid) -> str:
 
 
 def _largest_from_first(mask: NDArray[np.bool_]) -> ChunkBox:
-    """A box of true entries that begins at the first of them."""
+    """Find a box of true entries that starts at the first of them."""
     start = tuple(int(at) for at in np.unravel_index(int(np.argmax(mask)), mask.shape))
     stop = [at + 1 for at in start]
-    # along the last axis first, whose chunks follow each other
+    # the last axis first, since its chunks are consecutive
     for axis in reversed(range(mask.ndim)):
         while stop[axis] < mask.shape[axis]:
             beside = [slice(a, b) for a, b in zip(start, stop, strict=True)]

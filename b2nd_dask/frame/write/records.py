@@ -1,12 +1,12 @@
-"""The table of chunks: what a frame says of each, and where it is staged until the commit.
+"""Chunk records: the index entry of each chunk, and its location in the staging area.
 
-A task makes rows of it for the chunks that it has staged, rows are merged, and the commit enters
-them into the table of all chunks of the frame, which has the entries alone.
+A task returns rows for the chunks that it has staged, and the rows are merged. The commit copies
+them into the table of all chunks of the frame, which has only the entries.
 
-A manifest is a small file in the staging area that says where the chunks of a box are staged. A
-task leaves one with `resume`, and so does the write of a part of a frame that was begun. Whoever
-goes on with the write, or commits the parts, lists the manifests, and believes each only after it
-has read the staged bytes and found their digests.
+A manifest is a small file in the staging area with the locations of a box's staged chunks. Tasks
+write one with `resume`, and so does the write of a part of a pending frame. A resumed write, or the
+commit of parts, lists the manifests, and accepts each only after it has read the staged bytes and
+verified their digests.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from b2nd_dask.storage import Run, StagedChunks, Staging
 
 _Read = TypeVar("_Read")
 
-#: Of a manifest: magic, number of parts. Behind it stand the names of the parts, the rows, and a
-#: digest of all.
+#: First fields of a manifest: magic, number of parts. The names of the parts, the rows, and a
+#: digest of all follow.
 _FRONT = struct.Struct("<8sQ")
 _MAGIC = b"b2ndrow2"
 _NAME = np.dtype("S40")
 _DIGEST_NBYTES = 8
-#: Names of what stagings append to.
+#: Names of staged files.
 _PART = re.compile(rb"[0-9a-f]{32}(\.part|\.chunk)?")
-#: Names of manifests: numbers of the first and of the last chunk.
+#: Names of manifests, with the numbers of the first and of the last chunk.
 MANIFEST = re.compile(r"part-([0-9a-f]{1,8})-([0-9a-f]{1,8})")
 _CODES = [special_code(kind) if kind else 0 for kind in ChunkKind]
-#: Bytes and rows that one thread checks at a time.
+#: Most bytes and rows that one thread verifies at a time.
 _BATCH_NBYTES, _BATCH_ROWS = 32 << 20, 4096
 _THREADS = 4
-#: Manifests that are read at a time: in stores each is a request.
+#: Most manifests to read concurrently; in stores each is a request.
 _READERS = 32
 
 
 @lru_cache
 def row_dtype(elements: np.dtype[Any] | None = None) -> np.dtype[Any]:
-    """Make the dtype of the rows; with statistics of elements of a dtype, if one is given.
+    """Build the dtype of the rows, with statistics for a dtype of elements if it is given.
 
-    An `entry` is what the frame says of a chunk: its offset, which is a special code where nothing
-    is stored, its checksum and its statistics. These are 0 and unknown unless it is stored.
+    An `entry` has a chunk's offset (or a special code), its checksum and its statistics. A chunk
+    that is not stored has checksum 0 and unknown statistics.
     """
     statistics = [] if elements is None else [("statistics", statistics_row(elements))]
     entry = np.dtype([("offset", "<i8"), ("digest", "<u8"), *statistics])
@@ -64,9 +64,9 @@ def row_dtype(elements: np.dtype[Any] | None = None) -> np.dtype[Any]:
 
 
 class ChunkRecords(StagedChunks):
-    """Some rows of the table: chunks that are staged, or that stand for one element.
+    """Rows of the table: chunks that are staged or repeat one element.
 
-    Where a chunk is stored its offset is 0 until the commit. Where it is not its part is -1.
+    The offset of a stored chunk is 0 until the commit. The part of any other chunk is -1.
     """
 
     __slots__ = ()
@@ -75,16 +75,16 @@ class ChunkRecords(StagedChunks):
     def of(
         cls, row: np.dtype[Any], entries: Mapping[int, tuple[Any, ...]], runs: Mapping[int, Run]
     ) -> Self:
-        """Make a table.
+        """Build records.
 
         Parameters
         ----------
         row : numpy.dtype
-            As `row_dtype` makes it.
+            Dtype of the rows, from `row_dtype`.
         entries : mapping of chunk to tuple
-            The fields of its entry.
+            Fields of the chunk's entry.
         runs : mapping of chunk to Run
-            Where it was staged, if it is stored.
+            Location of a staged chunk.
         """
         parts = tuple(dict.fromkeys(run.part for run in runs.values()))
         number = {name: i for i, name in enumerate(parts)}
@@ -94,20 +94,20 @@ class ChunkRecords(StagedChunks):
 
     @classmethod
     def of_special(cls, row: np.dtype[Any], chunks: NDArray[np.int64], code: int) -> Self:
-        """Make a table of chunks that stand for one special code."""
+        """Build records of chunks with one special code."""
         rows = np.zeros(len(chunks), row)
         rows["chunk"], rows["part"], rows["entry"]["offset"] = chunks, -1, code
         return cls((), rows)
 
     def to_bytes(self) -> bytes:
-        """Write a manifest."""
+        """Build a manifest."""
         front = _FRONT.pack(_MAGIC, len(self.parts))
         names = np.array([part.encode() for part in self.parts], _NAME)
         return with_digest(front + names.tobytes() + self.rows.tobytes())
 
     @classmethod
     def from_bytes(cls, raw: bytes, row: np.dtype[Any], nchunks: int = MAX_CHUNKS) -> Self | None:
-        """Read a manifest of chunks of a frame; None where it is not what `to_bytes` writes."""
+        """Parse a manifest of chunks of a frame; None if it is invalid."""
         body = body_of(raw, _MAGIC)
         if body is None or len(body) < _FRONT.size:
             return None
@@ -123,18 +123,18 @@ class ChunkRecords(StagedChunks):
 
 
 def with_digest(body: bytes) -> bytes:
-    """A small file of the staging area, with a digest at its end that tells of damage."""
+    """Append a digest to a small file of the staging area, which reveals damage."""
     return body + xxhash.xxh3_64_digest(body)
 
 
 def body_of(raw: bytes, magic: bytes) -> bytes | None:
-    """Take off the digest of a small file that begins so; None where it is damaged."""
+    """Remove the digest of a small file with this magic; None if the file is damaged."""
     body = raw[:-_DIGEST_NBYTES]
     return body if body.startswith(magic) and with_digest(body) == raw else None
 
 
 def _are_possible(rows: NDArray[Any], nparts: int, nchunks: int) -> bool:
-    """Whether rows of a manifest can be of a frame, each of another chunk."""
+    """Whether rows of a manifest are valid for a frame, each for a different chunk."""
     chunk, part, code = rows["chunk"], rows["part"], rows["entry"]["offset"]
     stored = code == 0
     good = (chunk >= 0) & (chunk < nchunks) & (rows["start"] >= 0)
@@ -144,12 +144,12 @@ def _are_possible(rows: NDArray[Any], nparts: int, nchunks: int) -> bool:
 
 
 def merge_records(tables: Sequence[ChunkRecords]) -> ChunkRecords:
-    """Put tables of the same row together, at least one."""
+    """Merge records with the same row dtype, at least one."""
     parts = tuple(dict.fromkeys(name for table in tables for name in table.parts))
     number = {name: i for i, name in enumerate(parts)}
-    # by itself NumPy makes columns of native byte order
+    # by default NumPy would convert the columns to native byte order
     merged = np.concatenate([table.rows for table in tables], dtype=tables[0].rows.dtype)
-    # one more for the -1 of special chunks
+    # one more entry for the -1 of special chunks
     renumbered = [np.array([*(number[name] for name in table.parts), -1]) for table in tables]
     part = [new[table.rows["part"]] for table, new in zip(tables, renumbered, strict=True)]
     merged["part"] = np.concatenate(part)
@@ -159,7 +159,7 @@ def merge_records(tables: Sequence[ChunkRecords]) -> ChunkRecords:
 def require_all(
     records: ChunkRecords, chunks: NDArray[np.int64], label: str, outcome: str = "not published"
 ) -> None:
-    """Raise B2ndError unless each of some chunks, in ascending order, has a record."""
+    """Raise B2ndError unless each of some ascending chunks has a record."""
     if not np.array_equal(np.sort(records.rows["chunk"]), chunks):
         raise B2ndError(
             f"{len(records.rows)} chunk records for {len(chunks)} chunks: {outcome}",
@@ -168,7 +168,7 @@ def require_all(
 
 
 def put_manifest(records: ChunkRecords, staging: Staging, *, fsync: bool) -> None:
-    """Leave the manifest of some chunks in the staging area, instead of one of the same box.
+    """Write the manifest of some chunks into the staging area; it replaces one of the same box.
 
     `fsync`: whether it must be on the disk when this returns.
     """
@@ -179,25 +179,25 @@ def put_manifest(records: ChunkRecords, staging: Staging, *, fsync: bool) -> Non
 
 
 def read_manifests(names: Sequence[str], read: Callable[[str], _Read]) -> list[_Read]:
-    """Call a function for the name of each manifest, concurrently; errors are those of `read`."""
+    """Call a function for the name of each manifest, concurrently; raises the errors of `read`."""
     with ThreadPoolExecutor(_READERS) as threads:
         return list(threads.map(read, names))
 
 
 def staged_records(staging: Staging, row: np.dtype[Any], nchunks: int) -> ChunkRecords:
-    """Find the chunks that were staged by earlier runs of a write, and are as they were.
+    """Find the chunks that earlier runs of a write staged and that are undamaged.
 
     Parameters
     ----------
     row : numpy.dtype
-        Of the table.
+        Dtype of the rows.
     nchunks : int
-        Chunks of the frame.
+        Number of chunks of the frame.
 
     Returns
     -------
     ChunkRecords
-        One row for each such chunk.
+        One row per such chunk.
     """
     names = [name for name in staging.names() if MANIFEST.fullmatch(name)]
 
@@ -205,19 +205,19 @@ def staged_records(staging: Staging, row: np.dtype[Any], nchunks: int) -> ChunkR
         try:
             return ChunkRecords.from_bytes(staging.get(name), row, nchunks)
         except OSError:
-            # another run of this write has ended meanwhile
+            # another run of this write ended meanwhile
             return None
 
     tables = [table for table in read_manifests(names, read) if table is not None]
     found = merge_records([ChunkRecords.of(row, {}, {}), *tables])
     intact = found.rows[are_as_staged(found, staging)]
-    # regions of runs with other memory may overlap
+    # regions may overlap if runs had different memory limits
     _, first = np.unique(intact["chunk"], return_index=True)
     return ChunkRecords(found.parts, intact[first])
 
 
 def are_as_staged(records: ChunkRecords, staging: Staging) -> NDArray[np.bool_]:
-    """Whether the bytes of each record are those that were staged; reads all of them."""
+    """Verify the staged bytes of each record; reads all of them."""
     rows = records.rows
     good = np.ones(len(rows), np.bool_)
 
@@ -236,7 +236,7 @@ def are_as_staged(records: ChunkRecords, staging: Staging) -> NDArray[np.bool_]:
 
 
 def _batches(rows: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
-    """Numbers of the rows of stored chunks, some at a time, in the order of parts and bytes."""
+    """Yield numbers of the rows of stored chunks in batches, in the order of parts and bytes."""
     stored = np.flatnonzero(rows["entry"]["offset"] == 0)
     order = stored[np.lexsort((rows["start"][stored], rows["part"][stored]))]
     filled = np.cumsum(rows["nbytes"][order]) // _BATCH_NBYTES

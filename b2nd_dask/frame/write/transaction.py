@@ -1,8 +1,8 @@
-"""A write as one transaction: it begins when its graph is computed, tasks stage, one commits.
+"""A write as one transaction: it starts when its graph is computed, tasks stage, one commits.
 
-To commit is to join what is staged, to build what surrounds it, and to publish the frame.
+A commit joins the staged chunks, builds the envelope, and publishes the frame.
 
-Each of these may run twice: dask runs tasks again when a worker is lost.
+Each task may run twice: dask repeats tasks after the loss of a worker.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from b2nd_dask.storage import ByteReader, Identity, Span, Staging
 
 logger = logging.getLogger("b2nd_dask")
 
-#: What a duplicate of a task meets after its write has published: the parts are gone, the target is
-#: there, the frame that it changes is another one, records are missing. Not a failing disk.
+#: Errors of a duplicate task after the publication of its write: the staged files are gone, the
+#: target exists, the frame to change differs, records are missing. Disk errors are not among them.
 _DUPLICATE = (FileNotFoundError, FileExistsError, B2ndError)
 
 _NOT_SHARED = (
@@ -49,7 +49,7 @@ _NOT_SHARED = (
 )
 
 
-#: Keys of writes that failed in this process, whose other threads may still run tasks of them.
+#: Keys of writes that failed in this process; other threads may still run their tasks.
 _given_up: set[str] = set()
 
 
@@ -61,29 +61,29 @@ class Envelope:
     """The header; its lengths are replaced."""
     sparse: bool
     array_meta: bytes
-    """Content of the metalayer that gives the array's shape."""
+    """Content of the metalayer that holds the array's shape."""
     vlmeta: Mapping[str, bytes]
     """The user's entries."""
     key: str | None = None
-    """Of the write, for the write id."""
+    """Key of the write, for the write id."""
     past: History | None = None
 
     @classmethod
     def of(
         cls, reader: ByteReader, parsed: ParsedFrame, key: str | None, past: History | None = None
     ) -> Self:
-        """Take the envelope of an existing frame, with the write id and history that are given."""
+        """Copy the envelope of an existing frame, with another write id and history."""
         header = parsed.header
         (head,) = reader.read([Span(0, header.header_len)])
         return cls(head, header.sparse, header.array_meta, parsed.vlmeta, key, past)
 
     @classmethod
     def planned(cls, plan: FramePlan, key: str | None, past: History | None = None) -> Self:
-        """Make the envelope of a planned frame, which the write of a key makes."""
+        """Build the envelope of a planned frame, with the write id of a key."""
         return cls(plan.header(), plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, key, past)
 
     def around(self, table: NDArray[Any], cbytes: int) -> tuple[bytes, bytes]:
-        """Build header and tail, by the table of all chunks and the bytes of those stored."""
+        """Build header and tail from the table of all chunks and the bytes of the stored ones."""
         index = b""
         if len(table):
             # behind the index, if there is one
@@ -102,10 +102,10 @@ class Envelope:
 def publish_records(
     records: ChunkRecords, table: NDArray[Any], envelope: Envelope, staging: Staging
 ) -> None:
-    """Enter what tasks report of the chunks into the table of the frame, and publish it."""
+    """Copy the tasks' chunk records into the table of the frame, and publish it."""
     chunks, entries = records.rows["chunk"], records.rows["entry"]
     for name, dtype in (table.dtype.fields or {}).items():
-        # of a frame that got statistics after the write was planned they are unknown
+        # unknown if the frame got statistics after the plan of the write
         known = name in (entries.dtype.names or ())
         table[name][chunks] = entries[name] if known else np.zeros((), dtype[0])
     stored = records.rows[entries["offset"] == 0]
@@ -120,7 +120,7 @@ def publish(
     Parameters
     ----------
     table : ndarray
-        Of all chunks; gets the offsets of the staged ones.
+        Table of all chunks; receives the offsets of the staged ones.
     """
     placement = staging.join(stored)
     if len(stored.rows):
@@ -130,29 +130,29 @@ def publish(
 
 @dataclass(frozen=True, eq=False)
 class Transaction:
-    """A new frame that is written. Pickles, so that tasks in any process take part."""
+    """The write of a new frame. It pickles, so tasks in any process take part."""
 
     plan: FramePlan
     staging: Staging
     was_published: bool = field(default=False, kw_only=True)
-    """Whether this very write had published its frame before it began. Then dask has lost a worker
-    and some of its tasks may run again, or a Delayed is computed twice. The staging area is made by
-    the first task that needs it: nobody would remove it after the last."""
+    """Whether this write had published its frame before it started: dask may repeat tasks after the
+    loss of a worker, or a Delayed is computed twice. Then the first task that needs the staging
+    area makes it, since no task would remove it after the last one."""
 
     @property
     def write_key(self) -> str:
-        """Identifies the write in the frame."""
+        """Key that identifies the write in the frame."""
         return self.staging.key
 
     def begin(self) -> Self:
-        """Make the staging area, when the graph is computed; gives what other tasks work with.
+        """Make the staging area when the graph is computed; return the transaction for other tasks.
 
         Raises
         ------
         FileExistsError
-            The target is there, and was not made by this write.
+            The target exists and is not the result of this write.
         OSError
-            Nothing can be written there.
+            The location is not writable.
         """
         if self.staging.is_prepared:
             return self
@@ -162,19 +162,19 @@ class Transaction:
         with self.reached():
             self.staging.check_target()
             self.staging.make_area()
-        # also behind that: whichever comes first, no staging area stays
+        # check again, since the write may have failed meanwhile: no staging area must remain
         self._require_wanted()
         return self
 
     def stage(self, write: Callable[[], ChunkRecords]) -> ChunkRecords:
-        """Stage chunks; nothing where the frame was published while the task ran again.
+        """Stage chunks; return no records if the frame was published while the task ran again.
 
-        Where the write can be resumed, a manifest says what is staged.
+        If the write is resumable, also write a manifest.
         """
         try:
             records = write()
             if self.staging.resumable:
-                # a power cut may lose it: then its chunks are computed again
+                # a power cut may lose the manifest: then its chunks are computed again
                 put_manifest(records, self.staging, fsync=False)
         except FileNotFoundError as error:
             problem = self.unreached(error)
@@ -188,12 +188,12 @@ class Transaction:
         return write()
 
     def commit(self, records: ChunkRecords) -> str:
-        """Make the staged chunks the frame: lock, join, build, publish, clean up.
+        """Publish the staged chunks: lock, join, build, publish, clean up.
 
         Parameters
         ----------
         records : ChunkRecords
-            Of every chunk that is written.
+            Records of all written chunks.
 
         Returns
         -------
@@ -203,40 +203,40 @@ class Transaction:
         Raises
         ------
         B2ndError
-            Chunks are missing: the target stays as it was.
+            Chunks are missing; the target is unchanged.
         OSError
-            The store raises it; the target stays as it was.
+            The store failed; the target is unchanged.
         """
         if self.was_published:
-            # blocks that are all constant have staged nothing
+            # constant blocks have staged nothing
             self.staging.make_area()
         with self.reached(), self.once(), self.staging.exclusive():
             self.publish(records)
-        # not under the lock: NFS keeps a file that is open, and with it the directory
+        # after the lock: NFS keeps an open file, and thus its directory
         clean_up(self.staging)
         return self.staging.label
 
     def publish(self, records: ChunkRecords) -> None:
-        """Put the staged chunks into the frame, under the lock of `Staging.exclusive`."""
+        """Publish the frame with the staged chunks, under the lock of `Staging.exclusive`."""
         plan, nchunks = self.plan, self.plan.grid.nchunks
         require_all(records, np.arange(nchunks), self.staging.label)
         table = np.zeros(nchunks, plan.row["entry"])
         publish_records(records, table, Envelope.planned(plan, self.write_key), self.staging)
 
     def is_published(self) -> bool:
-        """Whether this very write made the frame that is there, or is one of its last updates.
+        """Whether this write made the frame at the target, or is among its last updates.
 
-        False too where no frame is there.
+        False if there is no frame.
         """
         if self.plan.grid.nchunks:
             return has_published(self.staging, self.write_key)
-        # a frame without chunks has no key: compared by all that it holds, its metadata
+        # a frame without chunks has no key: compare its metadata, which is all of its content
         whole = self.plan.empty_frame()
         return _of_target(self.staging, lambda reader: _begins_and_ends(reader, whole))
 
     @contextmanager
     def once(self) -> Iterator[None]:
-        """Be content where the block fails since this write has published before."""
+        """Ignore an error of the block if this write has already published its frame."""
         try:
             yield
         except _DUPLICATE:
@@ -245,14 +245,14 @@ class Transaction:
 
     @contextmanager
     def reached(self) -> Iterator[None]:
-        """Let errors of a folder that is not there say in which process it is not."""
+        """Convert errors of a missing folder: they name the process that cannot see it."""
         try:
             yield
         except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
             raise self.unreached(error) from error
 
     def unreached(self, error: OSError) -> OSError:
-        """Say in which process the staging area is not there, or why."""
+        """Build an error that names the process without access to the staging area."""
         return unseen(error, self.staging.label, _NOT_SHARED)
 
     def _require_wanted(self) -> None:
@@ -263,22 +263,22 @@ class Transaction:
 
 
 def begin(transaction: Transaction) -> Transaction:
-    """Task that begins a write."""
+    """Task that starts a write."""
     return transaction.begin()
 
 
 def commit(transaction: Transaction, records: ChunkRecords, *before: Any) -> str:
-    """Task that commits a write; `before` are results of what must have succeeded."""
+    """Task that commits a write; `before` are results of tasks that must have succeeded."""
     return transaction.commit(records)
 
 
 def has_published(staging: Staging, key: str) -> bool:
-    """Whether the write of a key made the frame at the target, or is one of its last updates."""
+    """Whether the write with a key made the frame at the target, or is among its last updates."""
     return _of_target(staging, lambda reader: key in keys_of(reader))
 
 
 def _of_target(staging: Staging, says: Callable[[ByteReader], bool]) -> bool:
-    """What is true of the frame at the target; False where none is there, or another file."""
+    """Evaluate a condition on the frame at the target; False if there is none."""
     try:
         with closing(staging.reader()) as reader:
             return says(reader)
@@ -287,10 +287,10 @@ def _of_target(staging: Staging, says: Callable[[ByteReader], bool]) -> bool:
 
 
 def clean_up(staging: Staging) -> None:
-    """Remove what was staged; where that fails, say so and go on: the target is what it is."""
+    """Remove staged files; log a failure and continue, since the target is not affected."""
     try:
         staging.discard()
-    except Exception as error:  # noqa: BLE001 - every store has a tree of errors of its own
+    except Exception as error:  # noqa: BLE001 - each store has its own error classes
         logger.warning(
             "%s: what was staged under the key %s could not be removed (%s); "
             "`remove_staging` removes it",
@@ -301,25 +301,25 @@ def clean_up(staging: Staging) -> None:
 
 
 def give_up(staging: Staging) -> None:
-    """Remove what a write of this process has staged that failed, for good."""
+    """Remove the staged files of a write that failed in this process, permanently."""
     _given_up.add(staging.key)
     clean_up(staging)
 
 
 def keys_of(reader: ByteReader) -> tuple[str, ...]:
-    """The keys of the writes that made and changed a frame, as far as it knows them.
+    """Read the keys of the writes that made and changed a frame, as far as it records them.
 
     Returns
     -------
     tuple of str
-        The last one first. Empty where other software made the frame, or changed it since.
+        The last one first. Empty if other software made or changed the frame.
 
     Raises
     ------
     OSError
-        It cannot be read.
+        The frame cannot be read.
     FrameFormatError
-        It is no frame.
+        It is not a frame.
     """
     return steadily(reader, lambda identity: _keys_of(reader, identity))
 

@@ -1,4 +1,4 @@
-"""Changing a frame: what it must be like, which chunks stay, and the index of old and new ones."""
+"""Changing a frame: its requirements, the retained chunks, and the index of old and new ones."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from b2nd_dask.storage import LocalUpdate, Location, update_staging_for
 
 
 def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
-    """Plan the frame after an update: as it is, but for its shape and some of its chunks.
+    """Plan the frame after an update of its shape and some of its chunks.
 
-    `shape` is the one after the update, not smaller along any axis. UnsupportedFrameError says that
-    a frame of an older format would have to be rewritten.
+    `shape` is the one after the update, not smaller along any axis. UnsupportedFrameError: a frame
+    of an older format would have to be rewritten.
     """
     header = old.header
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
@@ -65,7 +65,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
 def update_staging(
     location: Location, old: ParsedFrame, *, resume_key: str | None = None, fsync: bool = True
 ) -> LocalUpdate:
-    """Make the staging of a change; ValueError for a frame that cannot be changed in place."""
+    """Create the staging of a change; ValueError if the frame cannot be changed in place."""
     header = old.header
     return update_staging_for(
         location,
@@ -81,25 +81,25 @@ def update_staging(
 
 @dataclass(frozen=True, eq=False)
 class Update(Transaction):
-    """A change of a frame, published on top of what others have published meanwhile.
+    """A change of a frame, published on top of concurrent updates.
 
-    Its plan is that of the frame as it would be if nobody else had changed it.
+    The plan describes the frame without these updates.
     """
 
     staging: LocalUpdate
     base: UpdateBase
-    """The state that it was planned on."""
+    """The state that the update was planned on."""
     entries: Mapping[str, bytes]
-    """Entries of vlmeta that it changes."""
+    """Entries of vlmeta that the update changes."""
 
     def publish(self, records: ChunkRecords) -> None:
-        """As `Transaction.publish`.
+        """Publish the update; see `Transaction.publish`.
 
         Raises
         ------
         StaleFrameError
-            Others wrote the same chunks, or the frame is not what it was planned on: it stays as it
-            is.
+            Another update wrote the same chunks, or the frame is not the planned one. It is
+            unchanged.
         """
         plan, staging, base = self.plan, self.staging, self.base
         with closing(staging.reader()) as reader:
@@ -126,10 +126,10 @@ class Update(Transaction):
 
 
 def _carried(table: NDArray[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[Any]:
-    """Move the table of a grid of chunks into a grid that is as large or larger.
+    """Copy a table of chunks into a grid that is at least as large.
 
-    Where the chunks that stay have no checksums the others get none: reading them all to make some
-    is for `seal` to do.
+    If the retained chunks have no checksums, the new ones get none: `seal` can read all chunks and
+    add them.
     """
     moved = np.zeros(after, table.dtype)
     moved["offset"] = special_code(ChunkKind.ZEROS)
@@ -138,17 +138,17 @@ def _carried(table: NDArray[Any], before: tuple[int, ...], after: tuple[int, ...
 
 
 def open_for_update(location: Location) -> FrameReference:
-    """Open a frame that will be changed; verify all that is read of it, unless it has no checksums.
+    """Open a frame for an update; verify all reads of it, unless it has no checksums.
 
-    Old elements that go into new chunks get new checksums, and a new header vouches for the shape:
-    damage must not hide behind them.
+    Old elements in new chunks get new checksums, and a new header certifies the shape: they must
+    not hide damage.
 
     Raises
     ------
     FileNotFoundError
         There is no frame.
     ChecksumError
-        It has checksums that are not valid.
+        The frame's checksums are not valid.
     """
     checksums = frame_at(location, verify=False).parsed.columns.checksums
     never_had_any = checksums.state is ChecksumState.ABSENT and not checksums.remedy

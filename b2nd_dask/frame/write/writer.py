@@ -1,4 +1,4 @@
-"""Blocks of elements to staged chunks: casts that lose no values, and how a chunk is encoded."""
+"""From blocks of elements to staged chunks: checked casts, and the encoding of a chunk."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.storage import Run, Staging
 
-#: Elements compared at once when looking whether a chunk repeats one: the comparison stays in the
-#: L2 cache.
+#: Elements per comparison in the search for a repeated element; they stay in the L2 cache.
 _COMPARED_AT_ONCE = 1 << 15
 
 
@@ -43,18 +42,18 @@ def write_block(
     Parameters
     ----------
     elements : ndarray
-        Whole chunks of the frame, but for those that the array's edge cuts.
+        Whole chunks of the frame, except at the array's edge.
     origin : tuple of int
-        Where the block's first element lies in the array; the corner of a chunk.
+        Index of the block's first element in the array; the corner of a chunk.
     threads : int
-        That compress a large chunk.
+        Number of threads that compress a large chunk.
     """
     grid = plan.grid
     batches = StagedBatches(plan.row, staging, threads)
     elements = np.asarray(elements, plan.dtype)
     box = ChunkBox.of(origin, elements.shape, grid)
     if elements.ndim and elements.size and not any(elements.strides):
-        # a view of one element, which maybe no chunk needs to store
+        # a view of one element, which may need no stored chunk
         corner: tuple[Any, ...] = (*(0,) * elements.ndim, ...)
         element = elements[corner]
         constant = constant_records(element, origin, elements.shape, plan)
@@ -63,7 +62,7 @@ def write_block(
     cells = itertools.product(*(range(b - a) for a, b in zip(box.start, box.stop, strict=True)))
     for cell, chunk in zip(cells, box.chunks(grid).tolist(), strict=True):
         inside = tuple(slice(i * c, (i + 1) * c) for i, c in zip(cell, grid.chunks, strict=True))
-        # the ellipsis keeps a 0-d block an array
+        # the ellipsis makes the result of a 0-d block an array
         index: tuple[Any, ...] = (*inside, ...)
         batches.add_elements(chunk, elements[index], plan)
     return batches.finish()
@@ -93,19 +92,19 @@ class StagedBatches:
             self.add(chunk, encoded, *known)
 
     def add(self, chunk: int, encoded: bytes, *statistics: Any) -> None:
-        """Add a chunk that is stored, with its statistics if the table has some.
+        """Add a stored chunk, with its statistics if the table has some.
 
-        Stages those before it if there is no room.
+        Stages the held chunks first if there is no room.
         """
         if self._held_nbytes + len(encoded) > self._staging.batch_nbytes:
             self._stage()
-        # while it is in the processor's cache
+        # while the chunk is in the processor's cache
         self._entries[chunk] = (0, chunk_digest(encoded), *statistics)
         self._held[chunk] = encoded
         self._held_nbytes += len(encoded)
 
     def finish(self) -> ChunkRecords:
-        """Stage the rest, and record all chunks."""
+        """Stage the remaining chunks, and return the records of all."""
         self._stage()
         return ChunkRecords.of(self._row, self._entries, self._runs)
 
@@ -120,7 +119,7 @@ class StagedBatches:
 def constant_records(
     element: NDArray[Any], origin: tuple[int, ...], shape: tuple[int, ...], plan: FramePlan
 ) -> ChunkRecords | None:
-    """Record the chunks of a region that repeats one element, as far as they need no data.
+    """Record the chunks of a region that repeats one element, if they need no data.
 
     Parameters
     ----------
@@ -129,12 +128,12 @@ def constant_records(
     origin : tuple of int
         Index of the region's first element in the frame; the corner of a chunk.
     shape : tuple of int
-        Of the region; not empty.
+        Shape of the region; not empty.
 
     Returns
     -------
     ChunkRecords or None
-        None where the offset index has no code for the element.
+        None if the offset index has no code for the element.
     """
     grid = plan.grid
     code = encode_constant(element, grid)
@@ -142,7 +141,7 @@ def constant_records(
         return None
     box = ChunkBox.of(origin, shape, grid)
     if code != special_code(ChunkKind.ZEROS):
-        # a chunk that the array's edge cuts holds zeros behind the edge
+        # a chunk at the array's edge has zeros behind the edge
         whole = (n // c for n, c in zip(grid.shape, grid.chunks, strict=True))
         box = box._replace(stop=tuple(map(min, box.stop, whole)))
     return ChunkRecords.of_special(plan.row, box.chunks(grid), code)
@@ -160,12 +159,12 @@ def encode_elements(
     Parameters
     ----------
     elements : ndarray
-        The chunk's valid elements: of the shape of a chunk, or less at the array's edges.
+        The chunk's valid elements: the shape of a chunk, or less at the array's edges.
     look : callable, optional
-        Gets the valid elements of a chunk that is stored, in any order and shape, while they are in
+        Called with the valid elements of a stored chunk, in any order and shape, while they are in
         the processor's cache.
     threads : int
-        That compress boxes of a large chunk.
+        Number of threads that compress boxes of a large chunk.
 
     Returns
     -------
@@ -173,7 +172,7 @@ def encode_elements(
         A special code for the offset index, or a chunk.
     """
     element = repeated_element(elements)
-    # what grows over a cut chunk's edge later must read as zeros: there only zeros are constant
+    # padding of a chunk at the edge must read as zeros after an append: only zeros are constant
     if element is not None and (elements.shape == grid.chunks or not any(element.tobytes())):
         encoded = encode_constant(element, grid)
         if look is not None and not isinstance(encoded, int):
@@ -190,7 +189,7 @@ def encode_elements(
             return chunk
     with _in_stored_order(moved, grid) as raw:
         if look is not None:
-            # those of a whole chunk have just been moved, and lie one behind the other now
+            # the elements of a whole chunk were just moved, and are contiguous now
             look(raw.view(elements.dtype) if elements.shape == grid.padded_chunk else elements)
         return encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
 
@@ -216,7 +215,7 @@ def _encoded_boxes(
 
 @contextmanager
 def _in_stored_order(elements: NDArray[Any], grid: Grid) -> Iterator[NDArray[Any]]:
-    """The valid elements of a chunk as they are stored, with zeros for the others."""
+    """Yield the valid elements of a chunk in stored order, with zeros in the padding."""
     if _lies_as_stored(elements, grid):
         yield elements.reshape(-1)
         return
@@ -235,9 +234,9 @@ def _lies_as_stored(elements: NDArray[Any], grid: Grid) -> bool:
 
 
 def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
-    """The one element that fills an array, bit for bit.
+    """Find the one element that fills an array, bit for bit.
 
-    -0.0 is not 0.0, and NaNs differ by payload.
+    -0.0 differs from 0.0, and NaNs differ by payload.
 
     Parameters
     ----------
@@ -247,7 +246,7 @@ def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
     Returns
     -------
     ndarray or None
-        0-d; None where elements differ.
+        0-d; None if elements differ.
 
     Examples
     --------
@@ -256,7 +255,7 @@ def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
     >>> repeated_element(np.array([0.0, -0.0])) is None
     True
     """
-    # the ellipsis keeps a 0-d array an array, whose element would have native byte order
+    # the ellipsis keeps a 0-d array an array: its element would have native byte order
     corner: tuple[Any, ...] = (*(slice(0, 1),) * elements.ndim, ...)
     first: NDArray[Any] = elements[corner].reshape(())
     if all(
@@ -264,7 +263,7 @@ def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
     ):
         return first
     bits = elements.view(_bits_of(elements.dtype))
-    # nearly every chunk of data differs at its ends
+    # most data differs at its ends
     if bits[(0,) * bits.ndim] != bits[(-1,) * bits.ndim]:
         return None
     return first if _all_equal(bits) else None
@@ -300,7 +299,7 @@ def encode_constant(element: NDArray[Any], grid: Grid) -> int | bytes:
     value = element.tobytes()
     if not any(value):
         return special_code(ChunkKind.ZEROS)
-    # the NaN code stands for one payload only
+    # the NaN code represents only one payload
     has_nan = (
         element.dtype.kind == "f" and element.dtype.itemsize in (4, 8) and element.dtype.isnative
     )
@@ -310,9 +309,9 @@ def encode_constant(element: NDArray[Any], grid: Grid) -> int | bytes:
 
 
 def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether elements convert with no other loss than of floating-point precision.
+    """Whether elements convert without loss, except of floating-point precision.
 
-    Times do where their values allow it, which `checked_cast` sees.
+    Times fit if their values allow it, which `checked_cast` verifies.
 
     Examples
     --------
@@ -324,12 +323,12 @@ def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 
 def cast_value(elements: NDArray[Any], dtype: np.dtype[Any], name_in_error: str) -> NDArray[Any]:
-    """Cast elements whose own dtype nobody chose: these have to fit, not their dtype.
+    """Cast elements with a dtype that no user chose: the values must fit, not the dtype.
 
     Returns
     -------
     ndarray
-        Of `dtype`, or the same elements where it cannot represent them.
+        Has `dtype`; the same elements if `dtype` cannot represent them.
 
     Raises
     ------
@@ -362,7 +361,7 @@ def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArr
             "wider dtype"
         ) from None
     except OverflowError:
-        # NumPy 2.5 does not wrap times around
+        # NumPy 2.5 raises instead of wrapping times around
         raise _other_times(wanted, name_in_error) from None
     if _has_other_times(np.asarray(block), elements):
         raise _other_times(wanted, name_in_error)
@@ -377,7 +376,7 @@ def _other_times(wanted: np.dtype[Any], name_in_error: str) -> OverflowError:
 
 
 def _has_other_times(given: NDArray[Any], elements: NDArray[Any]) -> bool:
-    """Whether there are times that are too far off for a finer unit, or between coarser ones."""
+    """Whether some times are out of range for a finer unit, or between steps of a coarser one."""
     if given.dtype == elements.dtype:
         return False
     if given.dtype.names and elements.dtype.names:
