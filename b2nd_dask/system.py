@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+from urllib.parse import unquote
+from urllib.request import url2pathname
 
 fcntl: ModuleType | None
 resource: ModuleType | None
@@ -38,7 +40,7 @@ _NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 #: Errors of F_FULLFSYNC on file systems that cannot flush the cache of the drive.
 _NO_FLUSH = (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL)
 _COPY_NBYTES = 1 << 24
-#: Buffers per call; every system accepts this many.
+#: Buffers per call, as many as Linux and macOS accept.
 _IOV_MAX = 1024
 #: From linux/fs.h and linux/fcntl.h; Python has no renameat2.
 RENAME_NOREPLACE, RENAME_EXCHANGE, _AT_FDCWD = 1, 2, -100
@@ -53,6 +55,13 @@ def at_fork(**calls: Callable[[], None]) -> None:
     """Call `os.register_at_fork` if the system can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**calls)
+
+
+def path_of_url(path: str) -> str:
+    """The local path that the path of a ``file://`` URL names; ``?`` and ``#`` belong to it."""
+    if os.sep == "/":
+        return unquote(path)
+    return url2pathname(path.replace("?", "%3F").replace("#", "%23"))
 
 
 def usable_cores() -> int:
@@ -116,6 +125,10 @@ def pread_into(fd: int, target: memoryview, start: int) -> int:
     """Read from a position into a buffer; return the number of bytes."""
     if hasattr(os, "preadv"):
         return os.preadv(fd, [target], start)
+    if hasattr(os, "pread"):
+        found = os.pread(fd, len(target), start)
+        target[: len(found)] = found
+        return len(found)
     with _seeking, io.FileIO(fd, closefd=False) as file:
         file.seek(start)
         return file.readinto(target) or 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -45,6 +46,15 @@ def test_what_is_no_place(what: object) -> None:
 def test_a_negative_offset() -> None:
     with pytest.raises(ValueError, match="offset is -1"):
         Location.of(b"data", offset=-1)
+
+
+@pytest.mark.parametrize("name", ["run#1.b2nd", "a?b.b2nd", "c%d.b2nd", "a b.b2nd"])
+def test_any_character_in_a_file_url(tmp_path: Path, name: str) -> None:
+    for url in (
+        f"file://{tmp_path}/{name.replace('%', '%25')}",
+        f"file://{tmp_path}/{quote(name)}",
+    ):
+        assert Location.of(url).urlpath == str(tmp_path / name)
 
 
 @pytest.mark.parametrize("urlpath", ["a.b2nd", "file:///a.b2nd", b"data"])

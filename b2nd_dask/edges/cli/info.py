@@ -118,7 +118,10 @@ def info_command(
     for number, path in enumerate(paths):
         with failures.noted(path, storage_options):
             shown = opened(path, storage_options)
-            attributes = {} if isinstance(shown, Frame) else attributes_at(path, storage_options)
+            attributes: dict[str, Any] = {}
+            if not isinstance(shown, Frame):
+                with failures.noted(path, storage_options):
+                    attributes = attributes_at(path, storage_options)
             if as_json:
                 found.append(_facts(shown, path, attributes))
                 continue

@@ -107,7 +107,10 @@ def _save(frame: Frame, by: str, output: Path) -> None:
     from b2nd_dask.edges.plot.chunk_map import chunk_map
 
     figure: Any = chunk_map(frame, by).figure  # type: ignore[arg-type]
-    suffix = output.suffix[1:] or "png"
+    suffix = output.suffix[1:].lower() or "png"
+    known = figure.canvas.get_supported_filetypes()
+    if suffix not in known:
+        raise click.UsageError(f"--output {output}: use one of .{', .'.join(sorted(known))}")
     figure.savefig(output, format=suffix, dpi=150, bbox_inches="tight")
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from b2nd_dask.edges.datasets.places import manifest_of, place_of
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import dims_of
@@ -40,12 +39,9 @@ def opened(path: str, options: dict[str, Any]) -> Source:
 
 
 def attributes_at(path: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Attributes of the dataset in a store or directory; the error instead if they are damaged."""
-    try:
-        place = place_of(Location.of(path, storage_options=options))
-        return {} if place is None else dict(manifest_of(place).attrs)
-    except (B2ndError, OSError) as error:
-        return {MANIFEST: f"(cannot be shown: {error})"}
+    """Attributes of the dataset in a store or directory."""
+    place = place_of(Location.of(path, storage_options=options))
+    return {} if place is None else dict(manifest_of(place).attrs)
 
 
 def _with_shape(member: Member, path: str, location: Location) -> Member:

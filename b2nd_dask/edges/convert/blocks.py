@@ -9,7 +9,7 @@ import errno
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -144,10 +144,21 @@ class Copier:
 
         workers = self._options.workers(math.prod(sizes) * array.dtype.itemsize)
         with ThreadPoolExecutor(workers) as pool:
-            for _ in pool.map(copy, regions(array.shape, sizes)):
-                self._done += 1
-                if self._options.progress is not None:
-                    self._options.progress(self._done, self._total)
+            # `map` would take memory for each of perhaps millions of regions at once
+            waiting: set[Future[None]] = set()
+            for region in regions(array.shape, sizes):
+                if len(waiting) >= workers:
+                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    self._finish(done)
+                waiting.add(pool.submit(copy, region))
+            self._finish(waiting)
+
+    def _finish(self, futures: set[Future[None]]) -> None:
+        for future in futures:
+            future.result()
+            self._done += 1
+            if self._options.progress is not None:
+                self._options.progress(self._done, self._total)
 
 
 def compare(source: Tree, written: Tree, block_nbytes: int) -> None:

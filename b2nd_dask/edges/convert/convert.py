@@ -26,10 +26,10 @@ from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree
+from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available, nbytes_of
-from b2nd_dask.lazy import lazy
 from b2nd_dask.storage import printable
 
 
@@ -43,8 +43,14 @@ class _Format(NamedTuple):
     write: Callable[[Tree, Path, Options], None]
 
 
-#: Imported at first use: the readers of other formats work without xarray.
-_read_frames = lazy("b2nd_dask.edges.convert.read_frames", "read_frames")
+def _read_frames(source: Source) -> Tree:
+    # imported at first use: the readers of other formats work without xarray
+    require("convert", "xarray")
+    from b2nd_dask.edges.convert.read_frames import read_frames
+
+    return read_frames(source)
+
+
 _FRAMES = ("b2nd", "b2d", "b2z")
 _ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
 _HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4", ".cdf", ".netcdf", ".mat")

@@ -152,7 +152,9 @@ class Layers:
             if labels is None:
                 continue
             chunks = self.nodes[source].chunks if labels else ()
-            if chunks is None or own[len(own) - len(labels) :] != tuple(labels):
+            if chunks is None or len(chunks) != len(labels):
+                return None
+            if own[len(own) - len(labels) :] != tuple(labels):
                 return None
             found.append(chunks)
         chunks = broadcast_chunks(found)

@@ -7,17 +7,17 @@ import hashlib
 import os
 import pickle
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.request import url2pathname
 
 from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.read.local_reader import LocalReader
 from b2nd_dask.storage.read.memory import BytesReader, OffsetReader, bytes_label, window_label
 from b2nd_dask.storage.read.remote import RemoteReader
 from b2nd_dask.storage.redaction import Secrets, printable, public_url
+from b2nd_dask.system import path_of_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -204,7 +204,7 @@ def _normalized(urlpath: object) -> str | bytes:
             "a URL begins with scheme://, without a space; pass a file of such a name as "
             "pathlib.Path"
         )
-    path = url2pathname(urlpath[local_url.end() :]) if local_url else urlpath
+    path = path_of_url(urlpath[local_url.end() :]) if local_url else urlpath
     return _absolute(path)
 
 
@@ -292,6 +292,7 @@ def _matches_of_url(location: Location) -> list[str]:
     at = next(i for i, link in enumerate(links) if "*" in link)
     rest = "::".join(links[at:])
     connection = Connection.of(Location.of(rest, storage_options=location.storage_options))
+    connection = replace(connection, label=location.label)
     # the file system strips scheme and host off a URL: put them back in front
     pattern = connection.path.lstrip("/")
     prefix, mark, _ = links[at].rpartition(pattern)

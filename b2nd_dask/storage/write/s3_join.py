@@ -16,11 +16,12 @@ import json
 import logging
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from operator import call
 from typing import Any, TypeAlias
 
 from b2nd_dask.storage.write.object_store import (
@@ -146,8 +147,9 @@ class ServerJoin:
             The request fails, or the frame is too large for the store.
         """
         if len(head) + sum(map(nbytes_of, runs)) + len(tail) <= SMALL_FRAME_NBYTES:
-            with _beside(self.checks):
-                body = b"".join([head, *self.store.fetch(runs), tail])
+            calls: list[Callable[[], Any]] = [*self.checks, partial(self.store.fetch, runs)]
+            fetched = self.store.each(call, calls)[-1]
+            body = b"".join([head, *fetched, tail])
             self._call_once("put_object", replace, Body=body, **self._named(self.store.target))
             return
         endpoint = self.store.call(lambda: self.store.fs.s3.meta.endpoint_url)
@@ -217,9 +219,8 @@ class ServerJoin:
         with ExitStack() as undo:
             undo.callback(self._give_up, named, noted)
             # a record of the upload, in case this process is killed
-            note = partial(self.store.put, noted, json.dumps(named).encode())
-            with _beside([note, *self.checks]):
-                made = self._upload(parts, named)
+            self.store.put(noted, json.dumps(named).encode())
+            made = self._upload(parts, named)
             # if the user's options turn on checksums, S3 requires those of the parts
             listed = _listed(made, with_checksums="ChecksumAlgorithm" in upload)
             self._call_once(
@@ -236,26 +237,35 @@ class ServerJoin:
     def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> list[dict[str, Any]]:
         """Make the parts; return the response to each.
 
-        Copies, and parts of bytes in this process, run concurrently. Meanwhile parts that need a
-        fetch run one by one: only one of them is in memory.
+        Checks, copies, and parts of bytes in this process, run concurrently. Meanwhile parts that
+        need a fetch run one by one: only one of them is in memory.
         """
         numbered = list(enumerate(parts, start=1))
-        fetching = [number for number, part in numbered if _is_fetched(part)]
         with ThreadPoolExecutor(CONCURRENCY) as threads:
+            checks = [threads.submit(check) for check in self.checks]
             others = {
                 number: threads.submit(self._upload_part, number, part, named)
                 for number, part in numbered
-                if number not in fetching
+                if not _is_fetched(part)
             }
-            made = {}
+            running: list[Future[Any]] = [*checks, *others.values()]
             try:
-                for number in fetching:
-                    _raise_failed(others.values())
-                    made[number] = self._upload_part(number, parts[number - 1], named)
-                made |= {number: other.result() for number, other in others.items()}
+                made = {}
+                for number, part in numbered:
+                    if number not in others:
+                        _raise_failed(running)
+                        made[number] = self._upload_part(number, part, named)
+                for each in as_completed(running):
+                    each.result()
+            except OSError:
+                # of a write that was given up parts are gone: the check says why
+                for check in checks:
+                    check.result()
+                raise
             finally:
-                for other in others.values():
-                    other.cancel()
+                for each in running:
+                    each.cancel()
+        made |= {number: other.result() for number, other in others.items()}
         return [made[number] for number in sorted(made)]
 
     def _upload_part(self, number: int, part: Part, named: dict[str, str]) -> dict[str, Any]:
@@ -310,28 +320,16 @@ class ServerJoin:
         return response
 
 
-@contextmanager
-def _beside(calls: Sequence[Callable[[], Any]]) -> Iterator[None]:
-    """Call functions while the block runs; their errors replace its own."""
-    with ThreadPoolExecutor(CONCURRENCY) as threads:
-        running = [threads.submit(each) for each in calls]
-        try:
-            yield
-        finally:
-            for each in running:
-                each.result()
-
-
 def _is_fetched(part: Part) -> bool:
     """Whether a part needs bytes from the store."""
     return not isinstance(part, Run) and any(isinstance(source, Run) for source in part)
 
 
-def _raise_failed(parts: Iterable[Future[Any]]) -> None:
-    """Raise the error of a failed part early: a server may not support copies."""
-    for part in parts:
-        if part.done():
-            part.result()
+def _raise_failed(running: Iterable[Future[Any]]) -> None:
+    """Raise an error early: a check may fail, or a server may not support copies."""
+    for each in running:
+        if each.done():
+            each.result()
 
 
 def abort_uploads(area: StagingArea, names: Sequence[str]) -> None:
