@@ -120,8 +120,8 @@ class ChunkColumns:
     record_digest: bytes = b""
     """XXH3-64 of the record of checksums; statistics are bound to it."""
     entry: bytes | None = None
-    """Statistics as stored, unpacked on first access. None if there are none or the checksums are
-    not valid."""
+    """Statistics as stored, unpacked on first access. None if there are none, the dtype has none,
+    or the checksums are not valid."""
 
     @cached_property
     def digests(self) -> NDArray[np.uint64] | None:
@@ -139,7 +139,7 @@ class ChunkColumns:
 
     @cached_property
     def _statistics(self) -> tuple[Verdict, ChunkStatistics | None]:
-        if self.entry is None or self.dtype is None or not supports_statistics(self.dtype):
+        if self.entry is None or self.dtype is None:
             return Verdict(ChecksumState.ABSENT), None
         found = parse_statistics(self.entry, self.record_digest, self.dtype, self.grid, self.index)
         if isinstance(found, str):
@@ -267,7 +267,8 @@ def parse_columns(
         verdict = _judge_stamp(index_chunk, trailer, vlmeta, head, header, found)
         if verdict.is_valid:
             verdict, stored = _judge_record(record, index_chunk, header.metalayers, index)
-    entry = vlmeta.get(STATISTICS_NAME) if verdict.is_valid else None
+    has_any = verdict.is_valid and dtype is not None and supports_statistics(dtype)
+    entry = vlmeta.get(STATISTICS_NAME) if has_any else None
     return ChunkColumns(verdict, index, grid, dtype, stored, _record_digest(record), entry)
 
 

@@ -202,7 +202,7 @@ class FrameReference:
             opened.require_current()
         elif not opened.is_current():
             # the bytes that were read still exist: updates only add chunks
-            process_cache().current(self.location).require_descendant(opened.parsed.token)
+            process_cache().present(self.location).require_descendant(opened.parsed.token)
 
     def read(self, index: Any, threads: int = 1) -> Any:
         """Read a basic index, as in NumPy.
@@ -303,7 +303,7 @@ class FrameReference:
     def _open(self, parsed: ParsedFrame | None = None) -> OpenedFrame:
         if self._since is None:
             return process_cache().open(self.location, self.version, parsed)
-        present = process_cache().current(self.location)
+        present = process_cache().present(self.location)
         present.require_descendant(self._since)
         return present
 

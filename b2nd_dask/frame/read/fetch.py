@@ -206,7 +206,7 @@ def _read_some(
         return opened.reader.read_into(items, [target for _, _, target in rows])
     except FileNotFoundError as error:
         missing = str(error.filename).rpartition("/")[2]
-        if missing not in names:
+        if not missing or missing not in names:
             raise
         chunk = rows[names.index(missing)][0].chunk
         raise CorruptChunkError(f"its file {missing} is missing", chunk=chunk) from error

@@ -136,7 +136,11 @@ class _AxisCuts:
         ends = [(positions.start, positions.stop, positions.step) for positions in known]
         self.ends = np.array(ends, np.int64).reshape(-1, 3)
         """Start, stop and step of the positions of each cut."""
-        whole = [p.step == 1 and p.start % padded == 0 and len(p) % padded == 0 for p in known]
+        # ranges of one element are equal whatever their steps are
+        whole = [
+            (p.step == 1 or len(p) == 1) and p.start % padded == 0 and len(p) % padded == 0
+            for p in known
+        ]
         self.whole = np.array(whole, np.bool_)
         """Whether each cut has whole chunks only."""
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, FrameFormatError
+from b2nd_dask.errors import B2ndError, FrameFormatError, locating
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import geometry_of, header_len_of, parse_header
 from b2nd_dask.format.trailer import parse_trailer
@@ -132,12 +132,10 @@ def pending_at(location: Location) -> PendingFrame:
     area = staging_for(location, sparse=True, replace=False, header_len=0, resume_key=AREA_KEY)
     body = _plan_in(area)
     flags, frame = body[_KEY.stop], body[_KEY.stop + 1 :]
-    try:
+    with locating(path=area.label):
         header = parse_header(frame, len(frame))
         grid, dtype = geometry_of(header)
         vlmeta = parse_trailer(frame[header_len_of(frame) :])
-    except FrameFormatError as error:
-        raise error.located(path=area.label) from None
     dtype = dtype or np.dtype(f"V{grid.itemsize}")
     plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
     return PendingFrame.at(location, plan, replace=bool(flags & _REPLACE), key=body[_KEY].hex())

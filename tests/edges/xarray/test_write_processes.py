@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 
 import b2nd_dask
 from b2nd_dask.edges.datasets import staged
-from b2nd_dask.edges.xarray import arrays
+from b2nd_dask.edges.xarray import adapter
 from b2nd_dask.errors import StaleFrameError
 from tests.edges.xarray.labelled import weather
 from tests.forked import answer, started
@@ -167,14 +167,14 @@ def test_the_lock_is_that_of_the_directory_that_has_the_name(tmp_path, monkeypat
 def test_an_append_to_an_array_that_another_one_overtakes(tmp_path, monkeypatch):
     path, array = tmp_path / "t.b2nd", W.t
     array[:25].b2nd.to_b2nd(path)
-    compare = arrays.growing
+    compare = adapter.growing
 
     def overtaken(*args):
         monkeypatch.undo()
         array[25:40].b2nd.to_b2nd(path, mode="a", append_dim="time")
         compare(*args)
 
-    monkeypatch.setattr(arrays, "growing", overtaken)
+    monkeypatch.setattr(adapter, "growing", overtaken)
     with pytest.raises(StaleFrameError, match="another process appended"):
         array[40:].b2nd.to_b2nd(path, mode="a", append_dim="time")
     found = array[40:].b2nd.to_b2nd(path, mode="a", append_dim="time")
