@@ -141,7 +141,8 @@ def test_requests_that_wait_for_others_have_more_time(
     http_server.latency = 1.5
     monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": 1e9, "low_speed_time": 5.0})
     np.testing.assert_array_equal(frame[...], VALUES)
-    assert http_server.count("GET") == 34
+    # the client of S3 may ask again on a busy machine; without more time all of the last four are
+    assert 34 <= http_server.count("GET") < 38
 
 
 def test_servers_that_ignore_ranges_have_time_for_all_that_they_send(
