@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask.format.chunk.blocks import AlikeSubsets, alike_subsets, head_nbytes, subset_of
+from b2nd_dask.format.chunk.blocks import BlockSubsets, head_nbytes, subsets_of
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
 from b2nd_dask.format.chunk.codec import encode_repeated
 from tests.format.by_hand import changed
@@ -25,12 +25,19 @@ KINDS = {
 FILTERS = [[], ["SHUFFLE"], ["BITSHUFFLE"], ["TRUNC_PREC", "SHUFFLE"], ["SHUFFLE", "BYTEDELTA"]]
 
 
+def subset_of(raw: bytes, blocks: list[int]) -> BlockSubsets | None:
+    header = parse_chunk_header(raw, 1 << 30)
+    return subsets_of([raw], [header.cbytes], header, np.array(blocks))
+
+
 def assembled(raw: bytes, blocks: list[int]) -> bytes:
-    subset = subset_of(raw, parse_chunk_header(raw), np.array(blocks))
+    subset = subset_of(raw, blocks)
     assert subset is not None
-    chunk = subset.head + b"".join(raw[a:b] for a, b in subset.spans.tolist())
-    # the header that goes with it is what a parser reads of it
-    assert parse_chunk_header(chunk) == subset.header
+    (head,), (cbytes,), (spans,) = subset.heads, subset.cbytes, subset.spans.tolist()
+    chunk = head + b"".join(raw[a:b] for a, b in spans)
+    # what a parser reads of it differs from the header of the chunk in its lengths alone
+    lengths = {"nbytes": subset.nbytes, "cbytes": cbytes}
+    assert parse_chunk_header(chunk) == parse_chunk_header(raw)._replace(**lengths)
     return chunk
 
 
@@ -67,9 +74,9 @@ def test_ends_of_blocks_are_found_without_order() -> None:
     raw = head + struct.pack("<ii", 52, 40) + streams[1] + streams[0]
     assert blosc2.decompress2(raw) == b"firstblksecondbl"
     for blocks, spans in [([0], [[52, 64]]), ([1], [[40, 52]]), ([0, 1], [[52, 64], [40, 52]])]:
-        subset = subset_of(raw, parse_chunk_header(raw), np.array(blocks))
-        assert subset.spans.tolist() == spans
-        assert len(subset.head) == head_nbytes(len(blocks)) == 32 + 4 * len(blocks)
+        subset = subset_of(raw, blocks)
+        assert subset.spans.tolist() == [spans]
+        assert len(subset.heads[0]) == head_nbytes(len(blocks)) == 32 + 4 * len(blocks)
     assert blosc2.decompress2(assembled(raw, [1])) == b"secondbl"
 
 
@@ -90,7 +97,7 @@ ZSTD = {"codec": blosc2.Codec.ZSTD, "typesize": 8, "blocksize": 8000}
     ids=["special", "repeated", "dictionary", "delta", "short block"],
 )
 def test_chunks_that_are_decoded_as_a_whole(raw: bytes) -> None:
-    assert subset_of(raw, parse_chunk_header(raw), np.array([1])) is None
+    assert subset_of(raw, [1]) is None
 
 
 RAW = blosc2.compress2(KINDS["smooth"], **ZSTD)
@@ -99,18 +106,17 @@ RAW = blosc2.compress2(KINDS["smooth"], **ZSTD)
 @pytest.mark.parametrize("offset", [-1, 0, 32 + 16 - 1, len(RAW) - 3, len(RAW) + 1, 2**31 - 1])
 def test_offsets_that_cannot_be(offset: int) -> None:
     raw = changed(RAW, 32 + 4 * 2, struct.pack("<i", offset))
-    assert subset_of(raw, parse_chunk_header(raw), np.array([0])) is None
+    assert subset_of(raw, [0]) is None
 
 
 def test_two_blocks_of_one_stream() -> None:
     raw = changed(RAW, 32 + 4 * 2, RAW[32 + 4 : 32 + 8])
-    assert subset_of(raw, parse_chunk_header(raw), np.array([0])) is None
+    assert subset_of(raw, [0]) is None
 
 
 def test_fewer_bytes_than_offsets() -> None:
-    header = parse_chunk_header(RAW)
-    assert subset_of(RAW[: head_nbytes(4)], header, np.array([3])) is not None
-    assert subset_of(RAW[: head_nbytes(4) - 1], header, np.array([3])) is None
+    assert subset_of(RAW[: head_nbytes(4)], [3]) is not None
+    assert subset_of(RAW[: head_nbytes(4) - 1], [3]) is None
 
 
 CHUNKS = [
@@ -119,9 +125,9 @@ CHUNKS = [
 ]
 
 
-def alike(chunks: list[bytes], blocks: list[int], more: int = 0) -> AlikeSubsets | None:
+def alike(chunks: list[bytes], blocks: list[int], more: int = 0) -> BlockSubsets | None:
     first = parse_chunk_header(chunks[0])
-    return alike_subsets(chunks, [len(c) + more for c in chunks], first, np.array(blocks))
+    return subsets_of(chunks, [len(c) + more for c in chunks], first, np.array(blocks))
 
 
 @examples(20)
@@ -131,11 +137,11 @@ def test_chunks_that_are_alike_at_once(blocks, chunks, data) -> None:
     order = data.draw(st.permutations(range(4)))
     chunks = [reordered(chunks[0], order), *chunks[1:]]
     found = alike(chunks, blocks)
-    alone = [subset_of(raw, parse_chunk_header(raw), np.array(blocks)) for raw in chunks]
-    assert found.heads == [one.head for one in alone]
-    assert found.spans.tolist() == [one.spans.tolist() for one in alone]
-    assert found.cbytes == [one.header.cbytes for one in alone]
-    assert {found.nbytes} == {one.header.nbytes for one in alone}
+    alone = [subset_of(raw, blocks) for raw in chunks]
+    assert found.heads == [head for one in alone for head in one.heads]
+    assert found.spans.tolist() == [spans for one in alone for spans in one.spans.tolist()]
+    assert found.cbytes == [cbytes for one in alone for cbytes in one.cbytes]
+    assert {found.nbytes} == {one.nbytes for one in alone}
     assert found.whole_cbytes == list(map(len, chunks))
 
 
@@ -162,6 +168,16 @@ def test_one_of_them_with_an_offset_that_cannot_be(offset: int) -> None:
 def test_headers_that_differ_are_not_alike(at: int) -> None:
     raw = changed(CHUNKS[1], at, bytes([CHUNKS[1][at] ^ 1]))
     assert alike([CHUNKS[0], raw], [0]) is None
+
+
+PLAIN = [blosc2.compress2(RNG.random(4000), clevel=0, **ZSTD) for _ in range(3)]
+
+
+def test_plain_chunks_at_once() -> None:
+    found = alike(PLAIN, [0, 3])
+    assert found.spans.tolist() == [[[32, 8032], [24032, 32032]]] * 3
+    assert [len(head) for head in found.heads] == [32] * 3
+    assert alike([PLAIN[0], changed(PLAIN[1], 12, struct.pack("<i", 32000))], [0]) is None
 
 
 def test_one_of_them_that_is_too_long_or_has_a_stream_twice() -> None:

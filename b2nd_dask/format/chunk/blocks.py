@@ -26,58 +26,19 @@ _HEADER_WORDS = HEADER_LEN // _OFFSET.itemsize
 _ZEROS = bytes(_OFFSET.itemsize)
 
 
-class BlockSubset(NamedTuple):
-    """A chunk of some blocks of another chunk: `head`, then the bytes of the blocks in order."""
-
-    header: ChunkHeader
-    """The parsed `head`. It comes from a checked header."""
-    head: bytes
-    """The header and the offsets of the blocks."""
-    spans: NDArray[np.int64]
-    """Start and stop of each block, in bytes from the start of the original chunk."""
-
-
 def head_nbytes(nblocks: int) -> int:
     """Compute the number of bytes in front of the first block: header and block offsets."""
     return HEADER_LEN + _OFFSET.itemsize * nblocks
 
 
-def subset_of(head: Buffer, header: ChunkHeader, blocks: NDArray[np.int64]) -> BlockSubset | None:
-    """Build the head of a chunk that consists of some blocks of another chunk.
+class BlockSubsets(NamedTuple):
+    """The same blocks of several chunks, as chunks: each is a head, then the bytes of its blocks.
 
-    Parameters
-    ----------
-    head : bytes-like
-        The first `head_nbytes` of the chunk, fewer if the chunk is shorter.
-    header : ChunkHeader
-        Header of the chunk.
-    blocks : ndarray of int64
-        Block numbers.
-
-    Returns
-    -------
-    BlockSubset or None
-        None if the chunk must be decoded as a whole.
+    Their headers come from a checked header.
     """
-    spans = _block_spans(head, header, blocks)
-    if spans is None:
-        return None
-    lengths = spans[:, 1] - spans[:, 0]
-    offsets, start = b"", HEADER_LEN
-    if not header.memcpyed:
-        start = head_nbytes(len(spans))
-        offsets = (start + np.cumsum(lengths) - lengths).astype(_OFFSET).tobytes()
-    smaller = header._replace(
-        nbytes=len(spans) * header.blocksize, cbytes=start + int(lengths.sum())
-    )
-    sizes = struct.pack("<iii", smaller.nbytes, smaller.blocksize, smaller.cbytes)
-    return BlockSubset(smaller, b"".join([head[:4], sizes, head[16:HEADER_LEN], offsets]), spans)
-
-
-class AlikeSubsets(NamedTuple):
-    """The same blocks of several chunks; each row is like a `BlockSubset`."""
 
     heads: list[bytes]
+    """Header and block offsets of each smaller chunk."""
     nbytes: int
     """Uncompressed bytes of each smaller chunk."""
     cbytes: list[int]
@@ -85,18 +46,18 @@ class AlikeSubsets(NamedTuple):
     whole_cbytes: list[int]
     """Bytes of each original chunk."""
     spans: NDArray[np.int64]
-    """Start and stop of each block (second axis) of each chunk (first axis), in bytes."""
+    """Start and stop of each block (second axis) of each original chunk (first axis), in bytes."""
 
 
-def alike_subsets(
+def subsets_of(
     heads: list[Buffer], available: list[int], header: ChunkHeader, blocks: NDArray[np.int64]
-) -> AlikeSubsets | None:
-    """Build chunks of the same blocks of several chunks, in one vectorized step.
+) -> BlockSubsets | None:
+    """Make a chunk of the same blocks of each of several chunks, in one vectorized step.
 
     Parameters
     ----------
     heads : list of bytes-like
-        The first `head_nbytes` of each chunk, or more.
+        The first `head_nbytes` of each chunk, fewer if the chunk is shorter.
     available : list of int
         Bytes that may belong to each chunk.
     header : ChunkHeader
@@ -106,30 +67,51 @@ def alike_subsets(
 
     Returns
     -------
-    AlikeSubsets or None
-        None if headers differ in more than the length, or if a chunk is not suitable: then check
-        each chunk separately to find the error.
+    BlockSubsets or None
+        None for a single chunk that must be decoded as a whole. None for several if one must be, or
+        if their headers differ in more than the length: then check each chunk separately.
     """
-    count = head_nbytes(header.nblocks)
-    if header.memcpyed or _decodes_whole(header) or min(map(len, heads)) < count:
+    count = _first_block(header, header.nblocks)
+    if _decodes_whole(header) or min(map(len, heads)) < count:
         return None
     joined = np.frombuffer(b"".join([head[:count] for head in heads]), _OFFSET)
     words = joined.reshape(len(heads), -1)
     fixed, offsets = words[:, :_HEADER_WORDS].copy(), words[:, _HEADER_WORDS:].astype(np.int64)
     cbytes = fixed[:, _CBYTES].astype(np.int64)
     fixed[:, _CBYTES] = 0
-    ends = _ends_of_blocks(offsets, cbytes)
-    if ends is None or (fixed != fixed[0]).any() or (cbytes > available).any():
+    spans = _block_spans(offsets, cbytes, header, blocks)
+    if spans is None or (fixed != fixed[0]).any() or (cbytes > available).any():
         return None
-    spans = np.stack([offsets[:, blocks], ends[:, blocks]], axis=2)
     lengths = spans[..., 1] - spans[..., 0]
-    stops = head_nbytes(len(blocks)) + np.cumsum(lengths, axis=1)
+    stops = _first_block(header, len(blocks)) + np.cumsum(lengths, axis=1)
     nbytes = len(blocks) * header.blocksize
     fixed[:, _NBYTES], fixed[:, _CBYTES] = nbytes, stops[:, -1]
-    smaller = np.concatenate([fixed, (stops - lengths).astype(_OFFSET)], axis=1)
-    return AlikeSubsets(
-        [row.tobytes() for row in smaller], nbytes, stops[:, -1].tolist(), cbytes.tolist(), spans
+    if not header.memcpyed:
+        fixed = np.concatenate([fixed, (stops - lengths).astype(_OFFSET)], axis=1)
+    return BlockSubsets(
+        [row.tobytes() for row in fixed], nbytes, stops[:, -1].tolist(), cbytes.tolist(), spans
     )
+
+
+def _first_block(header: ChunkHeader, nblocks: int) -> int:
+    """Compute the start of the blocks: those of a plain chunk have no offsets."""
+    return HEADER_LEN if header.memcpyed else head_nbytes(nblocks)
+
+
+def _block_spans(
+    offsets: NDArray[np.int64],
+    cbytes: NDArray[np.int64],
+    header: ChunkHeader,
+    blocks: NDArray[np.int64],
+) -> NDArray[np.int64] | None:
+    """Find start and stop of blocks, a row per chunk; None if a length or an offset is invalid."""
+    if header.memcpyed:
+        if (cbytes != header.cbytes).any():
+            return None
+        starts = np.tile(HEADER_LEN + blocks * header.blocksize, (len(cbytes), 1))
+        return np.stack([starts, starts + header.blocksize], axis=2)
+    ends = _ends_of_blocks(offsets, cbytes)
+    return None if ends is None else np.stack([offsets[:, blocks], ends[:, blocks]], axis=2)
 
 
 def _ends_of_blocks(
@@ -159,22 +141,6 @@ def _decodes_whole(header: ChunkHeader) -> bool:
         or DELTA_FILTER in header.filters
         or header.nbytes % header.blocksize
     )
-
-
-def _block_spans(
-    head: Buffer, header: ChunkHeader, blocks: NDArray[np.int64]
-) -> NDArray[np.int64] | None:
-    """Find start and stop of blocks; None if they cannot be decoded separately."""
-    if _decodes_whole(header):
-        return None
-    if header.memcpyed:
-        starts = HEADER_LEN + blocks * header.blocksize
-        return np.stack([starts, starts + header.blocksize], axis=1)
-    if len(head) < head_nbytes(header.nblocks):
-        return None
-    offsets = np.frombuffer(head, _OFFSET, header.nblocks, HEADER_LEN).astype(np.int64)
-    ends = _ends_of_blocks(offsets[None], np.array([header.cbytes]))
-    return None if ends is None else np.stack([offsets[blocks], ends[0, blocks]], axis=1)
 
 
 def join_chunks(pieces: Iterable[bytes]) -> bytes | None:

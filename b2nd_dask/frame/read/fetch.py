@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk.blocks import alike_subsets, subset_of
+from b2nd_dask.format.chunk.blocks import subsets_of
 from b2nd_dask.format.chunk.chunk_header import ChunkHeader, parse_chunk_header
 from b2nd_dask.format.integrity import require_digest, require_digest_of
 from b2nd_dask.frame.open.opening import OpenedFrame, located
@@ -255,52 +255,33 @@ def _find_blocks(opened: OpenedFrame, some: Sequence[_FirstRead]) -> Iterator[_F
     """
     # `touched_blocks` returns the same object for equal parts
     for _, alike in itertools.groupby(some, lambda row: id(row.blocks)):
-        rows = list(alike)
-        found = _find_alike(opened, rows) if len(rows) > 1 else None
-        yield from found or (_find_alone(opened, row) for row in rows)
+        yield from _find_alike(opened, list(alike))
 
 
-def _find_alike(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_FoundBlocks] | None:
-    """Locate the same blocks of several chunks; None if they must be processed one by one."""
+def _find_alike(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_FoundBlocks]:
+    """Locate the same blocks of several chunks, one by one if they are not alike."""
     first, blocks, head = rows[0]
     with located(opened, first.chunk):
         header = _header_of(opened, head, first.available)
     available = [row.request.available for row in rows]
-    found = alike_subsets([row.data for row in rows], available, header, blocks)
-    if found is None:
-        return None
+    found = subsets_of([row.data for row in rows], available, header, blocks)
+    if found is None and len(rows) > 1:
+        return [one for row in rows for one in _find_alike(opened, [row])]
     if opened.digests is not None:
-        for (request, _, data), cbytes in zip(rows, found.whole_cbytes, strict=True):
+        lengths = [header.cbytes] if found is None else found.whole_cbytes
+        for (request, _, data), cbytes in zip(rows, lengths, strict=True):
             if len(data) >= cbytes:
                 with located(opened, request.chunk):
                     verify_chunk(opened, request.chunk, data)
+    if found is None:
+        rest = [Span(len(head), header.cbytes)] if len(head) < header.cbytes else []
+        return [_FoundBlocks(first, head, header, head[: header.cbytes], rest, some_blocks=False)]
+    smaller = (header._replace(nbytes=found.nbytes, cbytes=cbytes) for cbytes in found.cbytes)
+    columns = zip(rows, smaller, found.heads, _runs(found.spans), strict=True)
     return [
-        _FoundBlocks(
-            request,
-            data,
-            header._replace(nbytes=found.nbytes, cbytes=cbytes),
-            smaller,
-            runs,
-            some_blocks=True,
-        )
-        for (request, _, data), cbytes, smaller, runs in zip(
-            rows, found.cbytes, found.heads, _runs(found.spans), strict=True
-        )
+        _FoundBlocks(row.request, row.data, its_header, its_head, runs, some_blocks=True)
+        for row, its_header, its_head, runs in columns
     ]
-
-
-def _find_alone(opened: OpenedFrame, row: _FirstRead) -> _FoundBlocks:
-    request, blocks, data = row
-    with located(opened, request.chunk):
-        header = _header_of(opened, data, request.available)
-        if len(data) >= header.cbytes:
-            verify_chunk(opened, request.chunk, data)
-    subset = subset_of(data, header, blocks)
-    if subset is None:
-        rest = [Span(len(data), header.cbytes)] if len(data) < header.cbytes else []
-        return _FoundBlocks(request, data, header, data[: header.cbytes], rest, some_blocks=False)
-    (runs,) = _runs(subset.spans[None])
-    return _FoundBlocks(request, data, subset.header, subset.head, runs, some_blocks=True)
 
 
 def _runs(spans: NDArray[np.int64]) -> list[list[Span]]:
