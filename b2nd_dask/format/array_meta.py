@@ -59,19 +59,10 @@ class ArrayMeta:
 
 
 def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
-    """Find and parse the array metalayer of a frame.
+    """Find and parse the array metalayer among the fixed metalayers of a header.
 
-    Parameters
-    ----------
-    metalayers : mapping of str to bytes
-        Fixed metalayers of the header.
-
-    Raises
-    ------
-    UnsupportedFrameError
-        The frame is valid, but not a plain array.
-    FrameFormatError
-        The metalayer violates the format.
+    Raises `UnsupportedFrameError` if the frame is valid, but not a plain array, and
+    `FrameFormatError` if the metalayer violates the format.
     """
     for shell, meaning in _SHELLS.items():
         if shell in metalayers:
@@ -108,21 +99,10 @@ def users_meta(metalayers: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
-    """Parse the content of an array metalayer.
+    """Parse the content of an array metalayer, named ``b2nd`` or ``caterva``.
 
-    Parameters
-    ----------
-    name : str
-        ``b2nd`` or ``caterva``.
-    raw : bytes
-        Content of the metalayer.
-
-    Raises
-    ------
-    FrameFormatError
-        Wrong markers, lengths or sizes.
-    UnsupportedFrameError
-        A dtype format other than NumPy's, or an object dtype.
+    Raises `FrameFormatError` for wrong markers, lengths or sizes, `UnsupportedFrameError` for a
+    dtype format other than NumPy's, or an object dtype.
     """
     if len(raw) < 6 or raw[0] & 0xF0 != 0x90 or raw[2] > MAX_NDIM:
         raise FrameFormatError(
@@ -137,15 +117,7 @@ def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
 
 
 def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
-    """Replace the shape in an array metalayer, as a resize does.
-
-    Parameters
-    ----------
-    raw : bytes
-        The old content, as for `parse_array_meta`.
-    shape : tuple of int
-        Has as many dimensions as the old shape.
-    """
+    """Replace the shape in an array metalayer by one of as many dimensions, as a resize does."""
     return (
         raw[:4] + b"".join(struct.pack(">Bq", _INT64, n) for n in shape) + raw[4 + 9 * len(shape) :]
     )
@@ -160,10 +132,7 @@ def build_array_meta(grid: Grid, dtype: np.dtype[Any]) -> bytes:
 def build_caterva_meta(grid: Grid) -> bytes:
     """Build the content of a Caterva metalayer: the same sizes, no dtype.
 
-    Parameters
-    ----------
-    grid : Grid
-        Has at most `MAX_CATERVA_NDIM` dimensions.
+    The grid has at most `MAX_CATERVA_NDIM` dimensions.
     """
     return b"\x95" + _build_sizes(grid)
 

@@ -32,23 +32,13 @@ _ESCAPED = re.compile(r"(?:[^\\]|\\['\"\\nrtxuU])*", re.DOTALL)
 
 
 def parse_dtype(raw: bytes) -> np.dtype[Any]:
-    """Parse the dtype field of the metalayer.
+    """Parse the dtype field of the metalayer, which is UTF-8.
 
     Accepts the spellings found in real files: ``dtype.str`` (``<f8``), names (``int32``),
     ``dtype('int32')``, the `repr` of ``dtype.descr`` for structured dtypes, and ``('<f8', (10,))``
-    for elements that are arrays.
-
-    Parameters
-    ----------
-    raw : bytes
-        Content of the field, UTF-8.
-
-    Raises
-    ------
-    FrameFormatError
-        The text is not UTF-8, too long or not a dtype, or the elements are empty or too wide.
-    UnsupportedFrameError
-        Object dtypes: their elements are pointers, not data.
+    for elements that are arrays. Raises `FrameFormatError` if the text is not UTF-8, too long or
+    not a dtype, or the elements are empty or too wide, and `UnsupportedFrameError` for object
+    dtypes: their elements are pointers, not data.
 
     Examples
     --------
@@ -70,17 +60,9 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
 def dtype_of_descr(descr: object) -> np.dtype[Any]:
     """Build a structured dtype from its ``descr``, with fields as tuples or (msgpack) as lists.
 
-    Parameters
-    ----------
-    descr : list
-        One entry per field: name, dtype string or nested `descr`, and optionally a shape.
-
-    Raises
-    ------
-    FrameFormatError
-        Not the description of a dtype.
-    UnsupportedFrameError
-        A field of Python objects.
+    Each field has a name, a dtype string or nested `descr`, and optionally a shape. Raises
+    `FrameFormatError` if it does not describe a dtype, `UnsupportedFrameError` for a field of
+    Python objects.
     """
     text = repr(descr)
     return _checked(_from_descr(descr, text), text)

@@ -65,13 +65,7 @@ class Grid:
         return math.prod(self.counts)
 
     def cell(self, chunk: int) -> tuple[int, ...]:
-        """Coordinates in the chunk grid of the chunk with a number.
-
-        Raises
-        ------
-        ValueError
-            No chunk has this number.
-        """
+        """Coordinates of a chunk in the chunk grid; ValueError if no chunk has this number."""
         if not 0 <= chunk < self.nchunks:
             raise ValueError(f"chunk {chunk} of an array that has {self.nchunks}")
         cell = []
@@ -106,17 +100,9 @@ class Grid:
         return math.prod(self.blocks) * self.itemsize
 
     def boxes_of_blocks(self, nbytes: int) -> Iterator[tuple[slice, ...]]:
-        """Divide a chunk into boxes of blocks that are contiguous in the stored order.
+        """Divide a padded chunk into boxes of blocks that are contiguous in the stored order.
 
-        Parameters
-        ----------
-        nbytes : int
-            Most bytes of a box, padding included; a single block may have more.
-
-        Yields
-        ------
-        tuple of slice
-            Positions in the padded chunk, along each axis.
+        A box has at most `nbytes` bytes, padding included; a single block may have more.
 
         Examples
         --------
@@ -202,14 +188,8 @@ class AxisCells:
     """The cells of one axis that contain positions of an ascending range, in ascending order.
 
     Cells without a selected position are omitted. Millions of cells need no object each: the
-    properties are columns of all cells, and an `AxisSlice` is created on access.
-
-    Parameters
-    ----------
-    positions : range
-        Selected positions, step > 0.
-    size : int
-        Elements of a cell.
+    properties are columns of all cells, and an `AxisSlice` is created on access. `size` counts the
+    elements of a cell.
 
     Examples
     --------
@@ -288,19 +268,10 @@ class Selection(NamedTuple):
 
 
 def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
-    """Parse a NumPy basic index.
+    """Parse a basic index of an array of this shape; slices may go past the end or backwards.
 
-    Parameters
-    ----------
-    index : int, slice, Ellipsis, None, or a tuple of these
-        As for an ndarray; slices may go past the end and have negative steps.
-    shape : tuple of int
-        Shape of the array.
-
-    Raises
-    ------
-    IndexError
-        An integer out of bounds, too many indices, or an index that is not basic.
+    Raises `IndexError` for an integer out of bounds, too many indices, or an index that is not
+    basic.
 
     Examples
     --------
@@ -335,17 +306,9 @@ def _ellipses(entries: list[object]) -> list[int]:
 
 
 def expand_ellipsis(entries: list[object], ndim: int) -> list[object]:
-    """Expand the ellipsis of a basic index: one entry for each axis, and the Nones, in order.
+    """Expand the ellipsis of a basic index: an entry for each of `ndim` axes, and the Nones.
 
-    Parameters
-    ----------
-    ndim : int
-        Axes of the array.
-
-    Raises
-    ------
-    IndexError
-        Too many indices, or more than one ellipsis.
+    Raises `IndexError` for too many indices, or more than one ellipsis.
     """
     dots = _ellipses(entries)
     if len(dots) > 1:

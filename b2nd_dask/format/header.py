@@ -92,22 +92,10 @@ _OTHERS = {
 
 
 def header_len_of(head: bytes) -> int:
-    """Read the length of the header from the first bytes of a frame.
+    """Read the length of the header, the bytes that `parse_header` needs.
 
-    Parameters
-    ----------
-    head : bytes
-        At least the first 112 bytes, the shortest length of a frame.
-
-    Returns
-    -------
-    int
-        Bytes to read from the frame's start before `parse_header`.
-
-    Raises
-    ------
-    FrameFormatError
-        `head` is too short, the magic is missing, or the length is invalid.
+    `head` has at least the first 112 bytes, the shortest length of a frame. Raises
+    `FrameFormatError` if it is too short, the magic is missing, or the length is invalid.
     """
     if head[2:10] != MAGIC and not _START.startswith(head):
         guess = next((what for magic, what in _OTHERS.items() if head.startswith(magic)), "")
@@ -131,19 +119,10 @@ def header_len_of(head: bytes) -> int:
 def parse_header(buf: bytes, available: int) -> FrameHeader:
     """Parse and check the header.
 
-    Parameters
-    ----------
-    buf : bytes
-        The frame's first `header_len_of(...)` bytes, or more.
-    available : int
-        Bytes from the frame's start to the end of its file.
-
-    Raises
-    ------
-    FrameFormatError
-        Fields that contradict the format, each other, or the file's size.
-    UnsupportedFrameError
-        A version or kind of frame that this package does not read.
+    `buf` has the frame's first `header_len_of(...)` bytes, or more; `available` counts the bytes
+    from the frame's start to the end of its file. Raises `FrameFormatError` for fields that
+    contradict the format, each other, or the file's size, `UnsupportedFrameError` for a version or
+    kind of frame that this package does not read.
     """
     header_len, frame_len = _lengths(buf)
     if len(buf) < header_len:
@@ -268,10 +247,7 @@ def _compression(buf: bytes) -> Compression:
 def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
     """Build the header; `header_len` is computed from the metalayers, the field is ignored.
 
-    Parameters
-    ----------
-    has_vlmeta : bool
-        Whether the trailer has vlmetalayers.
+    `has_vlmeta` says whether the trailer has vlmetalayers.
     """
     metalayers = build_metalayers(dict(header.metalayers), FIXED_LEN, counted_from=FIXED_LEN)
     out = bytearray(FIXED_LEN)
@@ -298,22 +274,8 @@ def odd_byte(head: bytes, header: FrameHeader, *, has_vlmeta: bool) -> int | Non
     """Find the first byte of a header that differs from the output of all current writers.
 
     C-Blosc2 checks few of the markers and ignores others, but it rewrites the whole header at every
-    change. So a different byte points to damage.
-
-    Parameters
-    ----------
-    head : bytes
-        The whole header.
-    header : FrameHeader
-        The parsed header.
-    has_vlmeta : bool
-        Whether the frame has any vlmeta.
-
-    Returns
-    -------
-    int or None
-        Position of the byte. None if all bytes are as expected; compression parameters may have any
-        value.
+    change. So a different byte points to damage. None if all bytes are as expected; compression
+    parameters may have any value.
     """
     usual = bytearray(build_header(header, has_vlmeta=has_vlmeta))
     for free in _FREE:
@@ -325,16 +287,9 @@ def odd_byte(head: bytes, header: FrameHeader, *, has_vlmeta: bool) -> int | Non
 
 
 def with_new_tail(head: bytes, *, cbytes: int, frame_len: int, has_vlmeta: bool = True) -> bytes:
-    """Update a header for an index and a trailer at new positions.
+    """Update a whole header for an index and a trailer at new positions.
 
-    Parameters
-    ----------
-    head : bytes
-        The whole header; all other bytes stay the same.
-    cbytes : int
-        Bytes of the data region.
-    has_vlmeta : bool
-        Whether the trailer has any vlmeta.
+    All bytes other than these three fields stay the same; `cbytes` are those of the data region.
     """
     out = bytearray(head)
     struct.pack_into(">Q", out, 16, frame_len)

@@ -102,20 +102,10 @@ class OffsetIndex:
         return np.sort(offsets[offsets >= 0])
 
     def extents(self, chunks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Bound stored chunks of a contiguous frame in the data region.
+        """Bound stored chunks of a contiguous frame: start and stop, in bytes of the data region.
 
-        A chunk's own length is only in its header. The stop here is the start of the next chunk,
-        so it may be too large.
-
-        Parameters
-        ----------
-        chunks : ndarray of int64
-            Numbers of stored chunks.
-
-        Returns
-        -------
-        starts, stops : ndarray of int64
-            In bytes from the start of the data region.
+        A chunk's own length is only in its header. The stop here is the start of the next chunk, so
+        it may be too large.
         """
         starts = self.offsets[chunks]
         following = np.searchsorted(self._starts, starts, side="right")
@@ -125,19 +115,11 @@ class OffsetIndex:
 
 
 def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
-    """Parse the index chunk and check every entry.
+    """Parse the index chunk of `nchunks` chunks and check every entry.
 
-    Parameters
-    ----------
-    data : bytes
-        Bytes from the index chunk to the trailer; empty for an array without chunks.
-    nchunks : int
-        Number of chunks of the array.
-
-    Raises
-    ------
-    FrameFormatError
-        The index chunk is damaged, has the wrong number of entries, or an entry is out of bounds.
+    `data` has the bytes from the index chunk to the trailer; none for an array without chunks.
+    Raises `FrameFormatError` if the index chunk is damaged, has the wrong number of entries, or an
+    entry is out of bounds.
     """
     if not nchunks:
         return OffsetIndex(np.empty(0, np.int64), header.cbytes, header.sparse)
@@ -165,38 +147,19 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
 
 
 def index_len_of(head: bytes, available: int, nchunks: int) -> int:
-    """Read the length of the index chunk from its first bytes.
+    """Read the length of the index chunk from its first 32 bytes.
 
-    Parameters
-    ----------
-    head : bytes
-        The first 32 bytes.
-    available : int
-        Bytes from the start of the index chunk to the trailer.
-    nchunks : int
-        Number of chunks of the array.
-
-    Raises
-    ------
-    FrameFormatError
-        The header does not belong to an index of this many chunks.
+    `available` counts the bytes from its start to the trailer. Raises `FrameFormatError` if the
+    header does not belong to an index of this many chunks.
     """
     with _damaged_index():
         return _index_header(head, available, nchunks).cbytes
 
 
 def stored_chunks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Find the numbers of the chunks with data.
+    """Find the numbers of the chunks with data, ascending.
 
-    Parameters
-    ----------
-    offsets : ndarray of int64
-        The offset index. A repeated special code needs no memory per chunk.
-
-    Returns
-    -------
-    ndarray of int64
-        Ascending.
+    A repeated special code needs no memory per chunk.
     """
     if not (_distinct(offsets) >= 0).any():
         return np.empty(0, np.int64)
@@ -217,10 +180,7 @@ def special_code(kind: ChunkKind) -> int:
 def build_index(offsets: NDArray[np.int64]) -> bytes:
     """Build the index chunk, with the same bytes as upstream when it changes an index.
 
-    Parameters
-    ----------
-    offsets : ndarray of int64
-        One entry for each chunk, special codes included; at least one.
+    There is one offset for each chunk, special codes included; at least one.
     """
     if len(offsets) > 1 and (_distinct(offsets) == offsets[0]).all():
         # as upstream creates arrays of zeros: 40 bytes for any number of chunks

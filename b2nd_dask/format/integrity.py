@@ -160,13 +160,9 @@ class ChunkColumns:
     def table(self, statistics: NDArray[Any] | None = None) -> NDArray[Any]:
         """Build the table of all chunks, one row each, for the next state of the frame.
 
-        Checksums and statistics get a column if they are valid. If one stored value represents the
-        offsets of all chunks, the table needs no memory per chunk.
-
-        Parameters
-        ----------
-        statistics : ndarray of `statistics_row`, optional
-            Of all chunks; replaces the statistics of the frame.
+        Checksums and statistics get a column if they are valid; `statistics` (a `statistics_row`
+        for each chunk) replaces those of the frame. If one stored value represents the offsets of
+        all chunks, the table needs no memory per chunk.
         """
         if statistics is None and self.statistics is not None:
             statistics = self.statistics.rows()
@@ -186,21 +182,10 @@ def chunk_digest(chunk: Buffer) -> int:
 
 
 def require_digest(data: Buffer, expected: int) -> None:
-    """Verify a stored chunk.
+    """Verify the stored chunk at the start of some bytes.
 
-    Parameters
-    ----------
-    data : bytes-like
-        The chunk, and maybe more.
-    expected : int
-        Its digest.
-
-    Raises
-    ------
-    CorruptChunkError
-        `data` is shorter than the length in the chunk's header.
-    ChecksumError
-        The digest differs.
+    Raises `CorruptChunkError` if they are fewer than the length in the chunk's header,
+    `ChecksumError` if the digest differs.
     """
     require_digest_of([data], len(data), expected)
 
@@ -208,12 +193,8 @@ def require_digest(data: Buffer, expected: int) -> None:
 def require_digest_of(pieces: Iterable[Buffer], available: int, expected: int) -> None:
     """Verify a stored chunk piece by piece; raises the same errors as `require_digest`.
 
-    Parameters
-    ----------
-    pieces : iterable of bytes-like
-        Bytes that start with the chunk; the first piece contains the header.
-    available : int
-        Bytes that may belong to the chunk.
+    The pieces start with the chunk, whose header is in the first piece; `available` bytes may
+    belong to the chunk.
     """
     digest, left = xxhash.xxh3_64(), -1
     for piece in pieces:
@@ -243,20 +224,8 @@ def parse_columns(
 ) -> ChunkColumns:
     """Find a frame's checksums and statistics, and decide whether they are valid.
 
-    Parameters
-    ----------
-    index_chunk : bytes
-        Bytes from the index chunk to the trailer.
-    trailer : bytes
-        The whole trailer.
-    vlmeta : mapping of str to bytes
-        As stored.
-    head : bytes
-        The whole header.
-    header : FrameHeader
-        The parsed header.
-    index, grid, dtype : OffsetIndex, Grid, numpy.dtype
-        As for `ChunkColumns`; the index is parsed from `index_chunk`.
+    `index_chunk` has the bytes from the index chunk, parsed as `index`, to the trailer; trailer and
+    header (`head`) are whole, the entries of `vlmeta` as stored.
     """
     record, verdict = b"", _VALID
     stored: NDArray[np.uint64] | None = np.empty(0, np.uint64)
@@ -403,23 +372,11 @@ def build_tail(
 ) -> tuple[bytes, bool]:
     """Build index and trailer, with checksums and statistics if there is room for them.
 
-    Parameters
-    ----------
-    index : bytes
-        The index chunk from `build_index`, optionally with the write id behind it. Empty for a
-        frame without chunks, which is valid without checksums.
-    vlmeta : mapping of str to bytes
-        The user's entries.
-    array_meta : bytes
-        Content of the metalayer that gives the array's shape.
-    stored : ndarray
-        Table of the stored chunks, in their order: `digest` and optionally `statistics`.
-
-    Returns
-    -------
-    tail : bytes
-    has_vlmeta : bool
-        Whether the trailer has vlmeta.
+    `index` is the chunk from `build_index`, optionally with the write id behind it; empty for a
+    frame without chunks, which is valid without checksums. `vlmeta` has the user's entries,
+    `array_meta` is the content of the metalayer that gives the array's shape. `stored` is the table
+    of the stored chunks, in their order: `digest` and optionally `statistics`. The result also
+    tells whether the trailer has vlmeta.
     """
     columns, entries, record = stored.dtype.names or (), dict(vlmeta), b""
     if index:

@@ -37,26 +37,12 @@ _Value = TypeVar("_Value")
 
 
 def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:
-    """Parse the section.
+    """Parse the section: contents by name, in map order.
 
-    Parameters
-    ----------
-    buf : bytes
-        The whole header or trailer; offsets count from its start.
-    start : int
-        Position of the 0xcd behind the opening 0x93.
-    stop : int
-        End of the area that contents may occupy.
-
-    Returns
-    -------
-    dict of str to bytes
-        Contents by name, in map order.
-
-    Raises
-    ------
-    FrameFormatError
-        Wrong markers, too many entries, a name or content out of bounds, or a duplicate name.
+    `buf` is the whole header or trailer, from whose start offsets count; `start` is the position of
+    the 0xcd behind the opening 0x93, `stop` the end of the area that contents may occupy. Raises
+    `FrameFormatError` for wrong markers, too many entries, a name or content out of bounds, or a
+    duplicate name.
     """
     # the size of the map is not needed, and upstream does not check it
     pos = _expect(buf, start, stop, _MAP_SIZE) + 2
@@ -82,17 +68,10 @@ def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:
 
 
 def build_metalayers(entries: dict[str, bytes], start: int, *, counted_from: int) -> bytes:
-    """Build the section, including the opening 0x93.
+    """Build the section, including the opening 0x93, at position `start` of its header or trailer.
 
-    Parameters
-    ----------
-    entries : dict of str to bytes
-        Contents by name.
-    start : int
-        Position of the section in its header or trailer.
-    counted_from : int
-        Start of the u16 size of the map: the 0x93 in the header, the byte behind it in the
-        trailer.
+    The u16 size of the map counts from `counted_from`: the 0x93 in the header, the byte behind it
+    in the trailer.
     """
     names = [name.encode("utf-8") for name in entries]
     map_end = start + 1 + 3 + 3 + sum(1 + len(name) + 5 for name in names)

@@ -151,20 +151,10 @@ def _spread(column: NDArray[Any], at: NDArray[np.bool_]) -> NDArray[Any]:
 def parse_statistics(
     entry: bytes, record_digest: bytes, dtype: np.dtype[Any], grid: Grid, index: OffsetIndex
 ) -> ChunkStatistics | str | None:
-    """Parse the entry.
+    """Parse the stored entry: statistics of all chunks, or a description of damage.
 
-    Parameters
-    ----------
-    entry : bytes
-        As stored.
-    record_digest : bytes
-        XXH3-64 of the frame's record of checksums.
-
-    Returns
-    -------
-    ChunkStatistics, str or None
-        Statistics of all chunks, a description of damage, or None for an entry of another state
-        of the frame or of an unknown version.
+    `record_digest` is the XXH3-64 of the frame's record of checksums. None for an entry of another
+    state of the frame or of an unknown version.
     """
     try:
         value = unpack_value(unpack_entry(entry, _ROOM + MAX_ROW_NBYTES * index.nstored))
@@ -210,14 +200,9 @@ def _parse_columns(
 
 
 def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:
-    """Build the entry.
+    """Build the entry from a `statistics_row` for each stored chunk, in the order of the chunks.
 
-    Parameters
-    ----------
-    rows : ndarray of `statistics_row`
-        Rows of the stored chunks, in the order of the chunks.
-    record_digest : bytes
-        XXH3-64 of the record of checksums.
+    `record_digest` is the XXH3-64 of the record of checksums.
     """
     dtype = rows.dtype["least"]
     columns = b"".join(rows[name].tobytes() for name in _stored_columns(dtype))
@@ -253,17 +238,9 @@ class _Found(NamedTuple):
 
 
 def chunk_statistics(elements: NDArray[Any]) -> Any:
-    """Compute the statistics of a chunk.
+    """Compute the statistics of a chunk's valid elements, at least one, as a `statistics_row`.
 
-    Parameters
-    ----------
-    elements : ndarray
-        The chunk's valid elements, at least one, with a dtype that `supports_statistics`.
-
-    Returns
-    -------
-    void
-        One `statistics_row`.
+    Their dtype is one that `supports_statistics`.
 
     Examples
     --------

@@ -47,19 +47,10 @@ MARKS_NBYTES = MAX_UPDATES * _UPDATE.size + _END.size + WRITE_ID_NBYTES
 
 
 def trailer_len_of(tail: bytes, room: int) -> int:
-    """Read the length of the trailer from the last bytes of a frame.
+    """Read the length of the trailer from the last bytes of a frame, at least 23.
 
-    Parameters
-    ----------
-    tail : bytes
-        The frame's end, at least 23 bytes.
-    room : int
-        Bytes from the header's end to the frame's end.
-
-    Raises
-    ------
-    FrameFormatError
-        The marker is missing, or the length is invalid.
+    `room` counts the bytes from the header's end to the frame's end. Raises `FrameFormatError` if
+    the marker is missing, or the length is invalid.
     """
     if len(tail) < TAIL_LEN or tail[-TAIL_LEN] != 0xCE or tail[-18] != 0xD8:
         raise FrameFormatError(
@@ -72,33 +63,16 @@ def trailer_len_of(tail: bytes, room: int) -> int:
 
 
 def check_trailer_start(buf: bytes) -> None:
-    """Check that bytes start like a trailer.
-
-    Parameters
-    ----------
-    buf : bytes
-        At least 3 bytes.
-
-    Raises
-    ------
-    FrameFormatError
-    """
+    """Raise `FrameFormatError` unless bytes, at least 3, start like a trailer."""
     if buf[0] != 0x94 or buf[1] > 1 or buf[2] != 0x93:
         raise FrameFormatError(f"a trailer starts with 94 01 93, not {buf[:3].hex(' ')}", offset=0)
 
 
 def parse_trailer(buf: bytes) -> dict[str, bytes]:
-    """Parse a whole trailer; `trailer_len_of` gives its length.
+    """Parse a whole trailer: its vlmetalayers by name, each a compressed chunk of a msgpack value.
 
-    Returns
-    -------
-    dict of str to bytes
-        Variable-length metalayers by name: each is a compressed chunk of a msgpack value.
-
-    Raises
-    ------
-    FrameFormatError
-        Wrong markers, or vlmetalayers out of bounds.
+    `trailer_len_of` gives its length. Raises `FrameFormatError` for wrong markers, or vlmetalayers
+    out of bounds.
     """
     check_trailer_start(buf)
     vlmeta = parse_metalayers(buf, 3, len(buf) - TAIL_LEN)
@@ -133,12 +107,7 @@ def is_as_built(trailer: bytes, vlmeta: Mapping[str, bytes]) -> bool:
 
 
 def build_write_id(key: str) -> bytes:
-    """Build a write id, which identifies the write that made a frame.
-
-    Parameters
-    ----------
-    key : str
-        The key of a write, 16 hexadecimal digits.
+    """Build a write id from the key of the write that made a frame, 16 hexadecimal digits.
 
     Examples
     --------
@@ -179,12 +148,7 @@ class History(NamedTuple):
 def metadata_digest(array_meta: bytes, vlmeta: Mapping[str, bytes]) -> bytes:
     """Compute a digest of the metadata that other software may change without losing the history.
 
-    Parameters
-    ----------
-    array_meta : bytes
-        Content of the metalayer that gives the array's shape.
-    vlmeta : mapping of str to bytes
-        The user's entries.
+    These are the content of the metalayer that gives the array's shape, and the user's vlmeta.
     """
     digest = xxhash.xxh3_64(array_meta)
     for name, content in vlmeta.items():
@@ -195,10 +159,7 @@ def metadata_digest(array_meta: bytes, vlmeta: Mapping[str, bytes]) -> bytes:
 def build_history(history: History, metadata: bytes) -> bytes:
     """Build a history of at most `MAX_UPDATES` updates; the oldest are dropped.
 
-    Parameters
-    ----------
-    metadata : bytes
-        From `metadata_digest`.
+    `metadata` is the `metadata_digest`.
 
     Examples
     --------
@@ -233,20 +194,10 @@ def parse_history(before: bytes, metadata: bytes | None) -> History:
 
 
 def parse_marks(before_trailer: bytes, metadata: bytes | None) -> tuple[str | None, History]:
-    """Parse the write id and the history before a trailer.
+    """Parse the write id and the history before a trailer; the last `MARKS_NBYTES` suffice.
 
-    Parameters
-    ----------
-    before_trailer : bytes
-        The bytes before the trailer; the last `MARKS_NBYTES` suffice.
-    metadata : bytes or None
-        As for `parse_history`.
-
-    Returns
-    -------
-    key : str or None
-        Key of the last write; None if other software made or changed the frame.
-    history : History
+    The key of the last write is None if other software made or changed the frame. `metadata` is
+    that of `parse_history`.
     """
     key = parse_write_id(before_trailer[-WRITE_ID_NBYTES:])
     if key is None:

@@ -78,11 +78,8 @@ class ItemBudget:
     def spend(self, raw: bytes) -> None:
         """Subtract the values of a msgpack value, without those inside its extension values.
 
-        Raises
-        ------
-        FrameFormatError
-            Too many values, or fewer than its arrays and maps announce: decoders allocate memory
-            for the announced number.
+        Raises `FrameFormatError` for too many values, or fewer than its arrays and maps announce:
+        decoders allocate memory for the announced number.
         """
         pos, waiting, left = 0, 1, self._left
         size = len(raw)
@@ -117,12 +114,8 @@ class ItemBudget:
 def require_spread(members: Sequence[object]) -> None:
     """Check that the members of a set or map were not chosen for equal hashes.
 
-    Raises
-    ------
-    FrameFormatError
-        More than `MAX_EQUAL_HASHES` have the same hash.
-    TypeError
-        A member has no hash.
+    Raises `FrameFormatError` if more than `MAX_EQUAL_HASHES` have the same hash, `TypeError` if a
+    member has no hash.
 
     Examples
     --------
@@ -211,15 +204,7 @@ def most_unpacked(entry: bytes) -> int:
 def unpack_entry(entry: bytes, most: int) -> bytes:
     """Decompress an entry of vlmeta of at most `most` bytes.
 
-    Parameters
-    ----------
-    entry : bytes
-        The entry as stored.
-
-    Raises
-    ------
-    CorruptChunkError
-        Its chunk is damaged, or has more bytes.
+    Raises `CorruptChunkError` if its chunk is damaged, or has more bytes.
     """
     header = parse_chunk_header(entry)
     if header.nbytes > most:
@@ -235,19 +220,10 @@ def unpack_entry(entry: bytes, most: int) -> bytes:
 
 
 def unpack_value(raw: bytes) -> Any:
-    """Convert a msgpack value to a Python object.
+    """Convert a msgpack value to a plain type, tuple, set, complex number or NumPy array.
 
-    Returns
-    -------
-    object
-        A plain msgpack type, tuple, set, complex number or NumPy array.
-
-    Raises
-    ------
-    FrameFormatError
-        Not exactly one msgpack value, or too many values in it.
-    UnsupportedFrameError
-        A value that refers to other files, or of an unknown extension type.
+    Raises `FrameFormatError` unless it is exactly one msgpack value of not too many values,
+    `UnsupportedFrameError` for a value that refers to other files, or of an unknown extension type.
 
     Examples
     --------
@@ -280,19 +256,9 @@ def _unpack(raw: bytes, budget: ItemBudget, depth: int) -> Any:
 def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, bytes]:
     """Pack the user's metadata entries for a new frame.
 
-    Parameters
-    ----------
-    entries : mapping of str to object
-        Values of the types that `unpack_value` returns, or NumPy scalars.
-    compressed : bool
-        Whether each becomes a chunk (vlmeta) or plain msgpack (fixed metalayers).
-
-    Raises
-    ------
-    ValueError
-        A name is too long.
-    TypeError
-        msgpack cannot hold a value.
+    Values have the types that `unpack_value` returns, or are NumPy scalars. `compressed` says
+    whether each becomes a chunk (vlmeta) or plain msgpack (fixed metalayers). Raises `ValueError`
+    if a name is too long, `TypeError` if msgpack cannot hold a value.
     """
     if not isinstance(entries, Mapping):
         raise TypeError(f"metadata is a mapping of names to values, not {type(entries).__name__}")

@@ -212,17 +212,9 @@ def is_opened_array(given: Any) -> bool:
 def source_of_array(array: Any, offset: int = 0) -> bytes | Path | StoredArray:
     """Find the source of an opened array; an array in memory is copied.
 
-    Parameters
-    ----------
-    offset : int
-        Start of the frame in its file; 0 if the user gave none.
-
-    Raises
-    ------
-    FileNotFoundError
-        The file was in the temporary folder of a store that is closed.
-    ValueError
-        The frame lies inside a file that is not a store of python-blosc2.
+    `offset` is the start of the frame in its file, 0 if the user gave none. Raises
+    `FileNotFoundError` if the file was in the temporary folder of a store that is closed,
+    `ValueError` if the frame lies inside a file that is not a store of python-blosc2.
     """
     if array.schunk.urlpath is None:
         return bytes(array.to_cframe())

@@ -72,16 +72,9 @@ class ChunkTable:
 def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTable:
     """Describe the chunks of a frame.
 
-    Parameters
-    ----------
-    most : int, optional
-        Read the chunk headers if at most this many chunks are stored; by default any number.
-        Headers of a frame in a store are never read, since each may be a request.
-
-    Raises
-    ------
-    StaleFrameError
-        The frame was changed during the call.
+    Chunk headers are read if at most `most` chunks are stored, by default any number. Those of a
+    frame in a store are never read, since each may be a request. Raises `StaleFrameError` if the
+    frame was changed during the call.
     """
     parsed = reference.parsed
     kinds, index = reference.chunk_kinds(), parsed.index
@@ -111,11 +104,8 @@ def most_headers(reference: FrameReference) -> int:
 def superseded_in(reference: FrameReference, table: ChunkTable) -> int | None:
     """Compute the bytes that `compact` would free, up to a few bytes of metadata.
 
-    Returns
-    -------
-    int or None
-        None if unknown: headers of chunks were not read, or the frame is not in a local file or
-        directory of its own.
+    None if unknown: headers of chunks were not read, or the frame is not in a local file or
+    directory of its own.
     """
     location, header = reference.location, reference.parsed.header
     if location.offset or location.member or not isinstance(location.urlpath, str):

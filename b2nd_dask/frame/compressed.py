@@ -124,17 +124,10 @@ def memory_plan(shape: tuple[int, ...], dtype: np.dtype[Any], cparams: Any) -> F
 
 
 def compress(elements: NDArray[Any], cparams: Any = None) -> CompressedArray:
-    """Compress an array in the calling thread.
+    """Compress an array in the calling thread, with `cparams` as for `to_b2nd`.
 
-    Parameters
-    ----------
-    cparams : blosc2.CParams or dict, optional
-        As for `to_b2nd`; by default `DEFAULT_CPARAMS`.
-
-    Raises
-    ------
-    TypeError
-        A masked array, or a dtype that a frame cannot hold.
+    By default these are `DEFAULT_CPARAMS`. Raises `TypeError` for a masked array, or a dtype that a
+    frame cannot hold.
     """
     if isinstance(elements, np.ma.MaskedArray):
         raise TypeError("a masked array cannot be compressed: use da.ma.filled(x, value)")

@@ -26,12 +26,7 @@ _OF_ONE_FRAME = (FileNotFoundError, NotADirectoryError, B2ndError)
 def sources_of(given: Any, storage_options: Mapping[str, Any] | None = None) -> list[Any] | None:
     """List the frames of a list or a pattern; None for the path of one frame.
 
-    Raises
-    ------
-    FileNotFoundError
-        Nothing matches the pattern.
-    ValueError
-        The list is empty.
+    Raises `FileNotFoundError` if nothing matches the pattern, `ValueError` if the list is empty.
     """
     if isinstance(given, str | os.PathLike):
         in_stores = members_matching(given, storage_options)
@@ -89,21 +84,11 @@ def _listed(lines: Iterable[str]) -> str:
 
 
 def join(frames: Sequence[FrameReference], axis: int, stacked: bool) -> JoinedReference:
-    """Join frames if they fit.
+    """Join frames along an axis, which may count from the end, if they fit.
 
-    Parameters
-    ----------
-    axis : int
-        The joined axis; may count from the end.
-    stacked : bool
-        Whether the axis is a new one.
-
-    Raises
-    ------
-    ValueError
-        Shapes or dtypes differ (each such frame is named), or the frames lack the axis.
-    TypeError
-        The axis is not an integer.
+    `stacked` says whether the axis is a new one. Raises `ValueError` if shapes or dtypes differ
+    (each such frame is named), or the frames lack the axis, `TypeError` if the axis is not an
+    integer.
     """
     try:
         axis = operator.index(axis)

@@ -37,18 +37,9 @@ class FramePart(NamedTuple):
 class JoinedReference:
     """A reference to several frames as one array, for tasks; `FrameReference` is that of one frame.
 
-    Parameters
-    ----------
-    frames : sequence of FrameReference
-        Frames that fit, as checked by `join` of `frame/join.py`.
-    axis : int
-        The axis along which they are joined.
-    stacked : bool
-        Whether the axis is a new one, along which each frame has length 1.
-    whole : JoinedReference, optional
-        The array that contains this part. It is not pickled with the part.
-    start : int
-        Start of the part in the whole, along the axis.
+    The frames fit, as checked by `join` of `frame/join.py`. If they are stacked, the axis is a new
+    one, along which each frame has length 1. A part of another array, `whole`, starts there at
+    `start`, along the axis; the whole is not pickled with it.
     """
 
     def __init__(

@@ -205,17 +205,9 @@ class FrameReference:
             process_cache().present(self.location).require_descendant(opened.parsed.token)
 
     def read(self, index: Any, threads: int = 1) -> Any:
-        """Read a basic index, as in NumPy.
+        """Read a basic index by some decoding threads, as in NumPy.
 
-        Parameters
-        ----------
-        threads : int
-            Number of decoding threads.
-
-        Returns
-        -------
-        ndarray or scalar
-            Read-only with zero strides if one element fills the region.
+        Read-only with zero strides if one element fills the region.
         """
         selection = parse_selection(index, self.shape)
         ahead = reading_ahead(self.expected_reads(selection.axes))

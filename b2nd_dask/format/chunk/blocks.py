@@ -54,22 +54,11 @@ def subsets_of(
 ) -> BlockSubsets | None:
     """Make a chunk of the same blocks of each of several chunks, in one vectorized step.
 
-    Parameters
-    ----------
-    heads : list of bytes-like
-        The first `head_nbytes` of each chunk, fewer if the chunk is shorter.
-    available : list of int
-        Bytes that may belong to each chunk.
-    header : ChunkHeader
-        Checked header of the first chunk.
-    blocks : ndarray of int64
-        Block numbers.
+    Heads are the first `head_nbytes` of each chunk, fewer if the chunk is shorter; `available`
+    bytes may belong to each; `header` is the checked one of the first chunk.
 
-    Returns
-    -------
-    BlockSubsets or None
-        None for a single chunk that must be decoded as a whole. None for several if one must be, or
-        if their headers differ in more than the length: then check each chunk separately.
+    Returns None for a single chunk that must be decoded as a whole. None for several if one must
+    be, or if their headers differ in more than the length: then each must be checked separately.
     """
     count = _first_block(header, header.nblocks)
     if _decodes_whole(header) or min(map(len, heads)) < count:
@@ -144,17 +133,9 @@ def _decodes_whole(header: ChunkHeader) -> bool:
 
 
 def join_chunks(pieces: Iterable[bytes]) -> bytes | None:
-    """Join chunks of consecutive blocks.
+    """Join chunks of consecutive whole blocks, all from `encode_chunk` with independent blocks.
 
-    Parameters
-    ----------
-    pieces : iterable of bytes
-        Whole blocks each, from `encode_chunk` with one compression that has independent blocks.
-
-    Returns
-    -------
-    bytes or None
-        None if a piece did not shrink: it is then stored plain, which only whole chunks can be.
+    None if a piece did not shrink: it is then stored plain, which only whole chunks can be.
     """
     chunks: list[bytes] = []
     headers: list[ChunkHeader] = []

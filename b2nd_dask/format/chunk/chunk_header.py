@@ -119,21 +119,10 @@ def parse_chunk_header(
 ) -> ChunkHeader:
     """Parse and check a chunk's header before any decoding.
 
-    Parameters
-    ----------
-    data : bytes-like
-        The chunk, at least its header.
-    available : int, optional
-        Bytes from the chunk's start that may belong to it; by default the length of `data`.
-    nbytes, blocksize, typesize : int, optional
-        Sizes according to the frame; None accepts any.
-
-    Raises
-    ------
-    CorruptChunkError
-        `data` is shorter than the header, or the header contradicts the frame or itself.
-    UnsupportedFrameError
-        The chunk needs a codec or filter that is not available.
+    `available` counts the bytes from the chunk's start that may belong to it, by default those of
+    `data`; the sizes are those of the frame, None accepts any. Raises `CorruptChunkError` if `data`
+    is shorter than the header, or the header contradicts the frame or itself,
+    `UnsupportedFrameError` if the chunk needs a codec or filter that is not available.
     """
     length = chunk_length(data, len(data) if available is None else available)
     header = _unchecked(data, length)
@@ -147,20 +136,10 @@ def parse_chunk_header(
 
 
 def chunk_length(data: Buffer, available: int) -> int:
-    """Read the length of a chunk from its header.
+    """Read the length of a chunk from its header; `available` bytes may belong to the chunk.
 
-    Parameters
-    ----------
-    data : bytes-like
-        The chunk, at least its header.
-    available : int
-        Bytes from the chunk's start that may belong to it.
-
-    Raises
-    ------
-    CorruptChunkError
-        `data` is shorter than the header, or the length in it is shorter than the header or longer
-        than `available`.
+    Raises `CorruptChunkError` if `data` is shorter than the header, or the length in it is shorter
+    than the header or longer than `available`.
     """
     header_len = _header_len(data)
     (cbytes,) = struct.unpack_from("<i", data, 12)
@@ -174,32 +153,13 @@ def chunk_length(data: Buffer, available: int) -> int:
 def longest_chunk(nbytes: int, blocksize: int) -> int:
     """Compute the largest length of a chunk: data that does not shrink is stored plain.
 
-    Parameters
-    ----------
-    nbytes, blocksize : int
-        Uncompressed bytes of the chunk and of a block.
+    `nbytes` and `blocksize` are the uncompressed bytes of the chunk and of a block.
     """
     return HEADER_LEN + nbytes + 4 * (nbytes // blocksize) + 4 + MAX_DICT_LEN
 
 
 def whole_chunk(data: Buffer) -> memoryview:
-    """Truncate bytes to the chunk at their start.
-
-    Parameters
-    ----------
-    data : bytes-like
-        The chunk, and maybe more.
-
-    Returns
-    -------
-    memoryview
-        The chunk, with the length in its header.
-
-    Raises
-    ------
-    CorruptChunkError
-        `data` is shorter.
-    """
+    """Truncate bytes to the chunk at their start; raises `CorruptChunkError` if they are fewer."""
     return memoryview(data)[: chunk_length(data, len(data))]
 
 

@@ -39,21 +39,9 @@ _FILTERS = frozenset(f.value for f in blosc2.Filter)
 
 
 def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
-    """Decode a whole chunk.
+    """Decode a whole chunk into a contiguous array of exactly as many bytes.
 
-    Parameters
-    ----------
-    data : bytes-like
-        The chunk.
-    header : ChunkHeader
-        Its header.
-    out : ndarray
-        Contiguous; has exactly as many bytes as the decoded chunk.
-
-    Raises
-    ------
-    CorruptChunkError
-        The compressed streams cannot be decoded.
+    Raises `CorruptChunkError` if the compressed streams cannot be decoded.
     """
     target = out.reshape(-1).view(np.uint8)
     if header.memcpyed:
@@ -69,19 +57,11 @@ def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
 
 
 def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:
-    """Decode the only chunk of a frame in memory, for codecs that need the array's shapes.
+    """Decode the only chunk of a contiguous frame, for codecs that need the array's shapes.
 
-    Parameters
-    ----------
-    frame : bytes
-        A contiguous frame of one chunk with a checked header.
-    out : ndarray
-        Contiguous; has exactly as many bytes as the decoded chunk.
-
-    Raises
-    ------
-    CorruptChunkError
-        The compressed streams cannot be decoded, or a codec or filter is not registered.
+    The chunk's header must be checked; `out` is contiguous and has exactly as many bytes as the
+    decoded chunk. Raises `CorruptChunkError` if the compressed streams cannot be decoded, or a
+    codec or filter is not registered.
     """
     try:
         schunk = blosc2.schunk_from_cframe(frame)
@@ -96,24 +76,11 @@ def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:
 
 
 def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksize: int) -> bytes:
-    """Compress a chunk.
+    """Compress contiguous elements in stored order to a chunk with a 32-byte header.
 
-    Parameters
-    ----------
-    raw : ndarray
-        Contiguous, elements in stored order.
-    typesize, blocksize : int
-        Bytes of an element and of a block.
-
-    Returns
-    -------
-    bytes
-        A chunk with a 32-byte header.
-
-    Raises
-    ------
-    UnsupportedFrameError
-        A codec or filter that python-blosc2 lacks, or parameters that it rejects.
+    `typesize` and `blocksize` are the bytes of an element and of a block. Raises
+    `UnsupportedFrameError` for a codec or filter that python-blosc2 lacks, or parameters that it
+    rejects.
     """
     if how.codec not in _CODECS or not _FILTERS.issuperset(how.filters):
         raise UnsupportedFrameError(
@@ -153,19 +120,9 @@ def _without_absent_dict(chunk: bytes) -> bytes:
 
 
 def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
-    """Build a chunk that repeats one element (docs/format.md, Special values).
+    """Build a chunk that repeats one element (docs/format.md, Special values): header and element.
 
-    Parameters
-    ----------
-    value : bytes
-        The element.
-    nbytes, blocksize : int
-        Uncompressed bytes of the chunk and of a block.
-
-    Returns
-    -------
-    bytes
-        Header and element.
+    `nbytes` and `blocksize` are the uncompressed bytes of the chunk and of a block.
     """
     typesize = len(value) if len(value) <= MAX_TYPESIZE else 1
     head = struct.pack("<BBBBiii", 5, 1, EXTENDED, typesize, nbytes, blocksize, 32 + len(value))
@@ -173,21 +130,9 @@ def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
 
 
 def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """Extract the one element that a chunk repeats.
+    """Extract the one element that a chunk repeats, 0-d and read-only.
 
-    Parameters
-    ----------
-    data : bytes-like
-        The chunk.
-    header : ChunkHeader
-        Its header.
-    dtype : numpy.dtype
-        Dtype of the array.
-
-    Returns
-    -------
-    ndarray or None
-        0-d, read-only. None for a chunk that must be decoded or was never written.
+    None for a chunk that must be decoded or was never written.
     """
     if header.special == Special.ZEROS:
         return read_only(np.zeros((), dtype))
@@ -235,17 +180,6 @@ def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def read_only(elements: NDArray[Any]) -> NDArray[Any]:
-    """Make a shared array read-only.
-
-    Parameters
-    ----------
-    elements : ndarray
-        Its earlier views stay writable.
-
-    Returns
-    -------
-    ndarray
-        The same array.
-    """
+    """Make a shared array read-only, and return it; its earlier views stay writable."""
     elements.flags.writeable = False
     return elements

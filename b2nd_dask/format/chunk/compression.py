@@ -62,24 +62,13 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     """Convert python-blosc2's compression parameters; defaults complete a dict.
 
     The defaults are those of python-blosc2 with two exceptions. The level is 1. Elements with a
-    typesize of 1 get no filter, since a shuffle takes time and does nothing for them.
+    typesize of 1 get no filter, since a shuffle takes time and does nothing for them. Names of
+    codec and filters are accepted. `nthreads` and `tuner` have no effect: each task compresses with
+    one thread.
 
-    Parameters
-    ----------
-    cparams : blosc2.CParams, dict or None
-        Names of codec and filters are accepted. A `CParams` sets all parameters. `nthreads` and
-        `tuner` have no effect: each task compresses with one thread.
-    itemsize : int
-        Bytes of an element.
-
-    Raises
-    ------
-    TypeError
-        An unknown parameter, codec or filter.
-    ValueError
-        A typesize or a blocksize that contradicts dtype and blocks.
-    UnsupportedFrameError
-        A codec or filter that needs the array's shape (ZFP, NDLZ, NDCELL, NDMEAN).
+    Raises `TypeError` for an unknown parameter, codec or filter; `ValueError` for a typesize or a
+    blocksize that contradicts dtype and blocks; `UnsupportedFrameError` for a codec or filter that
+    needs the array's shape (ZFP, NDLZ, NDCELL, NDMEAN).
 
     Examples
     --------
@@ -137,11 +126,6 @@ def default_blocks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Choose blocks that are about the same fraction of a chunk along each axis.
 
     So planes and series along any axis decode a small fraction of each chunk.
-
-    Parameters
-    ----------
-    chunks : tuple of int
-        At least 1 along each axis.
 
     Examples
     --------

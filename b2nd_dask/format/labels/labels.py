@@ -53,20 +53,9 @@ _TRUE = (True, 1, "1", "true", "True")
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Labels of one array.
+    """Labels of one array: a dim for each axis, the name of the variable if it has one, attributes.
 
-    Parameters
-    ----------
-    dims : tuple of str
-        One for each axis.
-    name : str, optional
-        Name of the variable; None if it has none.
-    is_coord : bool
-        Whether the array is a coordinate rather than data.
-    attrs : mapping of str to object
-        Attributes as Python and NumPy values.
-    coords : mapping of str to bytes
-        Coordinates inside the frame: each is a contiguous frame with its own labels.
+    `coords` are coordinates inside the frame: each is a contiguous frame with its own labels.
 
     Examples
     --------
@@ -113,24 +102,11 @@ class UnpackedLabels:
 
 
 def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> UnpackedLabels:
-    """Build labels from vlmeta.
+    """Build labels from vlmeta, for an array of this shape.
 
-    Parameters
-    ----------
-    entries : mapping of str to object
-        Each is decoded on access, which may raise `B2ndError`.
-    shape : sequence of int
-        Shape of the stored array.
-
-    Raises
-    ------
-    FrameFormatError
-        An entry that is not a label, or that contradicts the array or another entry.
-
-    Warns
-    -----
-    UserWarning
-        An attribute cannot be decoded and is omitted.
+    An entry is decoded on access, which may raise `B2ndError`. Raises `FrameFormatError` for an
+    entry that is not a label, or that contradicts the array or another entry. Warns of an attribute
+    that cannot be decoded and is omitted.
 
     Examples
     --------
@@ -223,12 +199,8 @@ def _checked_map(entry: str, stored: Any) -> dict[str, Any]:
 def typed_attrs(stored: Any) -> dict[str, Any]:
     """Convert an unpacked msgpack map of attributes with types that JSON loses.
 
-    NumPy scalars are stored there as 0-d arrays.
-
-    Raises
-    ------
-    FrameFormatError
-        It is not a map with text keys.
+    NumPy scalars are stored there as 0-d arrays. Raises `FrameFormatError` unless it is a map with
+    text keys.
 
     Examples
     --------
@@ -320,12 +292,7 @@ def pack_labels(labels: Labels) -> dict[str, Any]:
 
 
 def storable(name: Any, value: Any) -> Any:
-    """Check that an attribute can be stored, and return its value.
-
-    Raises
-    ------
-    NotKeptError
-        It cannot be stored.
+    """Return the value of an attribute; NotKeptError if it cannot be stored.
 
     Examples
     --------
@@ -360,10 +327,7 @@ def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
 def as_json(value: Any) -> Any:
     """Convert a value to JSON's types: numbers without their dtype, arrays as lists.
 
-    Raises
-    ------
-    NotKeptError
-        Bytes, complex numbers, times, other objects.
+    Raises `NotKeptError` for bytes, complex numbers, times, other objects.
 
     Examples
     --------

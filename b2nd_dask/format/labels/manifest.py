@@ -74,12 +74,8 @@ class Manifest:
 def parse_manifest(raw: bytes) -> Manifest:
     """Parse the bytes of `dataset.json`.
 
-    Raises
-    ------
-    FrameFormatError
-        It is not JSON, or an entry is invalid; the error names the entry.
-    UnsupportedFrameError
-        Variables in another storage format, or a version of later software.
+    Raises `FrameFormatError` if it is not JSON, or an entry, which the error names, is invalid;
+    `UnsupportedFrameError` for variables in another storage format, or a version of later software.
 
     Examples
     --------
@@ -211,18 +207,10 @@ def build_manifest(
     attrs: Mapping[str, Any],
     groups: Sequence[str] = (),
 ) -> bytes:
-    """Build the bytes of `dataset.json`.
+    """Build the bytes of `dataset.json` from labels by name of variable, and lengths by dim.
 
-    Parameters
-    ----------
-    variables : mapping
-        Labels of each variable by its name.
-    sizes : mapping
-        Length of each dim; in a longer frame, elements behind this length are not committed.
-    attrs : mapping
-        Attributes of the dataset.
-    groups : sequence of str
-        Datasets inside this one; some may have no variable.
+    In a longer frame, elements behind the length of a dim are not committed. `groups` are datasets
+    inside this one; some may have no variable.
     """
     plain, typed = split_attrs(attrs)
     own: dict[str, Any] = {"version": VERSION}

@@ -65,10 +65,7 @@ def require_inside(location: Location, found: Location, name: str) -> None:
 def require_no_link_out(location: Location) -> None:
     """Check that a path into the folder of a store, given or matched, is not a link out of it.
 
-    Raises
-    ------
-    UnsupportedFrameError
-        It leads to a file or folder outside the store.
+    Raises `UnsupportedFrameError` if it leads to a file or folder outside the store.
     """
     if isinstance(location.urlpath, bytes) or location.is_url:
         return

@@ -101,26 +101,15 @@ def _member(key: str, what: str, nbytes: int | None, wanted: _Wanted) -> Member:
 def members_matching(
     urlpath: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> list[StoredArray | str] | None:
-    """Expand a pattern of arrays in stores.
+    """Expand a pattern of arrays in stores: arrays, naturally sorted, and paths of folders.
 
-    As in paths, ``*`` matches inside one part of a key, and ``**`` any number of parts. A store
-    or a key with this literal name takes precedence.
+    As in paths, ``*`` matches inside one part of a key, and ``**`` any number of parts. A store or
+    a key with this literal name takes precedence. Paths are those of folders that only have the
+    name of a store. The list is empty if the pattern is the literal key of one member; None if it
+    is not a pattern in a store.
 
-    Returns
-    -------
-    list of StoredArray or str, or None
-        Arrays of stores, naturally sorted, and paths of folders that only have the name of a store.
-        Empty if the pattern is the literal key of one member; None if it is not a pattern in a
-        store.
-
-    Raises
-    ------
-    FileNotFoundError
-        Nothing matches.
-    ValueError
-        The store cannot be listed.
-    UnsupportedFrameError
-        A matching member has an invalid key.
+    Raises `FileNotFoundError` if nothing matches, `ValueError` if the store cannot be listed,
+    `UnsupportedFrameError` if a matching member has an invalid key.
     """
     if not _MARKS.search(os.fsdecode(urlpath)):
         return None

@@ -108,10 +108,7 @@ class Store:
 def open_store(location: Location) -> Iterator[Store]:
     """Open a store; its content is read on access.
 
-    Raises
-    ------
-    FrameFormatError
-        The archive is damaged.
+    Raises `FrameFormatError` if the archive is damaged.
     """
     with locating(path=location.label), ExitStack() as stack:
         yield Store(location, stack)
@@ -126,23 +123,12 @@ class StoredArray:
 
 
 def locate_member(location: Location, key: str) -> Location:
-    """Find the frame of an array in a store.
+    """Find the frame of an array in the store at a location.
 
-    Parameters
-    ----------
-    location : Location
-        Location of the store.
-    key : str
-        Key as in python-blosc2, with or without the leading slash and the suffix of its file.
-
-    Raises
-    ------
-    FileNotFoundError
-        The store or the member does not exist.
-    UnsupportedFrameError
-        The member is not an array, or cannot be read in place.
-    FrameFormatError
-        The store is damaged, or it is not a store.
+    The key is that of python-blosc2, with or without the leading slash and the suffix of its file.
+    Raises `FileNotFoundError` if the store or the member does not exist, `UnsupportedFrameError` if
+    the member is not an array, or cannot be read in place, `FrameFormatError` if the store is
+    damaged, or it is not a store.
     """
     if not isinstance(key, str):
         raise TypeError(f"component is the key of a member, not a {type(key).__name__}")

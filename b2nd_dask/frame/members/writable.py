@@ -34,12 +34,8 @@ def target_of(
 ) -> Location:
     """Find the location of a new frame; arguments as for `to_b2nd`.
 
-    Raises
-    ------
-    ValueError
-        The name is that of a store, or python-blosc2 would not find the frame in its store.
-    UnsupportedFrameError
-        The path leads out of a store by a link in it.
+    Raises `ValueError` if the name is that of a store, or python-blosc2 would not find the frame in
+    its store, `UnsupportedFrameError` if the path leads out of a store by a link in it.
     """
     location = Location.of(urlpath, storage_options=storage_options)
     require_no_link_out(location)
@@ -62,12 +58,8 @@ def target_of(
 def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> Location:
     """Find a frame for a change in place; arguments as for `to_b2nd`.
 
-    Raises
-    ------
-    ValueError
-        It is a store, or a member of a store without its own file.
-    UnsupportedFrameError
-        The path leads out of a store by a link in it.
+    Raises `ValueError` if it is a store, or a member of a store without its own file,
+    `UnsupportedFrameError` if the path leads out of a store by a link in it.
     """
     location = Location.of(urlpath, storage_options=storage_options)
     require_no_link_out(location)

@@ -29,19 +29,10 @@ class FrameCache:
     def open(
         self, location: Location, version: str | None = None, parsed: ParsedFrame | None = None
     ) -> OpenedFrame:
-        """Open a frame, or return the one that is already open.
+        """Open a version of a frame, or return the one that is already open.
 
-        Parameters
-        ----------
-        version : str, optional
-            The required version; None for the current one.
-        parsed : ParsedFrame, optional
-            Metadata of this version, to avoid reading it again.
-
-        Raises
-        ------
-        StaleFrameError
-            The frame has another version now.
+        Without `version` it is the current one; `parsed` is metadata of this version, to avoid
+        reading it again. Raises `StaleFrameError` if the frame has another version now.
         """
         if version is not None and (known := self._get((location.key, version))):
             return known

@@ -49,14 +49,8 @@ def parsed_once(
 ) -> _Parsed:
     """Parse the list of a store, or return the cached list of this version.
 
-    A store of many members has a long list, which is needed for each member: it is parsed once.
-
-    Parameters
-    ----------
-    location : Location
-        Location of the store, or of a member.
-    reader : ByteReader
-        Opened reader of the store.
+    A store of many members has a long list, which is needed for each member: it is parsed once. The
+    location is that of the store, or of a member; its reader is opened.
     """
     if not reader.identity_is_cheap:
         # the identity may be weaker than the list
@@ -97,12 +91,8 @@ class EmbedStore(ObjectReader):
     def of(cls, reader: ByteReader, location: Location) -> Self:
         """Read the metadata of a store that is opened at a location, or use the cached list.
 
-        Raises
-        ------
-        FrameFormatError, CorruptChunkError
-            It is not a frame, or it is damaged.
-        UnsupportedFrameError
-            The frame is not an embed store.
+        Raises `FrameFormatError` or `CorruptChunkError` if it is not a frame, or it is damaged,
+        `UnsupportedFrameError` if the frame is not an embed store.
         """
         with locating(path=reader.label):
             return cls(reader, location, *parsed_once(location, reader, _read_list))
@@ -114,14 +104,9 @@ class EmbedStore(ObjectReader):
     def range_of(self, key: str) -> tuple[int, int]:
         """Find first byte and length of a member.
 
-        Raises
-        ------
-        FileNotFoundError
-            The key does not exist (any more).
-        UnsupportedFrameError
-            The member is not in the store, but at another address.
-        FrameFormatError
-            The member lies outside the store.
+        Raises `FileNotFoundError` if the key does not exist (any more), `UnsupportedFrameError` if
+        the member is not in the store, but at another address, `FrameFormatError` if it lies
+        outside the store.
         """
         if key not in self.entries:
             raise FileNotFoundError(f"{self.label}: no member {printable(key)} in this store")

@@ -149,10 +149,8 @@ class OpenedFrame:
     def is_current(self) -> bool:
         """Whether the location still holds the parsed frame, and the reader can read it.
 
-        Raises
-        ------
-        FileNotFoundError, PermissionError
-            A local frame's path does not exist or is inaccessible in this process.
+        Raises `FileNotFoundError` or `PermissionError` if a local frame's path does not exist or is
+        inaccessible in this process.
         """
         try:
             now, parsed = self.reader.identity(), self.parsed.identity
@@ -199,10 +197,7 @@ class OpenedFrame:
     def require_checksums(self) -> None:
         """Check that the state of the checksums fits the user's `verify`.
 
-        Raises
-        ------
-        ChecksumError
-            The metadata is damaged, or required checksums are absent.
+        Raises `ChecksumError` if the metadata is damaged, or required checksums are absent.
         """
         checksums, label = self.parsed.columns.checksums, self.reader.label
         if checksums.is_damaged and self.verify:
@@ -233,26 +228,17 @@ class OpenedFrame:
 def parse_frame(reader: ByteReader) -> ParsedFrame:
     """Read and check all metadata of a frame, in two reads (one for a small frame).
 
-    Raises
-    ------
-    FileNotFoundError
-        No such file.
-    FrameFormatError
-        The path is not a frame, or the frame is damaged.
-    UnsupportedFrameError
-        The frame is not an array.
+    Raises `FileNotFoundError` for no such file, `FrameFormatError` if the path is not a frame, or
+    the frame is damaged, `UnsupportedFrameError` if the frame is not an array.
     """
     with locating(path=reader.label):
         return steadily(reader, lambda identity: _parse(reader, identity))
 
 
 def steadily(reader: ByteReader, read: Callable[[Identity], _Result]) -> _Result:
-    """Read metadata by several calls; repeat all if a concurrent update made them inconsistent.
+    """Read metadata by several calls, given the object's identity.
 
-    Parameters
-    ----------
-    read : callable
-        Called with the identity of the object.
+    All are repeated if a concurrent update made them inconsistent.
     """
     for _ in range(_TRIES):
         identity = reader.opened_identity()
@@ -282,24 +268,11 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
 
 
 def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
-    """Read, parse and check the header of a frame.
+    """Read, parse and check the header of a frame in a file of `size` bytes.
 
-    Parameters
-    ----------
-    size : int
-        Bytes of the frame's file.
-
-    Returns
-    -------
-    head : bytes
-        The first bytes of the frame, including the whole header.
-
-    Raises
-    ------
-    FrameFormatError
-        It is not a frame, or it is damaged.
-    UnsupportedFrameError
-        A kind of frame that holds no array.
+    Also returns the first bytes of the frame, including the whole header. Raises `FrameFormatError`
+    if it is not a frame, or it is damaged, `UnsupportedFrameError` for a kind of frame that holds
+    no array.
     """
     (head,) = reader.read([Span(0, HEAD_NBYTES)])
     header_len = header_len_of(head)

@@ -41,19 +41,9 @@ class Tail:
 
     @classmethod
     def of(cls, reader: ByteReader, head: bytes, header: FrameHeader, nchunks: int) -> Self:
-        """Locate the parts of a tail.
+        """Locate the parts of a tail, given the first bytes of the frame, `head`.
 
-        Parameters
-        ----------
-        head : bytes
-            The first bytes of the frame.
-        nchunks : int
-            Number of chunks of the array.
-
-        Raises
-        ------
-        FrameFormatError
-            The bytes are not an index and a trailer.
+        Raises `FrameFormatError` if the bytes are not an index of `nchunks` chunks and a trailer.
         """
         start, stop = header.index_start, header.frame_len
         if start > stop:
@@ -85,17 +75,10 @@ class Tail:
         return cls(reader, start, index_len, stop, held)
 
     def read_index(self, nchunks: int) -> bytes:
-        """Read the index chunk, and the bytes between it and the trailer.
+        """Read the index chunk of `nchunks` chunks, and the bytes between it and the trailer.
 
-        Parameters
-        ----------
-        nchunks : int
-            Number of chunks of the array.
-
-        Raises
-        ------
-        FrameFormatError
-            The chunk's header contradicts the frame, or there are zeros in place of offsets.
+        Raises `FrameFormatError` if the chunk's header contradicts the frame, or there are zeros in
+        place of offsets.
         """
         if self.held or not self.index_len:
             return self.held[: self.index_len]
@@ -122,17 +105,10 @@ class Tail:
         return bytes(parts)
 
     def read_trailer(self, nstored: int) -> bytes:
-        """Read the trailer.
+        """Read the trailer, with checksums and statistics of `nstored` chunks.
 
-        Parameters
-        ----------
-        nstored : int
-            Number of chunks with checksums and statistics.
-
-        Raises
-        ------
-        FrameFormatError
-            It does not start like a trailer, or it is longer than possible.
+        Raises `FrameFormatError` if it does not start like a trailer, or it is longer than
+        possible.
         """
         if self.held:
             return self.held[self.index_len :]

@@ -170,10 +170,7 @@ class Scratch:
     def borrow(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
         """Borrow bytes with arbitrary content for the duration of a `with` block.
 
-        Yields
-        ------
-        ndarray of uint8
-            Exclusive: a second call in the same thread gets other memory.
+        They are exclusive: a second call in the same thread gets other memory.
         """
         self._idle.used()
         mine = self._of_thread()
@@ -235,17 +232,9 @@ class Pool:
         return sum(slab.nbytes for slab in list(self._free))
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Create an array with arbitrary content, like `numpy.empty`.
+        """Create a writable array in C order with arbitrary content, like `numpy.empty`.
 
-        Parameters
-        ----------
-        dtype : numpy.dtype
-            Dtype without Python objects.
-
-        Returns
-        -------
-        ndarray
-            Writable, in C order.
+        The dtype is one without Python objects.
 
         Examples
         --------

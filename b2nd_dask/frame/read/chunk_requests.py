@@ -61,17 +61,9 @@ class LocatedRequest(NamedTuple):
 def batches(
     opened: OpenedFrame, requests: Sequence[ChunkRequest], nbytes: float
 ) -> Iterator[list[LocatedRequest]]:
-    """Divide requests into batches of bounded size.
+    """Divide requests into batches for `fetch`, never empty.
 
-    Parameters
-    ----------
-    nbytes : float
-        Compressed bytes after which a batch ends.
-
-    Yields
-    ------
-    list of LocatedRequest
-        A batch for `fetch`, never empty.
+    A batch ends after `nbytes` compressed bytes.
     """
     grid, room, most = opened.parsed.grid, nbytes, opened.reader.batch_nbytes
     chunks = np.array([request.chunk for request in requests], np.int64)
@@ -106,12 +98,8 @@ def most_in_vain(
 ) -> NDArray[np.float64] | float:
     """Compute the bytes of a chunk that may be wasted to avoid a second read.
 
-    Parameters
-    ----------
-    partial : int or ndarray of float64
-        Number of chunks of which only some blocks are needed.
-    is_far : bool
-        Whether the frame is in a store.
+    `partial` is the number of chunks of which only some blocks are needed; `is_far` says whether
+    the frame is in a store.
     """
     return max_gap + SECOND_ROUND / np.maximum(1, partial) if is_far else LITTLE_IN_VAIN
 
@@ -134,12 +122,7 @@ def verifying(
 ) -> list[ChunkRequest]:
     """Change requests to whole chunks for the chunks to be verified.
 
-    Parameters
-    ----------
-    requests : list of ChunkRequest
-        The requests of a read.
-    takes : callable
-        Whether the request with a number contains a position of the array.
+    `takes` says whether the request with a number contains a position of the array.
     """
     digests = opened.digests
     if digests is None:
@@ -165,19 +148,7 @@ def verifying(
 def witnesses(
     chunks: NDArray[np.int64], digests: NDArray[np.uint64], grid: Grid
 ) -> tuple[NDArray[np.int64], ...]:
-    """Choose the witness of each chunk.
-
-    Parameters
-    ----------
-    chunks : ndarray of int64
-        Numbers of chunks, 1-D.
-    digests : ndarray of uint64
-        Their checksums.
-
-    Returns
-    -------
-    tuple of ndarray of int64
-        Positions in the array, along each axis.
+    """Choose the witness of each chunk by its checksum: positions in the array, along each axis.
 
     Examples
     --------

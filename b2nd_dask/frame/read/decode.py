@@ -52,19 +52,9 @@ class Fill:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], uninit: object) -> Fill:
-        """Create a fill from the user's `uninit`, and check it.
+        """Create a fill from the user's `uninit`: None for zeros, "raise", or a value.
 
-        Parameters
-        ----------
-        dtype : numpy.dtype
-            Dtype of the array.
-        uninit : object
-            None for zeros, ``"raise"``, or a value that the dtype can hold.
-
-        Raises
-        ------
-        ValueError
-            The dtype cannot hold the value.
+        Raises `ValueError` if the dtype cannot hold the value.
         """
         if uninit is None:
             return cls(dtype, read_only(np.zeros((), dtype)))
@@ -76,24 +66,10 @@ class Fill:
             raise ValueError(f"uninit={uninit!r} is no value of dtype {dtype}") from error
 
     def element(self, kind: int) -> NDArray[Any]:
-        """Return the element of a special chunk.
+        """Return the 0-d, read-only element of a special chunk, of a `ChunkKind` other than STORED.
 
-        Parameters
-        ----------
-        kind : int
-            A `ChunkKind` other than STORED.
-
-        Returns
-        -------
-        ndarray
-            0-d, read-only.
-
-        Raises
-        ------
-        UninitializedChunkError
-            The chunk was never written, and `uninit` is "raise".
-        CorruptChunkError
-            A NaN chunk in an array with a dtype without NaN.
+        Raises `UninitializedChunkError` if the chunk was never written, and `uninit` is "raise";
+        `CorruptChunkError` for a NaN chunk in an array with a dtype without NaN.
         """
         if kind == ChunkKind.ZEROS:
             return read_only(np.zeros((), self.dtype))
@@ -124,26 +100,12 @@ def decode_part(
     *,
     in_order: bool = True,
 ) -> NDArray[Any] | None:
-    """Decode fetched bytes into an array.
+    """Decode the bytes that were fetched for a part into an array of the `carrier` dtype.
 
-    Parameters
-    ----------
-    part : Part
-        The part that the bytes were fetched for.
-    out : ndarray
-        Destination of the part's elements, with the `carrier` dtype.
-    in_order : bool
-        False if the order of the elements does not matter.
-
-    Returns
-    -------
-    ndarray or None
-        The 0-d element that the chunk repeats, with `out` unchanged; else None.
-
-    Raises
-    ------
-    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
-        Names the chunk and, if known, the file and the byte offset.
+    `in_order` is False if the order of the elements does not matter. Returns the 0-d element that
+    the chunk repeats, with `out` unchanged; else None. Raises `CorruptChunkError`,
+    `UnsupportedFrameError` or `UninitializedChunkError`, which name the chunk and, if known, the
+    file and the byte offset.
     """
     with located(opened, fetched.chunk):
         element = constant_in(fetched, fill)
@@ -153,16 +115,9 @@ def decode_part(
 
 
 def constant_in(fetched: ChunkBytes, fill: Fill) -> NDArray[Any] | None:
-    """Find the element that a chunk repeats.
+    """Find the 0-d element that a chunk repeats; None for a chunk that must be decoded.
 
-    Returns
-    -------
-    ndarray or None
-        0-d; None for a chunk that must be decoded.
-
-    Raises
-    ------
-    CorruptChunkError, UninitializedChunkError
+    Raises `CorruptChunkError` and `UninitializedChunkError`.
     """
     if fetched.header.special == Special.UNINIT:
         return fill.element(ChunkKind.UNINIT)
@@ -184,17 +139,9 @@ def _decode(
 
 
 def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> None:
-    """Decode a chunk in stored order.
+    """Decode a chunk in stored order into a contiguous array of exactly as many bytes.
 
-    Parameters
-    ----------
-    raw : ndarray
-        Contiguous; has exactly as many bytes as the decoded chunk.
-
-    Raises
-    ------
-    CorruptChunkError
-        The compressed streams cannot be decoded.
+    Raises `CorruptChunkError` if the compressed streams cannot be decoded.
     """
     header = fetched.header
     if header.needs_shape:
@@ -228,23 +175,11 @@ def _is_c_order(grid: Grid, inner: tuple[range, ...], *, some_blocks: bool) -> b
 def decode_shaped_chunk(
     data: Buffer, header: ChunkHeader, frame: FrameHeader, grid: Grid, out: NDArray[Any]
 ) -> None:
-    """Decode a chunk whose header says `needs_shape`.
+    """Decode a chunk whose header says `needs_shape`, given header and grid of its frame.
 
-    Parameters
-    ----------
-    data : bytes-like
-        The chunk.
-    header : ChunkHeader
-        Its header.
-    frame, grid : FrameHeader, Grid
-        Header and grid of the chunk's frame.
-    out : ndarray
-        Contiguous; has exactly as many bytes as the decoded chunk.
-
-    Raises
-    ------
-    CorruptChunkError
-        The compressed streams cannot be decoded, or a codec or filter is not registered.
+    `out` is contiguous and has exactly as many bytes as the decoded chunk. Raises
+    `CorruptChunkError` if the compressed streams cannot be decoded, or a codec or filter is not
+    registered.
     """
     chunk = _padded_chunk(memoryview(data)[: header.cbytes], grid.blocks)
     decode_in_frame(_one_chunk_frame(chunk, frame, grid), out)

@@ -34,22 +34,9 @@ class ChunkBytes(NamedTuple):
 
 
 def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[ChunkBytes]:
-    """Fetch the bytes for chunk requests.
+    """Fetch the bytes for the chunk requests of a batch of `batches`, in any order.
 
-    Parameters
-    ----------
-    batch : sequence of LocatedRequest
-        From `batches`.
-
-    Yields
-    ------
-    ChunkBytes
-        In any order.
-
-    Raises
-    ------
-    CorruptChunkError
-        Names the chunk; `ChecksumError` if its checksum differs.
+    Raises `CorruptChunkError`, which names the chunk; `ChecksumError` if its checksum differs.
     """
     for request in batch:
         if request.piece:
@@ -73,13 +60,7 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
 
 
 def first_reads(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Item]:
-    """List the first reads of `fetch`, for a prefetch; empty if none is possible.
-
-    Parameters
-    ----------
-    batch : sequence of LocatedRequest
-        From `batches`.
-    """
+    """List the first reads of `fetch`, for a prefetch; empty if none is possible."""
     if requester := opened.reader.requester():
         for request in batch:
             span = Span(request.start, request.start + request.first)
@@ -89,10 +70,7 @@ def first_reads(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterato
 def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest, nbytes: int) -> None:
     """Verify a chunk by its checksum, if any, in pieces of `nbytes` bytes.
 
-    Raises
-    ------
-    CorruptChunkError
-        Names the chunk; `ChecksumError` if its checksum differs.
+    Raises `CorruptChunkError`, which names the chunk; `ChecksumError` if its checksum differs.
     """
     if opened.digests is None:
         return
@@ -114,22 +92,10 @@ def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest, nbytes: int) 
 def read_whole(
     opened: OpenedFrame, batch: Sequence[LocatedRequest]
 ) -> Iterator[tuple[LocatedRequest, memoryview]]:
-    """Read whole chunks without checking header or checksum.
+    """Read whole chunks of a batch of `batches` without checking header or checksum.
 
-    Parameters
-    ----------
-    batch : sequence of LocatedRequest
-        From `batches`.
-
-    Yields
-    ------
-    data : memoryview
-        The chunk, maybe with more bytes behind it. Valid until the next iteration.
-
-    Raises
-    ------
-    CorruptChunkError
-        The file of a chunk is missing.
+    More bytes may be behind a chunk; all are valid until the next iteration. Raises
+    `CorruptChunkError` if the file of a chunk is missing.
     """
     wanted = [(request, Span(0, request.available)) for request in batch]
     with scratch.borrow(sum(span.stop for _, span in wanted)) as room:

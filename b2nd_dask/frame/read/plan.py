@@ -56,13 +56,7 @@ class RegionPlan:
 
     @classmethod
     def of(cls, frame: ParsedFrame, axes: tuple[range, ...]) -> RegionPlan:
-        """Plan a region.
-
-        Parameters
-        ----------
-        axes : tuple of range
-            Ascending positions along each axis, at least one each.
-        """
+        """Plan a region of ascending positions along each axis, at least one each."""
         cells = tuple(AxisCells(a, c) for a, c in zip(axes, frame.grid.chunks, strict=True))
         chunks = _chunk_numbers(cells, frame.grid)
         return cls(cells, chunks, frame.index.kinds[chunks])
@@ -121,10 +115,7 @@ def _chunk_numbers(cells: tuple[AxisCells, ...], grid: Grid) -> NDArray[np.int64
 def reads_in_boxes(frame: ParsedFrame, batch_nbytes: float) -> bool:
     """Whether chunks are decoded box by box, since no scratch buffer can hold a whole one.
 
-    Parameters
-    ----------
-    batch_nbytes : float
-        Best number of compressed bytes to read at once.
+    `batch_nbytes` is the best number of compressed bytes to read at once.
     """
     return (
         frame.grid.chunk_nbytes > MAX_SCRATCH_NBYTES
@@ -147,15 +138,8 @@ def _within(positions: range, out: slice, along: slice) -> tuple[range, slice]:
 def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | None:
     """Compute the numbers of the blocks of a chunk that contain selected elements.
 
-    Parameters
-    ----------
-    inner : tuple of range
-        Ascending positions in the chunk.
-
-    Returns
-    -------
-    ndarray of int64, or None
-        Ascending, must not be modified; None if reading all blocks is better.
+    They ascend and must not be modified; None if reading all blocks is better. `inner` has
+    ascending positions in the chunk.
 
     Examples
     --------

@@ -22,26 +22,11 @@ from b2nd_dask.frame.read.region import special_element
 def read_points(
     opened: OpenedFrame, coords: tuple[NDArray[np.int64], ...], fill: Fill
 ) -> NDArray[Any]:
-    """Read single elements.
+    """Read single elements by 1-D arrays of their positions along each axis.
 
-    Parameters
-    ----------
-    coords : tuple of ndarray of int64
-        Positions along each axis, 1-D with equal lengths.
-    fill : Fill
-        Has the dtype of the result.
-
-    Returns
-    -------
-    ndarray
-        1-D.
-
-    Raises
-    ------
-    IndexError
-        The arrays are not one per axis (at least one), or a position is out of bounds.
-    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
-        Names the chunk.
+    Raises `IndexError` if the arrays are not one per axis (at least one), or a position is out of
+    bounds; `CorruptChunkError`, `UnsupportedFrameError` or `UninitializedChunkError`, which name
+    the chunk.
     """
     frame = opened.parsed
     _check(coords, frame.grid)

@@ -78,13 +78,7 @@ class ReadCosts:
 
 
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
-    """Estimate the cost of reading regions.
-
-    Parameters
-    ----------
-    regions : sequence of tuple of range, or of ChunkRange
-        Ascending positions along each axis.
-    """
+    """Estimate the cost of reading regions, with ascending positions along each axis."""
     parsed, reader = opened.parsed, opened.reader
     stored = _Stored(
         parsed.grid,
@@ -101,15 +95,7 @@ def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
 
 
 def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
-    """Estimate the cost of reading a future local frame, as if it were uncompressed.
-
-    Parameters
-    ----------
-    grid : Grid
-        Grid of the frame.
-    regions
-        As for `read_costs`.
-    """
+    """Estimate the cost of reading regions of a future local frame, as if it were uncompressed."""
     kinds = np.full(grid.nchunks, ChunkKind.STORED, np.uint8)
     lengths = np.full(grid.nchunks, float(HEADER_LEN + grid.chunk_nbytes))
     # any element may be the witness
@@ -358,19 +344,9 @@ def _compressed_lengths(frame: ParsedFrame) -> NDArray[np.float64]:
 def decodes_per_block(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
     """Compute how often each block is decoded on average if an array is read in boxes.
 
-    Parameters
-    ----------
-    grid : Grid
-        Grid of the frame; the array is not empty.
-    sizes : tuple of tuple of int
-        Lengths of the boxes along each axis; together they cover the array or a part of it.
-    corner : tuple of int, optional
-        Start of the first box; by default the first element.
-
-    Returns
-    -------
-    float
-        1.0 if every box ends at edges of blocks.
+    The array is not empty. Lengths of the boxes along each axis together cover it, or a part of it
+    from a corner on, by default the first element. The result is 1.0 if every box ends at edges of
+    blocks.
 
     Examples
     --------
@@ -392,10 +368,7 @@ def decodes_per_block(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None =
 def relative_work(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
     """Compute the time of reading in boxes relative to decoding each touched block once.
 
-    Parameters
-    ----------
-    grid, sizes, corner
-        As for `decodes_per_block`.
+    Arguments are those of `decodes_per_block`.
 
     Examples
     --------

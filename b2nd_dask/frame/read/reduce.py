@@ -151,13 +151,7 @@ def pruned_share(parsed: ParsedFrame, predicate: Predicate) -> float:
 def read_pruned(
     opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, predicate: Predicate
 ) -> NDArray[Any]:
-    """Like `read_region`, but pruned chunks are filled with an element that they may contain.
-
-    Parameters
-    ----------
-    axes : tuple of range
-        Ascending positions along each axis.
-    """
+    """Like `read_region`, but pruned chunks are filled with an element that they may contain."""
     statistics = opened.parsed.statistics
     if statistics is None or not all(axes):
         return read_region(opened, axes, fill)
@@ -178,22 +172,11 @@ def read_pruned(
 def reduce_region(
     opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, how: Reduction
 ) -> PartialResult:
-    """Reduce a region.
+    """Reduce a region of ascending positions along each axis, at least one each.
 
     Chunks that repeat one element are counted, not expanded. Chunks whose statistics have the
-    result are not read.
-
-    Parameters
-    ----------
-    axes : tuple of range
-        Ascending positions along each axis, at least one each.
-    fill : Fill
-        Has the dtype of the elements; not a structured one.
-
-    Raises
-    ------
-    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
-        Names the chunk.
+    result are not read. The dtype of `fill` is not a structured one. Raises `CorruptChunkError`,
+    `UnsupportedFrameError` or `UninitializedChunkError`, which name the chunk.
     """
     constant = opened.parsed.index.single_kind
     if constant:

@@ -25,13 +25,6 @@ follow those of the elements."""
 def count_in_box(out: Sequence[slice], axis: tuple[int, ...]) -> NDArray[np.int64]:
     """Compute the number of elements of a box for each element of the reduced result.
 
-    Parameters
-    ----------
-    out : sequence of slice
-        The box.
-    axis : tuple of int
-        Reduced axes.
-
     Examples
     --------
     >>> count_in_box((slice(2, 5), slice(0, 2)), axis=(0,))

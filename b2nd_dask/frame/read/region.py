@@ -47,33 +47,14 @@ def read_region(
     batch_nbytes: int | None = None,
     into: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Read a region.
+    """Read a region of ascending positions along each axis, with the dtype of `fill`.
 
-    Parameters
-    ----------
-    axes : tuple of range
-        Ascending positions along each axis.
-    fill : Fill
-        Values of special chunks; has the dtype of the result.
-    threads : int
-        Number of decoding threads.
-    batch_nbytes : int, optional
-        Compressed bytes to read at once if memory is short; the result's memory is then not kept
-        for reuse. By default the best size for the store.
-    into : ndarray, optional
-        Destination, with the shape of the region and the `carrier` dtype. The result is a view of
-        it, or one element that fills the region.
-
-    Returns
-    -------
-    ndarray
-        A zero-stride, read-only array if one element fills the region and nothing had to be
-        decoded.
-
-    Raises
-    ------
-    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
-        Names the chunk.
+    The result is a zero-stride, read-only array if one element fills the region and nothing had to
+    be decoded; else, if given, it is a view of `into`, which has the shape of the region and the
+    `carrier` dtype. `batch_nbytes` limits the compressed bytes to read at once if memory is short,
+    and the result's memory is then not kept for reuse; by default it is the best size for the
+    store. Raises `CorruptChunkError`, `UnsupportedFrameError` or `UninitializedChunkError`, which
+    name the chunk.
     """
     shape = tuple(len(positions) for positions in axes)
     if 0 in shape:
@@ -151,18 +132,10 @@ def expected_reads(opened: OpenedFrame, axes: tuple[range, ...]) -> Iterator[Ite
 
 
 def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = None) -> list[Part]:
-    """Divide a region into parts that are each decoded at once.
+    """Divide a region into parts that are each decoded at once, directly into `out` if possible.
 
-    Parameters
-    ----------
-    out : ndarray, optional
-        Destination of the elements; chunks are decoded directly into it if possible. None for a
-        reduction.
-
-    Returns
-    -------
-    list of Part
-        One per stored chunk; several for a large chunk, for which no scratch buffer suffices.
+    One per stored chunk; several for a large chunk, for which no scratch buffer suffices. A
+    reduction has no `out`.
     """
     parts, grid = list(plan.parts()), opened.parsed.grid
     if not reads_in_boxes(opened.parsed, opened.reader.batch_nbytes):

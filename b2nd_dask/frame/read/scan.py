@@ -44,22 +44,11 @@ def scan_chunks(
     *,
     chunks: NDArray[np.int64] | None = None,
 ) -> Iterator[Result]:
-    """Call a function with the bytes of every stored chunk.
+    """Call a function with the bytes of every stored chunk, or of those with some numbers.
 
-    Parameters
-    ----------
-    look : callable
-        Called with the chunk's number and its bytes, maybe with more bytes behind them.
-    threads : int, optional
-        One per processor by default.
-    chunks : ndarray of int64, optional
-        Numbers of the stored chunks to scan; by default all.
-
-    Yields
-    ------
-    result : int or B2ndError
-        The result of `look`, or the error that it raised. An error also if a chunk's file is
-        missing, or the disk cannot read it.
+    Yields numbers of chunks, each with the result of `look`, or with the error that it raised. An
+    error also if a chunk's file is missing, or the disk cannot read it. There is one thread per
+    processor by default.
     """
     if not opened.parsed.index.nstored:
         # an array with an axis of 0 may have blocks of 0
@@ -118,24 +107,10 @@ def _look_at_one(opened: OpenedFrame, look: Look, chunk: int, data: memoryview) 
 
 
 def content_digest(opened: OpenedFrame, chunks: NDArray[np.int64]) -> str:
-    """Compute a digest of the content of some chunks.
+    """Compute a hexadecimal digest of the content of some chunks, by ascending numbers.
 
-    If the frame has checksums, the chunks are not read.
-
-    Parameters
-    ----------
-    chunks : ndarray of int64
-        Ascending numbers of chunks.
-
-    Returns
-    -------
-    str
-        Hexadecimal.
-
-    Raises
-    ------
-    CorruptChunkError
-        A chunk is invalid.
+    If the frame has checksums, the chunks are not read. Raises `CorruptChunkError` if a chunk is
+    invalid.
     """
     parsed = opened.parsed
     digests = parsed.columns.digests
@@ -153,22 +128,8 @@ def digests_on_disk(
 ) -> NDArray[np.uint64]:
     """Compute digests of the current bytes of chunks, independent of the frame's checksums.
 
-    Parameters
-    ----------
-    chunks : ndarray of int64
-        Ascending numbers of stored chunks.
-    threads : int, optional
-        One per processor by default.
-
-    Returns
-    -------
-    ndarray of uint64
-        One digest per chunk.
-
-    Raises
-    ------
-    CorruptChunkError
-        A chunk is invalid.
+    The numbers of the stored chunks ascend; there is one thread per processor by default. Raises
+    `CorruptChunkError` if a chunk is invalid.
     """
     found = np.zeros(len(chunks), np.uint64)
     for chunk, result in scan_chunks(opened, _digest, threads, chunks=chunks):
@@ -185,15 +146,8 @@ def _digest(_: int, data: memoryview) -> int:
 def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
     """Compute start and stop of each stored chunk, in the frame's file or in its chunk file.
 
-    Returns
-    -------
-    ndarray of int64
-        Rows: chunk, start, stop.
-
-    Raises
-    ------
-    CorruptChunkError
-        A header is damaged, or a chunk shares bytes with another.
+    The rows of the result are chunk, start, stop. Raises `CorruptChunkError` if a header is
+    damaged, or a chunk shares bytes with another.
     """
     parsed = opened.parsed
     offsets, sparse = parsed.index.offsets, parsed.header.sparse

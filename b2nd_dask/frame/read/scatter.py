@@ -30,16 +30,10 @@ class Tile(NamedTuple):
 # most chunks of a region have equal selections
 @lru_cache(maxsize=1024)
 def tiles(positions: range, block: int, *, compact: bool = False) -> tuple[Tile, ...]:
-    """Divide the selected positions along a chunk's axis into tiles.
+    """Divide the selected positions along a chunk's axis into tiles of equal blocks.
 
-    Parameters
-    ----------
-    positions : range
-        Ascending positions in the chunk.
-    block : int
-        Elements of a block along this axis.
-    compact : bool
-        Whether only touched blocks are present and counted.
+    `block` counts the elements of a block along this axis; `compact` says whether only touched
+    blocks are present and counted.
 
     Examples
     --------
@@ -71,32 +65,18 @@ def scatter_chunk(
     *,
     some_blocks: bool = False,
 ) -> None:
-    """Copy the selected elements of a decoded chunk into an array.
+    """Copy the selected elements of a decoded chunk, 1-D in stored order, into an array.
 
-    Parameters
-    ----------
-    raw : ndarray
-        The chunk's elements in stored order, 1-D.
-    inner : tuple of range
-        Selected positions in the chunk, along each axis.
-    out : ndarray
-        Has the shape of the selection.
-    some_blocks : bool
-        Whether `raw` has only the touched blocks.
+    `some_blocks` says whether `raw` has only the touched blocks.
     """
     for stored, target in _paired_views(_layout(grid, inner, some_blocks), raw, out):
         target[...] = stored
 
 
 def gather_chunk(elements: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
-    """Copy the elements of a chunk into stored order.
+    """Copy the valid elements of a chunk, fewer at the array's edges, into stored order.
 
-    Parameters
-    ----------
-    elements : ndarray
-        The chunk's valid elements: the shape of a chunk, or less at the array's edges.
-    raw : ndarray
-        1-D, for all elements of the chunk; padding is unchanged.
+    `raw` is 1-D, for all elements of the chunk; padding is unchanged.
     """
     layout = _layout(grid, tuple(map(range, elements.shape)), False)
     for stored, source in _paired_views(layout, raw, elements):
