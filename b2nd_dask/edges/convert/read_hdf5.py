@@ -14,7 +14,7 @@ from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Source
 from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
-from b2nd_dask.format.labels.labels import NotKeptError
+from b2nd_dask.format.labels.attrs import NotKeptError
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.storage import printable
 

@@ -16,7 +16,7 @@ from b2nd_dask.edges.convert.blocks import Copier
 from b2nd_dask.edges.convert.options import Options, name_of, settings_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs
 from b2nd_dask.edges.extras import require
-from b2nd_dask.format.labels.labels import NotKeptError
+from b2nd_dask.format.labels.attrs import NotKeptError
 from b2nd_dask.storage import printable
 
 _UNITS = {

@@ -15,7 +15,7 @@ from b2nd_dask.edges.convert.blocks import Copier, lazy
 from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Options, Source, name_of, settings_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs
 from b2nd_dask.edges.extras import require
-from b2nd_dask.format.labels.labels import as_json
+from b2nd_dask.format.labels.attrs import as_json
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.storage import printable
 

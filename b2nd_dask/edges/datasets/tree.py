@@ -11,7 +11,8 @@ from typing import Any
 
 import dask.array as da
 
-from b2nd_dask.format.labels.labels import Labels, NotKeptError, pack_labels, storable
+from b2nd_dask.format.labels.attrs import NotKeptError, storable
+from b2nd_dask.format.labels.labels import Labels, pack_labels
 from b2nd_dask.format.labels.manifest import Manifest, build_manifest
 from b2nd_dask.frame.members.files import some_of
 

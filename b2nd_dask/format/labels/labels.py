@@ -8,10 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from b2nd_dask.errors import B2ndError, FrameFormatError, level_of_caller
-from b2nd_dask.format.values import pack_value
+from b2nd_dask.format.labels.attrs import split_attrs, unpacked
 
 #: Most bytes of all coordinates in the frame of one array.
 MAX_COORDS_NBYTES = 16 << 20
@@ -204,21 +202,11 @@ def typed_attrs(stored: Any) -> dict[str, Any]:
 
     Examples
     --------
-    >>> typed_attrs({"n": np.array(3, "int16")})["n"].dtype
+    >>> from numpy import array
+    >>> typed_attrs({"n": array(3, "int16")})["n"].dtype
     dtype('int16')
     """
-    return {n: _scalar_or_array(value) for n, value in _checked_map(TYPED_ATTRS, stored).items()}
-
-
-def _scalar_or_array(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        # unpacked arrays are read-only views of the stored bytes
-        return value[()] if value.ndim == 0 else value.copy()
-    if isinstance(value, list | tuple):
-        return type(value)(_scalar_or_array(each) for each in value)
-    if isinstance(value, dict):
-        return {key: _scalar_or_array(each) for key, each in value.items()}
-    return value
+    return {n: unpacked(value) for n, value in _checked_map(TYPED_ATTRS, stored).items()}
 
 
 def _other_attrs(entries: Mapping[str, Any], without: Iterable[str]) -> dict[str, Any]:
@@ -231,7 +219,7 @@ def _decoded(entries: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]
     found = {}
     for name in names:
         try:
-            found[name] = _scalar_or_array(entries[name])
+            found[name] = unpacked(entries[name])
         except B2ndError as error:
             # entries of other programs: the array is usable without them
             warnings.warn(f"left out of the attributes: {error}", stacklevel=level_of_caller())
@@ -262,10 +250,6 @@ def _kind(value: Any) -> str:
     return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
-class NotKeptError(Exception):
-    """The value of an attribute cannot be stored."""
-
-
 def pack_labels(labels: Labels) -> dict[str, Any]:
     """Convert labels to entries of vlmeta, as Python values.
 
@@ -289,84 +273,3 @@ def pack_labels(labels: Labels) -> dict[str, Any]:
     if labels.coords:
         entries[COORDS] = dict(labels.coords)
     return entries
-
-
-def storable(name: Any, value: Any) -> Any:
-    """Return the value of an attribute; NotKeptError if it cannot be stored.
-
-    Examples
-    --------
-    >>> storable("range", [1, 2.5, "m"])
-    [1, 2.5, 'm']
-    """
-    if not isinstance(name, str):
-        raise NotKeptError("its name is no text")
-    try:
-        if _loses_type(value):
-            pack_value(_as_arrays(value))
-        else:
-            json.dumps(as_json(value)).encode()
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise NotKeptError(str(error) or type(error).__name__) from error
-    return value
-
-
-def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split attributes into those that JSON stores and those whose type it loses."""
-    plain, typed = {}, {}
-    for name, value in attrs.items():
-        if _loses_type(value):
-            typed[name] = _as_arrays(value)
-        try:
-            plain[name] = as_json(value)
-        except NotKeptError:
-            continue
-    return plain, typed
-
-
-def as_json(value: Any) -> Any:
-    """Convert a value to JSON's types: numbers without their dtype, arrays as lists.
-
-    Raises `NotKeptError` for bytes, complex numbers, times, other objects.
-
-    Examples
-    --------
-    >>> as_json({"scale": np.float32(0.5), "range": np.array([0, 3], "i2")})
-    {'scale': 0.5, 'range': [0, 3]}
-    """
-    if isinstance(value, np.ndarray | np.generic):
-        # Python has no number that is wider than a double
-        if value.dtype.kind not in "biufU" or value.dtype.char == "g":
-            raise NotKeptError(f"a value of {value.dtype}")
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [as_json(each) for each in value]
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            raise NotKeptError("a map whose keys are no text")
-        return {key: as_json(each) for key, each in value.items()}
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    raise NotKeptError(f"a value of type {type(value).__name__}")
-
-
-def _loses_type(value: Any) -> bool:
-    """Whether JSON loses a NumPy dtype, a tuple or bytes, or cannot hold the value at all."""
-    if type(value) is list:
-        return any(map(_loses_type, value))
-    if type(value) is dict:
-        return any(map(_loses_type, value.values()))
-    return not (value is None or type(value) in (str, bool, int, float))
-
-
-def _as_arrays(value: Any) -> Any:
-    """Convert NumPy scalars to 0-d arrays, since msgpack drops the dtype of a number."""
-    if isinstance(value, np.str_):
-        return str(value)
-    if isinstance(value, np.generic):
-        return np.asarray(value)
-    if isinstance(value, list | tuple):
-        return type(value)(_as_arrays(each) for each in value)
-    if isinstance(value, Mapping):
-        return {key: _as_arrays(each) for key, each in value.items()}
-    return value
