@@ -20,11 +20,12 @@ from b2nd_dask.errors import (
     UninitializedChunkError,
     UnsupportedFrameError,
 )
+from b2nd_dask.format.chunk_statistics import chunk_statistics
 from b2nd_dask.format.header import odd_byte, with_new_tail
 from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.format.integrity import ChecksumState, Verdict, has_room, require_digest
 from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.statistics import chunk_statistics, statistics_row
+from b2nd_dask.format.statistics import statistics_row
 from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.members.writable import local_frame
 from b2nd_dask.frame.open.cache import process_cache
