@@ -6,6 +6,7 @@ This module does not know graphs of layers.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import result_pool, writable
+from b2nd_dask.frame.read.positions import Along, positions_in, read_along, read_pointwise
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.frame.read.region import LEAST_OF_A_THREAD, in_threads, own_threads
 from b2nd_dask.frame.reference import FrameReference
@@ -239,43 +241,30 @@ class Window:
         axes, full = self._axes, index if isinstance(index, tuple) else (index,)
         lists = [number for number, part in enumerate(full) if _is_positions(part)]
         if len(lists) == len(full) == len(axes):
-            return self._read_points(full, axes)
+            return read_pointwise(self._frame, full, axes)
         rest = (part for number, part in enumerate(full) if number not in lists)
-        if len(lists) == 1 and len(full[lists[0]]) and all(map(_is_ascending, rest)):
+        if len(lists) == 1 and all(map(_is_ascending, rest)):
             return self._read_along(full, axes, lists[0])
         elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
         return elements
 
-    def _read_points(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
-        coords = [_positions(i, axis) for i, axis in zip(index, axes, strict=True)]
-        joint = np.broadcast_arrays(*coords)
-        found = self._frame.read_points(tuple(c.reshape(-1) for c in joint))
-        return found.reshape(joint[0].shape)
-
-    def _read_along(self, index: Any, axes: tuple[range, ...], along: int) -> NDArray[Any]:
-        """Read a list of positions along one axis: neighbouring blocks in one read."""
-        positions = _positions(index[along], axes[along])
-        distinct, inverse = np.unique(positions, return_inverse=True)
+    def _read_along(self, index: Any, axes: tuple[range, ...], axis: int) -> NDArray[Any]:
+        """Read a list of positions along one axis."""
+        frame = self._frame
         full = (*index, *(slice(None),) * (len(axes) - len(index)))
         chosen = [
-            axis[part] if isinstance(part, slice) else axis
-            for axis, part in zip(axes, full, strict=True)
+            along[part] if isinstance(part, slice) else along
+            for along, part in zip(axes, full, strict=True)
         ]
-        cells = distinct // self._frame.blocks[along]
-        runs = np.split(distinct, np.flatnonzero(np.diff(cells) > 1) + 1)
-        if 1 < len(runs) >= len(axes[along]) / self._frame.blocks[along] / 2:
-            # so many reads would cost more than the blocks between them
-            elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
-            return elements
-        before, behind = chosen[:along], chosen[along + 1 :]
-        ends = ((run, range(int(run[0]), int(run[-1]) + 1)) for run in runs)
-        parts = (
-            np.take(self._frame.read_axes((*before, within, *behind)), run - within.start, along)
-            for run, within in ends
+        before, own, behind = chosen[:axis], chosen[axis], chosen[axis + 1 :]
+        within = range(own.start, own[-1] + 1) if own else own
+        nbytes = frame.dtype.itemsize * math.prod(map(len, (*before, *behind)))
+        along = Along(axis, frame.chunks[axis], frame.blocks[axis], within, nbytes)
+        return read_along(
+            lambda covered: np.asarray(frame.read_axes((*before, covered, *behind))),
+            positions_in(index[axis], own),
+            along,
         )
-        # without dtype= the byte order would become native
-        found = np.concatenate(list(parts), along, dtype=self._frame.dtype)
-        return np.take(found, inverse.reshape(positions.shape), along)
 
 
 def regions_of_index(
@@ -297,7 +286,8 @@ class _Recorder:
     """Stands in for a frame in `Window`, and records the regions that it reads."""
 
     def __init__(self, frame: Readable) -> None:
-        self.shape, self.blocks, self.dtype = frame.shape, frame.blocks, frame.dtype
+        self.shape, self.dtype = frame.shape, frame.dtype
+        self.chunks, self.blocks = frame.chunks, frame.blocks
         self.regions: list[tuple[Readable, tuple[range, ...]]] = []
         self._frame = frame
 
@@ -329,14 +319,3 @@ def _is_positions(part: Any) -> bool:
 
 def _is_ascending(part: Any) -> bool:
     return isinstance(part, slice) and (part.step is None or part.step > 0)
-
-
-def _positions(part: Any, axis: range) -> NDArray[np.int64]:
-    """Convert positions in the block to positions in the frame."""
-    inside = np.asarray(part, np.int64)
-    wrong = (inside < -len(axis)) | (inside >= len(axis))
-    if wrong.any():
-        raise IndexError(
-            f"index {inside[wrong][0]} is out of bounds for an axis of {len(axis)} elements"
-        )
-    return axis.start + axis.step * np.where(inside < 0, inside + len(axis), inside)
