@@ -36,7 +36,9 @@ class Along(NamedTuple):
         chunks, inside = np.divmod(positions, chunk)
         blocks = chunks * -(-chunk // max(1, self.block)) + inside // max(1, self.block)
         between = (np.diff(blocks) - 1) * self.block * nbytes
-        cuts = (between > _NEAR_NBYTES) | (np.diff(positions // length) > 0)
+        # a chunk between, however small, costs about as much as another read
+        is_far = (between > _NEAR_NBYTES) | (np.diff(chunks) > 1)
+        cuts = is_far | (np.diff(positions // length) > 0)
         return np.split(positions, np.flatnonzero(cuts) + 1)
 
     def covering(self, run: NDArray[np.int64]) -> range:
