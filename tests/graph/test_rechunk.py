@@ -361,16 +361,16 @@ def test_arrays_with_few_elements_or_none(tmp_path: Path, target: Path, shape: A
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"max_mem": "1MB"}, ValueError, r"the least that would do"),
-        ({"max_mem": "much"}, ValueError, r"max_mem='much' is no positive number"),
-        ({"max_mem": -1}, ValueError, r"no positive number"),
+        ({"max_mem": "1MB"}, ValueError, r"or more, which is the minimum"),
+        ({"max_mem": "much"}, ValueError, r"max_mem='much' is not a positive number"),
+        ({"max_mem": -1}, ValueError, r"not a positive number"),
         ({"max_mem": True}, TypeError, r"give a number of bytes or a text"),
         ({"max_mem": "1kB", "chunks": (1, 100, 200)}, ValueError, r"to copy chunks"),
         ({"chunks": (1, 2)}, ValueError, r"one positive size for each of 3 axes"),
         (
             {"chunks": ((96,), (40, 60), (200,))},
             ValueError,
-            r"lists \(40, 60\) along axis 1, of 100",
+            r"lists \(40, 60\) along axis 1 of 100",
         ),
         ({"chunks": {2: (20, 0, 20)}}, ValueError, r"along axis 2.*give that size"),
         ({"chunks": 0}, ValueError, r"one positive size"),
@@ -406,7 +406,7 @@ def test_chunks_as_dask_lists_them(
 @pytest.mark.parametrize("kind", ["list", "pattern"])
 def test_several_frames_are_an_error_that_says_how(maps: Path, target: Path, kind: str) -> None:
     source = [maps, maps] if kind == "list" else f"{maps.parent}/*.b2nd"
-    with pytest.raises(ValueError, match=r"rechunk takes one: write from_b2nd\(src\)"):
+    with pytest.raises(ValueError, match=r"rechunk takes one: pass from_b2nd\(src\)"):
         rechunk(source, target, chunks=SERIES)
 
 
