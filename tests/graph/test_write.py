@@ -186,7 +186,7 @@ def test_a_missing_directory(tmp_path):
         ({"cparams": {"codex": 1}}, TypeError, "no 'codex'; known are clevel, codec, "),
         ({"cparams": {"codec": "zstandard"}}, TypeError, "known are .*Codec and blosclz, lz4"),
         ({"cparams": {"filters": ["shuffel"]}}, TypeError, "known are .* nofilter, shuffle"),
-        ({"cparams": {"clevel": "5"}}, ValueError, "levels go from 0 to 9"),
+        ({"cparams": {"clevel": "5"}}, ValueError, "give an int from 0 to 9"),
         ({"cparams": {"typesize": 4}}, ValueError, "typesize 4"),
         ({"cparams": {"codec": blosc2.Codec.ZFP_PREC}}, UnsupportedFrameError, r"blosc2\.asarray"),
         ({"vlmeta": {"n" * 32: 1}}, ValueError, "1 to 31 bytes"),
