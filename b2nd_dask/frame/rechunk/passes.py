@@ -163,8 +163,8 @@ def log_passes(label: str, passes: PassPlan) -> None:
     """Log the plan."""
     for number, step in enumerate(passes.steps, 1):
         logger.info(
-            "%s: pass %d of %d reads regions %s, %d at once, for chunks %s; it decodes each block "
-            "%.2f times, and needs at most %.0f MiB of memory",
+            "%s: pass %d of %d reads regions %s, %d at once, for chunks %s; each block is decoded "
+            "%.2f times, and %.0f MiB of memory are enough",
             label,
             number,
             len(passes.steps),

@@ -312,9 +312,9 @@ def _check_metadata(plan: FramePlan) -> None:
     if len(plan.meta) > room or len(plan.vlmeta) + own > MAX_METALAYERS:
         what = "checksums and statistics" if plan.stats else "checksums"
         raise ValueError(
-            f"meta= has {len(plan.meta)} entries and vlmeta= {len(plan.vlmeta)}; beside its {what} "
-            f"a frame has room for {room} and {MAX_METALAYERS - own}; put several values into one "
-            "entry"
+            f"too many entries: {len(plan.meta)} of meta= and {len(plan.vlmeta)} of vlmeta=. A "
+            f"frame has room for {room} of meta= and, beside its {what}, for "
+            f"{MAX_METALAYERS - own} of vlmeta=; put several values into one entry"
         )
     header_len = len(plan.header())
     if header_len > MAX_HEADER_LEN:
