@@ -411,7 +411,7 @@ def test_several_frames_are_an_error_that_says_how(maps: Path, target: Path, kin
 
 
 def test_the_least_memory_that_the_error_names_is_enough(maps: Path, target: Path) -> None:
-    with pytest.raises(ValueError, match="the least") as raised:
+    with pytest.raises(ValueError, match="which is the minimum") as raised:
         rechunk(maps, target, chunks=SERIES, max_mem="1MB")
     found = re.match(
         r'max_mem="1MB" is too little for new chunks .* of 154kB.* Pass max_mem="([\d.]+)MB" or',
@@ -420,7 +420,7 @@ def test_the_least_memory_that_the_error_names_is_enough(maps: Path, target: Pat
     assert found, raised.value
     least = float(found[1])
     rechunk(maps, target, chunks=SERIES, max_mem=f"{least}MB", compute=False)
-    with pytest.raises(ValueError, match="the least"):
+    with pytest.raises(ValueError, match="which is the minimum"):
         rechunk(maps, target, chunks=SERIES, max_mem=int(least * 0.9e6), compute=False)
 
 
@@ -428,7 +428,7 @@ def test_the_least_memory_is_enough_where_larger_batches_are_read_with_more(targ
     source = "memory://least/source.b2nd"
     to_b2nd(da.zeros((4, 8 << 20), dtype="u1", chunks=(1, 8 << 20)), source, mode="w")
     wanted = {"chunks": (2, 4 << 20), "blocks": (1, 1 << 20), "compute": False}
-    with pytest.raises(ValueError, match="the least") as raised:
+    with pytest.raises(ValueError, match="which is the minimum") as raised:
         rechunk(source, target, max_mem="4MB", **wanted)
     _, least = re.findall(r'max_mem="([^"]+)"', str(raised.value))
     rechunk(source, target, max_mem=least, **wanted)
