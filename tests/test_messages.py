@@ -243,8 +243,8 @@ def test_elements_in_place_of_a_path() -> None:
     opened = blosc2.asarray(VALUES)
     for given in (VALUES, opened[1:]):
         text = told(lambda given=given: da.from_b2nd(given), TypeError)
-        assert "an array of elements, where the path of a frame is needed" in text
-        assert "not a slice of it" in text
+        assert "a NumPy array, where the path of a frame is needed" in text
+        assert "a slice of it is a NumPy array" in text
 
 
 @pytest.mark.parametrize(

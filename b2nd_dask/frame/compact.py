@@ -95,7 +95,7 @@ def compact(urlpath: Any) -> int:
         with frame_locked(member, str(path), identity=parsed.identity):
             # check the name: the opened file may have lost it while this call waited for the lock
             if identity_at(str(path)) != parsed.identity:
-                raise StaleFrameError("the frame changed meanwhile: not compacted")
+                raise StaleFrameError("the frame changed in the meantime: not compacted")
             if not reader.is_directory:
                 require_end(reader, parsed.header.frame_len)
             spans = stored_extents(opened)

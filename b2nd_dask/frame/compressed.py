@@ -137,7 +137,7 @@ def compress(elements: NDArray[Any], cparams: Any = None) -> CompressedArray:
         A masked array, or a dtype that a frame cannot hold.
     """
     if isinstance(elements, np.ma.MaskedArray):
-        raise TypeError("a masked array cannot be compressed: use da.ma.filled(x, value)")
+        raise TypeError("a masked array cannot be compressed: pass da.ma.filled(x, value)")
     plan = memory_plan(elements.shape, elements.dtype, cparams)
     return CompressedArray(_frame_of(elements, plan), elements.shape, elements.dtype)
 

@@ -216,9 +216,9 @@ def test_random_programs(program: dict[str, Any], fresh_path: Callable[[], Path]
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
-        (lambda x: x.rechunk((48, 60, 80)) * 2, {"max_mem": "4MB"}, "the least that would do"),
-        (lambda x: (x * 2).rechunk((48, 60, 80)), {"max_mem": "1MB"}, "the least that would do"),
-        (lambda x: x.reshape(2880, 80), {"max_mem": "1MB"}, "the least that would do"),
+        (lambda x: x.rechunk((48, 60, 80)) * 2, {"max_mem": "4MB"}, "which is the minimum"),
+        (lambda x: (x * 2).rechunk((48, 60, 80)), {"max_mem": "1MB"}, "which is the minimum"),
+        (lambda x: x.reshape(2880, 80), {"max_mem": "1MB"}, "which is the minimum"),
         (lambda x: x.sum(axis=0), {"max_mem": "1GB"}, "of sum-aggregate: only"),
         (lambda x: da.roll(x, 3, 0), {"max_mem": "1GB"}, "of concatenate: only"),
         (
@@ -263,7 +263,7 @@ def test_the_least_memory_that_an_error_names_is_enough_for_all_steps(
 ) -> None:
     x = make(from_b2nd(source))
     with dask.config.set(num_workers=threads):
-        with pytest.raises(ValueError, match="the least that would do") as raised:
+        with pytest.raises(ValueError, match="which is the minimum") as raised:
             to_b2nd(x, target, max_mem="1kB")
         (_, least) = re.findall(r'max_mem="([^"]+)"', str(raised.value))
         to_b2nd(x, target, max_mem=least)

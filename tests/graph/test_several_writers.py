@@ -132,7 +132,7 @@ def test_of_two_that_overlap_one_is_refused(target, contiguous):
     assert str(target) in told
     assert "[20:30, 0:40], as did the write " in told
     with closing(Location.of(target).open()) as reader:
-        assert f"the write {keys_of(reader)[0]}, which published at 20" in told
+        assert f"the write {keys_of(reader)[0]} (published at 20" in told
     expected = VALUES.copy()
     expected[10:30] = 1 if winner == 0 else expected[10:30]
     expected[20:40] = 2 if winner == 1 else expected[20:40]
@@ -544,7 +544,7 @@ def test_an_array_of_the_frame_itself_is_of_the_state_before(target, contiguous)
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     x = from_b2nd(target)
     back = to_b2nd(x[:10] + 1, target, **rows(0, 10))
-    with pytest.raises(StaleFrameError, match="open it anew by from_b2nd"):
+    with pytest.raises(StaleFrameError, match="open it again by from_b2nd"):
         to_b2nd(x[10:20] + 1, target, **rows(10, 20))
     to_b2nd(back[10:20] + 1, target, **rows(10, 20))
     expected = VALUES.copy()

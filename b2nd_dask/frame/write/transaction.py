@@ -44,8 +44,8 @@ logger = logging.getLogger("b2nd_dask")
 _DUPLICATE = (FileNotFoundError, FileExistsError, B2ndError)
 
 _NOT_SHARED = (
-    "all tasks of a write need its folder, and what others have staged there, under the same path "
-    "(a shared file system, a mounted volume); otherwise write to a URL"
+    "all tasks of a write must see its folder, with the staged files of other tasks, under the "
+    "same path (a shared file system, a mounted volume); otherwise write to a URL"
 )
 
 
@@ -292,8 +292,8 @@ def clean_up(staging: Staging) -> None:
         staging.discard()
     except Exception as error:  # noqa: BLE001 - each store has its own error classes
         logger.warning(
-            "%s: what was staged under the key %s could not be removed (%s); "
-            "`remove_staging` removes it",
+            "%s: the staged files of the key %s could not be removed (%s); "
+            "remove them by `remove_staging`",
             staging.label,
             staging.key,
             error,

@@ -200,7 +200,7 @@ def reduced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameRedu
         return None
     # a user's subclass may do anything
     if type(parent)._lower is not _Reduction._lower:
-        return "it makes tasks of its own"
+        return "its class makes its own tasks"
     found = _reduced_read(source, parent)
     if isinstance(found, str):
         return found
@@ -226,7 +226,7 @@ def _reduced_read(source: Any, reduction: Any) -> ReducedRead | str:
     """The read of a reduction of a source; the reason if its chunk step does not fold."""
     fold = _fold_of(reduction)
     if fold is None or type(source) is not FrameExpr or source.top.filters:
-        return "its chunk step does not run chunk by chunk, or counts on the blocks"
+        return "its chunk step does not run chunk by chunk, or depends on the blocks"
     return ReducedRead.of(source.top, fold, asks="statistics" in active_rules())
 
 

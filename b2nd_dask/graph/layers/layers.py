@@ -189,7 +189,7 @@ class Layers:
     def _rechunked(self, child: Node, chunks: Chunks, name: str) -> Node:
         moved = child.accept_rechunk(chunks, name) if "new_blocks" in self._rules else None
         if moved is None:
-            logger.debug("%s is dask's rechunk: read so, chunks are decoded too often", name)
+            logger.debug("%s is dask's rechunk: in its blocks chunks are decoded too often", name)
             return Moved(child, None, chunks, (name,))
         # dask may rechunk in several steps, one layer each
         reads = (node for node in nodes_of(child) if isinstance(node, Read))

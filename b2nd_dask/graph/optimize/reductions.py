@@ -269,15 +269,15 @@ class ReducedRead:
         """Parse the node below a chunk step; return the reason if it cannot fold into a read."""
         compiled = compile_tree(node)
         if compiled is None:
-            return "no frame is read there, or something else needs it, too"
+            return "it reads no frame, or another layer needs it, too"
         if not compiled.read.positions:
             return "it has one element"
         if not compiled.read.is_box:
-            return "axes of what is read are reversed, exchanged, dropped or new"
+            return "axes of the read are reversed, exchanged, dropped or new"
         if not compiled.is_numeric:
-            return "its elements are no numbers"
+            return "its elements are not numbers"
         if any(each.chunks != node.chunks for each in compiled.reads):
-            return "its blocks come of reads that are broadcast"
+            return "its blocks come from reads that are broadcast"
         return cls(compiled, fold, asks=asks)
 
     def in_blocks(self, chunks: Chunks) -> ReducedRead:

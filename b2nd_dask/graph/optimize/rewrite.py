@@ -221,10 +221,10 @@ def _check_layers(graph: HighLevelGraph, before: HighLevelGraph) -> None:
 def _check_tasks(tasks: Any, below: Set[Any] = frozenset()) -> None:
     """Verify that tasks depend only on each other and on tasks of the layers below."""
     if not isinstance(tasks, Mapping):
-        raise UnsoundGraphError(f"a rule made a {type(tasks).__name__} of a graph")
+        raise UnsoundGraphError(f"a rule returned a {type(tasks).__name__}, not tasks")
     for key, node in tasks.items():
         if not isinstance(node, GraphNode) or node.key != key:
-            raise UnsoundGraphError(f"{key!r} is no task of that key: {node!r:.200}")
+            raise UnsoundGraphError(f"{key!r} is not the key of its task: {node!r:.200}")
     _check_order(
         {
             key: {other for other in node.dependencies if _layer_of(other) not in below}
@@ -251,7 +251,7 @@ def _check_order(below: Mapping[Any, Set[Any]]) -> None:
     try:
         TopologicalSorter(below).prepare()
     except CycleError as error:
-        raise UnsoundGraphError(f"they wait for each other: {_some(set(error.args[1]))}") from None
+        raise UnsoundGraphError(f"a cycle of dependencies: {_some(set(error.args[1]))}") from None
 
 
 def _layer_of(key: Any) -> Any:

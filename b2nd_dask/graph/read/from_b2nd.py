@@ -142,7 +142,7 @@ def from_b2nd(
     if sources is not None:
         source = join(open_all(sources, opened), axis or 0, bool(stack))
     elif axis is not None or stack:
-        raise ValueError("axis= and stack= put several frames together: pass a list or a pattern")
+        raise ValueError("axis= and stack= join several frames: pass a list or a pattern")
     else:
         source = opened(urlpath)
     array = array_of(source, chunks, name, array_type)

@@ -94,8 +94,8 @@ def _check_elements(arr: Any) -> None:
         dtype = np.dtype(arr.dtype)
     except TypeError:
         raise TypeError(
-            f"a {type(arr).__name__} without a dtype of NumPy's is no array that a frame can hold: "
-            "make it one first, for instance by .astype, .to_numpy or da.from_delayed"
+            f"a frame cannot hold a {type(arr).__name__}, which has no NumPy dtype: convert it "
+            "first, for instance by .astype, .to_numpy or da.from_delayed"
         ) from None
     check_storable(dtype)
     if isinstance(getattr(arr, "_meta", arr), np.ma.MaskedArray):
@@ -212,7 +212,7 @@ class MappedArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("the elements are in a file: copy=False cannot be met")
+            raise ValueError("copy=False is not possible: the elements are in a file")
         try:
             self._require_unchanged()
             elements = self._elements()
@@ -221,8 +221,8 @@ class MappedArray:
         except FileNotFoundError:
             raise FileNotFoundError(
                 errno.ENOENT,
-                "this process does not see the file of a memory-mapped array; np.asarray(x) in "
-                "its place is sent to other machines element by element",
+                "this process does not see the file of a memory-mapped array: pass np.asarray(x), "
+                "whose elements are sent to other machines",
                 self.path,
             ) from None
         return elements if dtype is None else elements.astype(dtype, copy=False)
@@ -313,8 +313,8 @@ def _state(path: str) -> tuple[int, ...]:
 
 def _cut_off(path: str, end: int) -> StaleFrameError:
     return StaleFrameError(
-        f"the file of a memory-mapped array was made shorter after it was mapped: the array ends "
-        f"at byte {end}, where the file has no more; write the file anew and map it again",
+        f"the file of a memory-mapped array became shorter after it was mapped: the file ends "
+        f"before byte {end}, where the array ends. Write the file again, and map it again",
         path=path,
     )
 

@@ -128,18 +128,19 @@ def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
     try:
         elements = np.dtype(dtype)
     except TypeError as error:
-        raise TypeError(f"dtype={dtype!r} is no dtype: {error}") from None
+        raise TypeError(f"dtype={dtype!r} is not a dtype: {error}") from None
     if not elements.itemsize:
         raise TypeError(f"dtype={dtype!r} has no length: give it one, as in {elements.str[:2]}20")
     check_storable(elements)
     sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
     if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in sizes):
-        raise ValueError(f"shape={shape!r} is not a number of elements for each axis")
+        raise ValueError(f"shape={shape!r}: give the number of elements for each axis")
     if min(sizes, default=0) < 0:
-        raise ValueError(f"shape={shape!r}: lengths are 0 or more")
+        raise ValueError(f"shape={shape!r}: lengths must be 0 or more")
     nbytes = math.prod(max(int(n), 1) for n in sizes) * elements.itemsize
     if nbytes > MAX_NBYTES:
-        raise ValueError(f"shape={shape!r} of {elements} has {nbytes} bytes, {MAX_NBYTES} is most")
+        limit = f"the maximum is {MAX_NBYTES}"
+        raise ValueError(f"shape={shape!r} of {elements} has {nbytes} bytes; {limit}")
     # one block if the sizes are known: dask lists the length of each block
     blocks = sizes if chunks is not None and are_sizes(chunks) else "auto"
     if blocks == "auto" and nbytes > LARGEST_DEFAULT_CHUNK * _MOST_BLOCKS:
@@ -162,8 +163,8 @@ def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> Wr
     # another part would write the rest of a cut chunk; an empty region has no chunks
     if all(axes) and box.axes(plan.grid) != axes:
         raise ValueError(
-            f"region={region!r} cuts chunks of {plan.grid.chunks}, and a part is made of whole "
-            f"chunks: stage {box.region(plan.grid)}, or create the frame with other chunks"
+            f"region={region!r} cuts chunks of {plan.grid.chunks}, but a part must consist of "
+            f"whole chunks: stage {box.region(plan.grid)}, or create the frame with other chunks"
         )
     array = broadcast_to_region(converted(array, plan.dtype), plan.grid, axes, singles)
     # the staging area records whole parts, not the chunks that a part's tasks have staged
@@ -264,9 +265,7 @@ def _appended_axes(arr: da.Array, shape: tuple[int, ...], axis: int) -> Axes:
     axis = checked_axis(axis, len(shape))
     rest = (*shape[:axis], *shape[axis + 1 :])
     if arr.ndim != len(shape) or (*arr.shape[:axis], *arr.shape[axis + 1 :]) != rest:
-        hint = (
-            f"; give it that axis, as da.expand_dims(x, {axis}) does" if arr.shape == rest else ""
-        )
+        hint = f"; add that axis by da.expand_dims(x, {axis})" if arr.shape == rest else ""
         raise ValueError(
             f"an array of shape {arr.shape} cannot be appended along axis {axis} to a frame of "
             f"shape {shape}: the other axes differ{hint}"
@@ -296,12 +295,12 @@ def region_axes(region: Any, shape: tuple[int, ...]) -> tuple[Axes, list[int]]:
     index = list(region) if isinstance(region, tuple) else [region]
     for part in index:
         if part is None:
-            raise ValueError(f"region={region!r}: a region has no new axes; leave out None")
+            raise ValueError(f"region={region!r}: a region has no new axes; remove None")
         if not _is_basic(part):
             kind = type(part).__name__
             raise ValueError(
-                f"only integers, slices of step 1 and ... make a region, not a {kind}: "
-                'for other elements assign to the dask array, and write it with mode="w"'
+                f"a region consists of integers, slices of step 1 and ..., not a {kind}. "
+                'To change other elements, assign to the dask array, and write it with mode="w"'
             )
     try:
         selection = parse_selection(tuple(index), shape)
@@ -314,15 +313,15 @@ def region_axes(region: Any, shape: tuple[int, ...]) -> tuple[Axes, list[int]]:
         start, stop, step = axis.indices(n)
         # slices past the end would drop elements silently
         if axis.stop is not None and axis.stop > n:
-            hint = "append_axis= makes it longer"
+            hint = "append_axis= makes the axis longer"
         elif step != 1:
-            hint = "steps are not written"
+            hint = "the step must be 1"
         elif stop < start:
             hint = "its stop is before its start"
         else:
             continue
         raise ValueError(
-            f"region={region!r}: {axis} is no range of an axis with {n} elements; {hint}"
+            f"region={region!r}: {axis} is not a range of an axis with {n} elements; {hint}"
         )
     return selection.axes, [i for i, axis in enumerate(axes) if not isinstance(axis, slice)]
 
@@ -378,8 +377,8 @@ def _with_axes_of(shape: tuple[int, ...], singles: list[int], arr: da.Array) -> 
     matches = (n in (1, shape[axis]) for n, axis in zip(lengths, axes, strict=True))
     if math.prod(arr.shape[:extra]) != 1 or not all(matches):
         raise ValueError(
-            f"an array of shape {arr.shape} does not fill the region of shape {shape}, and does "
-            "not broadcast to it: give an array of that shape"
+            f"an array of shape {arr.shape} does not broadcast to the region of shape {shape}: "
+            "give an array of that shape"
         )
     # two steps: integers and new axes in one index give wrong results with array.query-planning
     dropped: da.Array = arr[(0,) * extra] if extra else arr

@@ -237,7 +237,7 @@ def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **given: Any) -
     """Write elements as `to_b2nd` does; `given` are fields of `WriteOptions`."""
     for name in ("append_dim", "encoding"):
         if name in given:
-            raise ValueError(f"{name}= is for objects of xarray, which have names: leave it out")
+            raise ValueError(f"{name}= is for objects of xarray, which have names: omit it")
     options = WriteOptions(**given)
     if options.mode == "stage":
         location = target_of(urlpath, options.storage_options)
@@ -376,5 +376,5 @@ def _opened(job: Job, location: Location) -> FrameReference:
     except FileNotFoundError as error:
         # this client's own staging area, which is empty
         clean_up(job.staging)
-        advice = "the tasks have written the frame where this process does not see it"
+        advice = "the tasks wrote the frame to a path that this process does not see"
         raise unseen(error, location.label, advice) from error
