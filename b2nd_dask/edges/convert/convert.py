@@ -25,12 +25,11 @@ from b2nd_dask.edges.convert.write_frames import (
 from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import staged
-from b2nd_dask.edges.datasets.tree import Tree
+from b2nd_dask.edges.datasets.tree import Tree, some_notes
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available, nbytes_of
-from b2nd_dask.storage import printable
 
 
 class _Format(NamedTuple):
@@ -65,8 +64,6 @@ FORMATS = {
     "npy": _Format((".npy",), read_npy, _one_npy, write_npy),
     "npz": _Format((".npz",), read_npz, check_npy, write_npz),
 }
-#: Most losses that a warning lists.
-_LISTED = 10
 
 
 def convert(
@@ -191,7 +188,7 @@ def convert(
         _check(tree, write_as, options)
         advice = "overwrite=True (--overwrite)"
         with staged(place, replace=overwrite, advice=advice, any_format=True) as ready:
-            _announce(tree, target, skip=skip)
+            announce(tree, target, skip=skip)
             FORMATS[write_as].write(tree, ready, options)
             if check:
                 written = _read(Source(str(ready), block_nbytes, folder), write_as)
@@ -278,25 +275,17 @@ def _check(tree: Tree, write_as: str, options: Options) -> None:
     FORMATS[write_as].check(tree, options)
 
 
-def _announce(tree: Tree, target: str, *, skip: bool) -> None:
-    """Warn about metadata that the target cannot hold; raise an error for arrays, or skip them."""
+def announce(tree: Tree, target: str, *, skip: bool | None) -> None:
+    """Warn about metadata that a target cannot hold; raise TypeError for arrays, or skip them.
+
+    `skip` is None if the user cannot choose it.
+    """
     refused = tree.notes("refused")
     if refused and not skip:
-        raise TypeError(
-            f"{'; '.join(refused[:_LISTED])}. skip=True (--skip) leaves "
-            f"{'it' if len(refused) == 1 else f'these {len(refused)} arrays'} out"
-        )
-    warn_of_lost(target, [f"left out: {note}" for note in refused] + tree.notes("lost"))
-
-
-def warn_of_lost(target: str, lost: list[str]) -> None:
-    """Warn about losses: metadata or arrays that a target cannot hold."""
-    # names of attributes come from the source, and may have control characters
-    lost = [printable(note) for note in dict.fromkeys(lost)]
-    if lost:
-        more = f"; and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
+        left_out = "it" if len(refused) == 1 else f"these {len(refused)} arrays"
+        advice = "" if skip is None else f". skip=True (--skip) leaves {left_out} out"
+        raise TypeError(some_notes(refused) + advice)
+    if lost := [f"left out: {note}" for note in refused] + tree.notes("lost"):
         warnings.warn(
-            f"{target} cannot hold: {'; '.join(lost[:_LISTED])}{more}",
-            UserWarning,
-            stacklevel=level_of_caller(),
+            f"{target} cannot hold: {some_notes(lost)}", UserWarning, stacklevel=level_of_caller()
         )

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.edges.convert.convert import warn_of_lost
+from b2nd_dask.edges.convert.convert import announce
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.read_hdf5 import hdf5_member, hdf5_tree
 from b2nd_dask.edges.convert.write_frames import check_frames, write_archive, write_folder
@@ -47,7 +47,7 @@ def _writer(tree: Tree, name: str | None) -> Writer:
     if tree.only is None:
         return partial(_write_group, tree)
     keep_attrs(tree)
-    warn_of_lost("a frame", tree.notes("lost"))
+    announce(tree, "a frame", skip=None)
     return partial(write_array, tree.only.array, labels=entries_of(tree.only, name or None))
 
 
@@ -69,10 +69,7 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
     # without max_mem: the user's scheduler runs the blocks
     chosen = Options(**{name: options[name] for name in _OPTIONS if name in options})
     check_frames(tree, chosen)
-    refused = tree.notes("refused")
-    if refused:
-        raise TypeError("; ".join(refused))
-    warn_of_lost("a frame", tree.notes("lost"))
+    announce(tree, "a frame", skip=None)
     target = Path(os.path.abspath(path))  # noqa: PTH100
     replace, fsync = mode == "w", options.get("fsync", True)
     with staged(target, replace=replace, advice='mode="w"', fsync=fsync) as ready:

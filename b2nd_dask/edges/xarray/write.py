@@ -12,7 +12,7 @@ import xarray as xr
 
 from b2nd_dask.edges.datasets.frames import check_layout, write_dataset
 from b2nd_dask.edges.datasets.staged import staged
-from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs
+from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, some_notes
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_encoding, member_of
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.graph.write.to_b2nd import write_together
@@ -21,7 +21,6 @@ Encoding = Mapping[Hashable, Mapping[str, Any]]
 #: Options of `to_b2nd` for new datasets.
 NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem", "fsync", "stats")
 RENAME = "change it by .rename"
-_LISTED = 5
 
 
 def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, options: Mapping[str, Any]) -> Tree:
@@ -47,18 +46,13 @@ def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, options: Mapping[str
         member = member_of(name, ds.variables[name], given, is_coord=name in ds.coords)
         storage = _storage(str(name), member, given, options)
         tree.members[str(name)] = replace(member, storage=storage)
-    _require_attrs(tree)
-    return tree
-
-
-def _require_attrs(tree: Tree) -> None:
     keep_attrs(tree)
-    if bad := tree.lost:
-        more = f" and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
+    if tree.lost:
         raise TypeError(
-            f"not stored: {'; '.join(bad[:_LISTED])}{more}. Attributes are text, numbers, bytes, "
-            "NumPy arrays, and lists and maps of these: convert or remove them"
+            f"not stored: {some_notes(tree.lost)}. Attributes are text, numbers, bytes, NumPy "
+            "arrays, and lists and maps of these: convert or remove them"
         )
+    return tree
 
 
 def write_new(
