@@ -21,19 +21,7 @@ def step_for(counts: tuple[int, ...], most: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def binned_kinds(kinds: NDArray[np.uint8], step: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Combine neighbouring chunks into cells.
-
-    Parameters
-    ----------
-    kinds : ndarray of uint8
-        Kinds of the chunks, in the shape of the chunk grid.
-    step : tuple of int
-        Chunks of a cell along each axis; fewer at the edge.
-
-    Returns
-    -------
-    ndarray of uint8
-        The common kind of all chunks of a cell, or `MIXED`.
+    """Combine neighbouring chunks into cells: their common kind, or `MIXED`.
 
     Examples
     --------
@@ -43,12 +31,7 @@ def binned_kinds(kinds: NDArray[np.uint8], step: tuple[int, ...]) -> NDArray[np.
     if kinds.size and not any(kinds.strides):
         counts = tuple(-(-n // s) for n, s in zip(kinds.shape, step, strict=True))
         return np.broadcast_to(kinds.reshape(-1)[:1].reshape(()), counts)
-    low = high = kinds
-    for axis, size in enumerate(step):
-        if size > 1:
-            starts = np.arange(0, kinds.shape[axis], size)
-            low = np.minimum.reduceat(low, starts, axis)
-            high = np.maximum.reduceat(high, starts, axis)
+    low, high = (_binned(ufunc, kinds, step) for ufunc in (np.minimum, np.maximum))
     mixed: NDArray[Any] = np.where(low == high, low, np.uint8(MIXED))
     return mixed.astype(np.uint8)
 
@@ -61,13 +44,19 @@ def binned_means(values: NDArray[np.float64], step: tuple[int, ...]) -> NDArray[
     >>> binned_means(np.array([1.0, 3, np.nan, np.nan, 5]), (2,))
     array([ 2., nan,  5.])
     """
-    total, count = np.nan_to_num(values), np.isfinite(values).astype(np.float64)
+    total = _binned(np.add, np.nan_to_num(values), step)
+    count = _binned(np.add, np.isfinite(values).astype(np.float64), step)
+    means: NDArray[np.float64] = np.full(total.shape, np.nan)
+    np.divide(total, count, out=means, where=count > 0)
+    return means
+
+
+def _binned(ufunc: np.ufunc, values: NDArray[Any], step: tuple[int, ...]) -> NDArray[Any]:
+    """Reduce each cell of `step` chunks along each axis; fewer at the edge."""
     for axis, size in enumerate(step):
         if size > 1:
-            starts = np.arange(0, values.shape[axis], size)
-            total, count = (np.add.reduceat(each, starts, axis) for each in (total, count))
-    none: NDArray[np.float64] = np.full(total.shape, np.nan)
-    return np.divide(total, count, out=none, where=count > 0)
+            values = ufunc.reduceat(values, np.arange(0, values.shape[axis], size), axis)
+    return values
 
 
 def panels_of(grid: tuple[int, ...]) -> tuple[int, int, int]:

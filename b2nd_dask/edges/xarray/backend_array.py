@@ -57,16 +57,9 @@ class FrameArray(_Shared):
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("b2nd_dask.FrameArray", self.frame, self.shape)
 
-    @property
-    def region(self) -> tuple[slice, ...]:
-        """The region of the frame with the elements of this array."""
-        if len(self.shape) < self.frame.ndim:
-            # a scalar is stored as an array of one element
-            return (slice(0, 1),)
-        return tuple(slice(0, n) for n in self.shape)
-
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         if len(self.shape) < self.frame.ndim:
+            # a scalar is stored as an array of one element
             return self.frame[0]
         if isinstance(key, indexing.VectorizedIndexer):
             return _read_points(self.frame, self.shape, key.tuple)
