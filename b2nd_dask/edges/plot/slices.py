@@ -199,10 +199,8 @@ class Planes:
     @property
     def placed(self) -> dict[str, Any]:
         """Arguments of `imshow` for a plane."""
-        rows = self.sides[0].coordinate
-        up = rows is not None and rows[-1] > rows[0]
         return {
-            "origin": "lower" if up else "upper",
+            "origin": self.sides[0].origin,
             "interpolation": "nearest",
             "aspect": "auto" if self.tall in (0.3, 3.0) else "equal",
         }

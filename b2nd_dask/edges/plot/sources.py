@@ -31,6 +31,12 @@ class Axis:
     coordinate: NDArray[Any] | None = None
     """Evenly spaced numbers, one for each element; None to count elements."""
 
+    @property
+    def origin(self) -> str:
+        """Argument of `imshow` for rows: coordinates increase upwards, row numbers downwards."""
+        rows = self.coordinate
+        return "lower" if rows is not None and rows[-1] > rows[0] else "upper"
+
 
 @dataclass(frozen=True, eq=False)
 class Source:
