@@ -197,19 +197,7 @@ def convert(
 
 
 def _format_of(path: str, given: str | None, argument: str) -> str:
-    """The format of a file, by the user's choice or by its suffix.
-
-    Parameters
-    ----------
-    given : str, optional
-        The user's choice.
-    argument : str
-        Name of the argument `given`, for messages.
-
-    Raises
-    ------
-    ValueError
-        The format is unknown.
+    """The format of a file, by the user's choice, the value of `argument`, or by its suffix.
 
     Examples
     --------

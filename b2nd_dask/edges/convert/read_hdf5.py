@@ -97,10 +97,8 @@ def hdf5_tree(
 def _fill(tree: Tree, group: Any, block_nbytes: int, *, other_files: bool, seen: set[int]) -> None:
     """Add the contents of a group to its tree.
 
-    Parameters
-    ----------
-    seen : set of int
-        Addresses of the groups so far: a group may have several names, even inside itself.
+    `seen` has the addresses of the groups so far: a group may have several names, even inside
+    itself.
     """
     h5py, label = require("convert", "h5py"), tree.label
     seen.add(h5py.h5o.get_info(group.id).addr)

@@ -28,10 +28,7 @@ def stem_of(name: str, *, is_coord: bool) -> str:
 def check_layout(tree: Tree, advice: str) -> None:
     """Check that the names in a tree can be file names, and that lengths of dims agree.
 
-    Parameters
-    ----------
-    advice : str
-        The way to change a name, for messages.
+    `advice` is the way to change a name, for messages.
 
     Raises
     ------
@@ -77,13 +74,7 @@ def _problem_of_name(name: str) -> str | None:
 def write_dataset(
     tree: Tree, ready: Path, write: Callable[[list[Write]], object], *, packed: bool
 ) -> None:
-    """Write a directory of frames or, if `packed`, an uncompressed archive.
-
-    Parameters
-    ----------
-    write : callable
-        Writes the frames.
-    """
+    """Write a directory of frames or, if `packed`, an uncompressed archive."""
     folder = ready.with_name("frames.part") if packed else ready
     write(_begun(tree, folder))
     if packed:

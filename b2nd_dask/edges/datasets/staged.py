@@ -35,10 +35,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Iterator[None]:
     """Hold the lock of a dataset while the block runs: no other writer changes or replaces it.
 
-    Parameters
-    ----------
-    replaced : bool
-        Whether the block replaces the dataset, which then need not be a directory.
+    A dataset that the block replaces need not be a directory.
 
     Raises
     ------
@@ -82,16 +79,8 @@ def staged(
     target is a symlink, its destination is written, even if it does not exist yet.
 
     If the block fails, nothing is left. If the process is killed, the hidden directory is left;
-    `list_staging` shows it and `remove_staging` removes it.
-
-    Parameters
-    ----------
-    advice : str
-        The user's spelling of `replace`, for messages.
-    fsync : bool
-        Whether all files are synced before the rename.
-    any_format : bool
-        As for `require_replaceable`.
+    `list_staging` shows it and `remove_staging` removes it. With `fsync` all files are synced
+    before the rename. `advice` is the user's spelling of `replace`, for messages.
 
     Raises
     ------

@@ -98,10 +98,7 @@ class Tree:
     def part(self, path: str, *, with_coords: bool = False) -> Tree:
         """The tree of a group or of a single array in this tree.
 
-        Parameters
-        ----------
-        with_coords : bool
-            Include the coordinates of an array's dims: its tree is then a group.
+        `with_coords` includes the coordinates of an array's dims: its tree is then a group.
 
         Raises
         ------

@@ -120,10 +120,7 @@ def cell_text(step: tuple[int, ...]) -> str:
 def layout_for(grid: tuple[int, ...], rows: int, columns: int, *, doubled: bool = False) -> Layout:
     """Arrange a chunk grid in at most `rows` x `columns` cells, with panels side by side.
 
-    Parameters
-    ----------
-    doubled : bool
-        Whether a cell takes two columns if they fit.
+    If `doubled`, a cell takes two columns if they fit.
     """
     counts = panels_of(grid)
     if len(grid) < 2:
@@ -141,12 +138,7 @@ def layout_for(grid: tuple[int, ...], rows: int, columns: int, *, doubled: bool 
 def layout_text(names: tuple[str, ...], layout: Layout, at: tuple[int, ...] = ()) -> str:
     """Text about rows, columns, panels and cells.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names of all axes.
-    at : tuple of int
-        Selected positions in the chunk grid along the first axes; the layout has the other axes.
+    The layout has the axes behind those with selected positions, `at`, in the chunk grid.
     """
     if not names:
         return "one chunk"

@@ -107,14 +107,9 @@ class ChunkValues:
 
 
 def chunk_values(frame: Frame, by: str, table: ChunkTable | None = None) -> ChunkValues:
-    """Collect the values of each chunk of a frame for a picture.
+    """Collect the values of each chunk of a frame for a picture; `by` is one of `BY`.
 
-    Parameters
-    ----------
-    by : str
-        One of `BY`.
-    table : ChunkTable, optional
-        By default with the headers of all chunks.
+    The default table has the headers of all chunks.
 
     Raises
     ------

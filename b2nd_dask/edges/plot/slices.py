@@ -219,17 +219,7 @@ def _axis_number(source: Source, axis: int | str) -> int:
 
 
 class SliceBrowser:
-    """Shows one plane of an array, and a slider to choose it.
-
-    Parameters
-    ----------
-    planes : Planes
-        Planes to show.
-    figure : matplotlib.figure.Figure
-        Figure for the plane and the slider.
-    image : dict
-        Arguments of `imshow`.
-    """
+    """Shows one plane of an array, and a slider to choose it; `image` is for `imshow`."""
 
     def __init__(self, planes: Planes, figure: Figure, image: dict[str, Any]) -> None:
         self._planes = planes

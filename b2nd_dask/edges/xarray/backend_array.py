@@ -40,13 +40,8 @@ class _Shared(BackendArray):
 class FrameArray(_Shared):
     """A frame behind xarray's lazy indexing.
 
-    Safe in threads; pickles as a reference to one version of the frame.
-
-    Parameters
-    ----------
-    frame : Frame
-    shape : tuple of int, optional
-        The committed shape, if it is less than that of the frame; ``()`` for a scalar.
+    Safe in threads; pickles as a reference to one version of the frame. The committed shape may be
+    less than that of the frame, and is ``()`` for a scalar.
     """
 
     def __init__(self, frame: Frame, shape: tuple[int, ...] | None = None) -> None:

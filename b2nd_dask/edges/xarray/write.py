@@ -26,10 +26,7 @@ RENAME = "change it by .rename"
 def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, options: Mapping[str, Any]) -> Tree:
     """Describe the arrays of a dataset as a tree, with all checks that are possible before a write.
 
-    Parameters
-    ----------
-    options : mapping
-        Options in `NEW_OPTIONS`, for all variables.
+    `options` are those in `NEW_OPTIONS`, for all variables.
 
     Raises
     ------
@@ -60,10 +57,7 @@ def write_new(
 ) -> None:
     """Write a directory (``.b2d``) or an archive (``.b2z``) of frames, all or nothing.
 
-    Parameters
-    ----------
-    options : mapping
-        Options in `NEW_OPTIONS`, and ``encoding``.
+    `options` are those in `NEW_OPTIONS`, and ``encoding``.
     """
     encoding = options.get("encoding") or {}
     if isinstance(source, xr.DataTree):
