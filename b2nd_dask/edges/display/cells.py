@@ -87,6 +87,13 @@ class Layout:
         """Numbers of panels, and of rows and columns of cells in each."""
         return tuple(-(-n // s) for n, s in zip(self.counts, self.step, strict=True))
 
+    def cell_height(self, chunks: tuple[int, ...]) -> float:
+        """Height of a cell of width 1, by the lengths of chunks; cells in rows are squares."""
+        if len(chunks) < 2:
+            return 1
+        high, wide = (c * s for c, s in zip(chunks[-2:], self.step[1:], strict=True))
+        return high / max(wide, 1)
+
     def corner(self, panel: int) -> tuple[int, int]:
         """Row and column of the first cell of a panel."""
         down, across = divmod(panel, self.across)

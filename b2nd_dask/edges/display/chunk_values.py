@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,10 @@ from b2nd_dask.frame.info import KIND_NAMES, decimal
 CODECS = 16
 
 #: Statistics of chunks in `Frame.stats`.
-STATISTICS = ("min", "max", "mean", "nans", "nonzeros")
+Statistic = Literal["min", "max", "mean", "nans", "nonzeros"]
 #: Values that a picture can show.
-BY = ("kind", "cbytes", "ratio", "codec", *STATISTICS)
+By = Literal["kind", "cbytes", "ratio", "codec", Statistic]
+STATISTICS, BY = get_args(Statistic), get_args(By)
 
 _UNITS = {"cbytes": "compressed", "ratio": "compression ratio"}
 

@@ -187,9 +187,7 @@ def draw_chunks(values: ChunkValues, chunks: tuple[int, ...], names: tuple[str, 
     layout = layout_for(grid, _ROWS, _COLUMNS)
     codes = layout.kinds(values.codes)[layout.gap[0] :]
     rows, columns = codes.shape
-    high, wide = (c * s for c, s in zip((1, 1, *chunks)[-2:], layout.step[1:], strict=True))
-    square = len(chunks) < 2
-    tall = np.clip(rows / columns * (1 if square else high / max(wide, 1)), _FLAT, _TALL)
+    tall = np.clip(rows / columns * layout.cell_height(chunks), _FLAT, _TALL)
     size = f'width="{_LONG}" height="{_LONG * tall:.0f}" viewBox="0 0 {columns} {rows}"'
     label = f"grid of {lengths_text(grid)} chunks"
     paths = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import dask.array as da
 import numpy as np
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Method = Literal["mean", "max", "nearest"]
 #: Most bytes of a block of whole squares, unless a single square is larger.
 _BLOCK_NBYTES = 128 << 20
-_METHODS = ("mean", "max", "nearest")
+_METHODS = get_args(Method)
 
 
 def thumbnail(
