@@ -8,15 +8,22 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from b2nd_dask.edges.convert.blocks import compare, readable
-from b2nd_dask.edges.convert.npy import check_npy, read_npy, read_npz, write_npy, write_npz
+from b2nd_dask.edges.convert.npy import (
+    check_npy,
+    check_npz,
+    read_npy,
+    read_npz,
+    write_npy,
+    write_npz,
+)
 from b2nd_dask.edges.convert.options import Options, Source, split_member
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.write_frames import (
+    check_frame,
     check_frames,
     write_archive,
     write_folder,
@@ -31,6 +38,9 @@ from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available, nbytes_of
 
+#: Options of a new target, and the formats that have them.
+OPTIONS = {"blocks": "frames", **dict.fromkeys(("chunks", "cparams"), "frames, zarr and HDF5")}
+
 
 class _Format(NamedTuple):
     """Suffixes, reader and writer of a format."""
@@ -40,6 +50,7 @@ class _Format(NamedTuple):
     check: Callable[[Tree, Options], None]
     """Checks that a tree can be written, and adapts it to the format."""
     write: Callable[[Tree, Path, Options], None]
+    options: tuple[str, ...] = tuple(OPTIONS)
 
 
 def _read_frames(source: Source) -> Tree:
@@ -51,18 +62,18 @@ def _read_frames(source: Source) -> Tree:
 
 
 _FRAMES = ("b2nd", "b2d", "b2z")
+_NO_BLOCKS = ("chunks", "cparams")
 _ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
 _HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4", ".cdf", ".netcdf", ".mat")
 _CATERVA = (".caterva", ".cat2", ".cat")
-_one_frame, _one_npy = (partial(check, single=True) for check in (check_frames, check_npy))
 FORMATS = {
-    "b2nd": _Format((".b2nd", *_CATERVA), _read_frames, _one_frame, write_frame),
+    "b2nd": _Format((".b2nd", *_CATERVA), _read_frames, check_frame, write_frame),
     "b2d": _Format((".b2d",), _read_frames, check_frames, write_folder),
     "b2z": _Format((".b2z", ".b2e"), _read_frames, check_frames, write_archive),
-    "zarr": _Format(_ZARR, read_zarr, check_zarr, write_zarr),
-    "hdf5": _Format(_HDF5, read_hdf5, check_hdf5, write_hdf5),
-    "npy": _Format((".npy",), read_npy, _one_npy, write_npy),
-    "npz": _Format((".npz",), read_npz, check_npy, write_npz),
+    "zarr": _Format(_ZARR, read_zarr, check_zarr, write_zarr, _NO_BLOCKS),
+    "hdf5": _Format(_HDF5, read_hdf5, check_hdf5, write_hdf5, _NO_BLOCKS),
+    "npy": _Format((".npy",), read_npy, check_npy, write_npy, ()),
+    "npz": _Format((".npz",), read_npz, check_npz, write_npz, ()),
 }
 
 
@@ -258,8 +269,9 @@ def _check(tree: Tree, write_as: str, options: Options) -> None:
         raise ValueError(f"{tree.label}: there is no array in it")
     options.check_sizes(tree)
     options.check_memory(tree)
-    if options.blocks is not None and write_as not in _FRAMES:
-        raise ValueError("blocks= is for frames, whose chunks are cut into blocks; leave it out")
+    for name, formats in OPTIONS.items():
+        if getattr(options, name) is not None and name not in FORMATS[write_as].options:
+            raise ValueError(f"{name}= is for {formats}, not for {write_as}: leave it out")
     FORMATS[write_as].check(tree, options)
 
 

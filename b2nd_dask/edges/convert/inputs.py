@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.edges.convert.convert import announce
+from b2nd_dask.edges.convert.convert import OPTIONS, announce
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.read_hdf5 import hdf5_member, hdf5_tree
 from b2nd_dask.edges.convert.write_frames import check_frames, write_archive, write_folder
@@ -17,9 +17,6 @@ from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree, entries_of, keep_attrs
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array
-
-#: Options of `to_b2nd` for groups.
-_OPTIONS = ("chunks", "blocks", "cparams")
 
 
 def of_zarr(given: Any) -> Writer | None:
@@ -54,7 +51,7 @@ def _writer(tree: Tree, name: str | None) -> Writer:
 def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
     """Write a group like `convert`; return its arrays by their paths."""
     mode = options.get("mode", "w-")
-    unknown = [name for name in options if name not in (*_OPTIONS, "mode", "fsync")]
+    unknown = [name for name in options if name not in (*OPTIONS, "mode", "fsync")]
     if unknown or mode not in ("w-", "w"):
         names = ", ".join(f"{name}=" for name in unknown) or f"mode={mode!r}"
         raise ValueError(
@@ -67,7 +64,7 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
             f"{path}: a group of arrays becomes a local directory (NAME.b2d) or file (NAME.b2z)"
         )
     # without max_mem: the user's scheduler runs the blocks
-    chosen = Options(**{name: options[name] for name in _OPTIONS if name in options})
+    chosen = Options(**{name: options[name] for name in OPTIONS if name in options})
     check_frames(tree, chosen)
     announce(tree, "a frame", skip=None)
     target = Path(os.path.abspath(path))  # noqa: PTH100
