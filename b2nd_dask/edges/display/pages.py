@@ -236,7 +236,8 @@ def preview(frame: Frame) -> str:
     if fetched > MOST_FETCHED or decoded > MOST_DECODED:
         return f"not read, since {decoded:,} bytes would have to be decoded"
     last = [len(axis) for axis in corners[-2:]]
-    parts = [reference.read_axes(region).reshape(_plane_of(region)) for region in regions]
+    planes = [np.atleast_2d(reference.read_axes(region)) for region in regions]
+    parts = [plane.reshape(plane.shape[-2:]) for plane in planes]
     rows = last[0] if len(last) == 2 else 1
     columns = len(parts) // rows
     joined = np.block([parts[row * columns : (row + 1) * columns] for row in range(rows)])
@@ -255,12 +256,6 @@ def _corners(shape: tuple[int, ...]) -> list[list[range]]:
         else:
             corners.append([range(_ENDS), range(length - _ENDS, length)])
     return corners
-
-
-def _plane_of(region: tuple[range, ...]) -> tuple[int, int]:
-    """Rows and columns of a region: its last two lengths."""
-    lengths = [1, 1, *map(len, region)]
-    return lengths[-2], lengths[-1]
 
 
 def _lines(elements: NDArray[Any], shape: tuple[int, ...]) -> list[str]:
