@@ -31,7 +31,7 @@ from b2nd_dask.edges.convert.write_frames import (
 )
 from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
-from b2nd_dask.edges.datasets.staged import staged
+from b2nd_dask.edges.datasets.staged import local_target, staged
 from b2nd_dask.edges.datasets.tree import Tree, some_notes
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
@@ -177,16 +177,11 @@ def convert(
     write_as = _format_of(target, target_format, "target_format")
     bound = None if max_mem is None else nbytes_of(max_mem)
     options = Options(bound, available().threads, chunks, blocks, cparams, progress)
-    if "://" in target:
-        raise ValueError(
-            f"{target}: a conversion writes local files alone, since it appears at once; upload it "
-            "then, or use to_b2nd, which writes frames to URLs"
-        )
+    place = local_target(target)
     if inner is not None and write_as != "hdf5":
         raise ValueError(f"{dst}: only a dataset in an HDF5 file can be named by ::")
     if dtype is not None and read_as not in _FRAMES:
         raise ValueError("dtype= is for frames of Caterva, which store none: leave it out")
-    place = Path(os.path.abspath(target))  # noqa: PTH100 - keeps links as they are
     _require_apart(source, place, inner)
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
         block_nbytes, folder = options.block_nbytes, Path(scratch)

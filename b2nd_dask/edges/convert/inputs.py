@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from b2nd_dask.edges.convert.convert import OPTIONS, announce
@@ -13,7 +11,7 @@ from b2nd_dask.edges.convert.read_hdf5 import hdf5_member, hdf5_tree
 from b2nd_dask.edges.convert.write_frames import check_frames, write_archive, write_folder
 from b2nd_dask.edges.convert.zarr_store import zarr_tree
 from b2nd_dask.edges.datasets.frames import stem_of
-from b2nd_dask.edges.datasets.staged import staged
+from b2nd_dask.edges.datasets.staged import local_target, staged
 from b2nd_dask.edges.datasets.tree import Tree, entries_of, keep_attrs
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array
@@ -58,21 +56,20 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
             f"{names}: a group becomes a new directory, with chunks=, blocks=, cparams=, fsync= "
             'and mode= "w-" or "w"; write its arrays one by one for the others'
         )
-    path = os.fspath(urlpath)
-    if "://" in path or not path.endswith((".b2d", ".b2z")):
+    target = local_target(urlpath)
+    if target.suffix not in (".b2d", ".b2z"):
         raise ValueError(
-            f"{path}: a group of arrays becomes a local directory (NAME.b2d) or file (NAME.b2z)"
+            f"{urlpath}: a group of arrays becomes a directory (NAME.b2d) or a file (NAME.b2z)"
         )
     # without max_mem: the user's scheduler runs the blocks
     chosen = Options(**{name: options[name] for name in OPTIONS if name in options})
     check_frames(tree, chosen)
     announce(tree, "a frame", skip=None)
-    target = Path(os.path.abspath(path))  # noqa: PTH100
     replace, fsync = mode == "w", options.get("fsync", True)
     with staged(target, replace=replace, advice='mode="w"', fsync=fsync) as ready:
-        write = write_archive if path.endswith(".b2z") else write_folder
+        write = write_archive if target.suffix == ".b2z" else write_folder
         write(tree, ready, chosen)
-    return {name: from_b2nd(path, component=_key(name, tree)) for name, _ in tree.walk()}
+    return {name: from_b2nd(target, component=_key(name, tree)) for name, _ in tree.walk()}
 
 
 def _key(name: str, tree: Tree) -> str:

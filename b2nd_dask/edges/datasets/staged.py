@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
 from b2nd_dask.errors import StaleFrameError
@@ -20,6 +21,7 @@ from b2nd_dask.storage import (
     about,
     area_of,
     frame_locked,
+    public_url,
     publish_path,
     remove_area,
     try_lock,
@@ -29,6 +31,24 @@ from b2nd_dask.system import require_writable, sync
 logger = logging.getLogger("b2nd_dask")
 #: Errors of a full disk, an exceeded quota or a file that is too large.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def local_target(urlpath: Any) -> Path:
+    """The absolute path of a target, with links as they are.
+
+    Raises
+    ------
+    ValueError
+        It is a URL.
+    """
+    text = os.fspath(urlpath)
+    if not isinstance(text, str) or "://" in text:
+        label = public_url(text) if isinstance(text, str) else text
+        raise ValueError(
+            f"{label!r}: only local files, or a local directory, appear at once: write to these "
+            "and upload them, or write arrays one by one by to_b2nd, which takes URLs"
+        )
+    return Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100 - keeps links
 
 
 @contextmanager

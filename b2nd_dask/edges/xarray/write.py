@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import xarray as xr
 
 from b2nd_dask.edges.datasets.frames import check_layout, write_dataset
-from b2nd_dask.edges.datasets.staged import staged
+from b2nd_dask.edges.datasets.staged import local_target, staged
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, some_notes
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_encoding, member_of
 from b2nd_dask.format.statistics import supports_statistics
@@ -149,17 +148,11 @@ def local_path(urlpath: Any) -> Path:
     ValueError
         The path is a URL, or names a single frame.
     """
-    text = os.fspath(urlpath)
-    if not isinstance(text, str) or "://" in text:
-        raise ValueError(
-            f"{text!r}: a dataset is written to a local directory or .b2z file, since it appears "
-            "at once; upload that, or write its arrays one by one"
-        )
-    path = Path(text).expanduser()
+    path = local_target(urlpath)
     if path.suffix in (".b2nd", ".b2e"):
         raise ValueError(
-            f"{text}: a {path.suffix} file is one array; write a dataset to a directory "
+            f"{urlpath}: a {path.suffix} file is one array; write a dataset to a directory "
             f"({path.with_suffix('.b2d').name}) or one file ({path.with_suffix('.b2z').name}), or "
             "one of its arrays, as ds['NAME'].b2nd.to_b2nd"
         )
-    return Path(os.path.abspath(path))  # noqa: PTH100 - keeps links as they are
+    return path
