@@ -10,9 +10,8 @@ from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.read_hdf5 import hdf5_member, hdf5_tree
 from b2nd_dask.edges.convert.write_frames import check_frames, write_archive, write_folder
 from b2nd_dask.edges.convert.zarr_store import zarr_tree
-from b2nd_dask.edges.datasets.frames import stem_of
 from b2nd_dask.edges.datasets.staged import local_target, staged
-from b2nd_dask.edges.datasets.tree import Tree, entries_of, keep_attrs
+from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array
 
@@ -69,12 +68,10 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
     with staged(target, replace=replace, advice='mode="w"', fsync=fsync) as ready:
         write = write_archive if target.suffix == ".b2z" else write_folder
         write(tree, ready, chosen)
-    return {name: from_b2nd(target, component=_key(name, tree)) for name, _ in tree.walk()}
+    return {path: from_b2nd(target, component=_key(path, member)) for path, member in tree.walk()}
 
 
-def _key(name: str, tree: Tree) -> str:
+def _key(path: str, member: Member) -> str:
     """Key of an array in the directory, with the prefix of coordinates."""
-    group, _, last = name.rpartition("/")
-    member = tree.part(name).only
-    stem = stem_of(last, is_coord=member is not None and member.is_coordinate(last))
-    return f"/{group}/{stem}" if group else f"/{stem}"
+    group, _, name = path.rpartition("/")
+    return f"{group}/{member.stem(name)}"

@@ -12,7 +12,7 @@ from typing import Any
 import dask.array as da
 
 from b2nd_dask.format.labels.labels import Labels, NotKeptError, pack_labels, storable
-from b2nd_dask.format.labels.manifest import Manifest, build_manifest
+from b2nd_dask.format.labels.manifest import COORD, Manifest, build_manifest
 from b2nd_dask.frame.members.files import some_of
 from b2nd_dask.storage import printable
 
@@ -39,6 +39,10 @@ class Member:
     def is_coordinate(self, name: str) -> bool:
         """Whether the array is a coordinate if `name` is its name in the tree."""
         return self.is_coord or self.dims == (name,)
+
+    def stem(self, name: str) -> str:
+        """File name of the frame, without suffix."""
+        return COORD + name if self.is_coordinate(name) else name
 
 
 @dataclass
