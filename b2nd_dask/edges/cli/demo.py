@@ -107,14 +107,7 @@ def save_picture(cover: LandCover, path: Path) -> None:
 def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
     """Make the frame, compute the share of land, report it and draw the map.
 
-    Parameters
-    ----------
-    output : pathlib.Path
-        Folder for the frame and the picture; made if it is missing.
-    force : bool
-        Make the frame even if it exists.
-    console : rich.console.Console
-        Target of the report.
+    The folder `output` is made if it is missing; with `force` the frame is made even if it exists.
 
     Raises
     ------

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 import dask.array as da
-import numpy as np
 
 from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import json_option, lengths, path_argument, storage_options
@@ -115,7 +114,5 @@ def _without_target(found: Plan, target: Path) -> Plan:
 
 
 def _facts(found: Plan) -> dict[str, Any]:
-    facts = dataclasses.asdict(found)
-    for each in (*facts["frames"], *facts["targets"]):
-        each["dtype"] = np.dtype(each["dtype"]).str
-    return facts | {"fetch_nbytes": found.fetch_nbytes, "decode_nbytes": found.decode_nbytes}
+    nbytes = {"fetch_nbytes": found.fetch_nbytes, "decode_nbytes": found.decode_nbytes}
+    return dataclasses.asdict(found) | nbytes

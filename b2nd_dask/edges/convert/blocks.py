@@ -66,14 +66,9 @@ class _Named:
 
 
 def lazy(source: Any, unit: Sequence[int] | None, block_nbytes: int, label: str) -> da.Array:
-    """Make a dask array from an array that is stored in chunks.
+    """Make a dask array from an array that is stored in chunks, which becomes part of the graph.
 
-    Parameters
-    ----------
-    source : array-like
-        With shape, dtype and `__getitem__`; it becomes part of the graph.
-    unit : sequence of int, optional
-        Lengths of the smallest part to read, such as a chunk; None if any part can be read.
+    `unit` has the lengths of the smallest part to read; None if any part can be read.
     """
     array: da.Array = da.from_array(
         _Named(source, label),

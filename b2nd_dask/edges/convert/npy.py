@@ -71,21 +71,18 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
     return Member(array_in_blocks(source, normalize_chunks(sizes, elements.shape)))
 
 
-def check_npy(tree: Tree, options: Options, *, single: bool = False) -> None:
-    """Check that a tree can be .npy (one array) or .npz; add its labels to the losses."""
-    for name in ("chunks", "cparams"):
-        if getattr(options, name) is not None:
-            raise ValueError(
-                f"{name}=: files of NumPy are neither cut nor compressed; leave it out"
-            )
-    if single:
-        _, member, coords = data_of(tree)
-        if coords:
-            tree.lost.append(f"the coordinates {', '.join(coords)}")
-        pairs = [("", member)]
-    else:
-        pairs = list(tree.walk())
-    for path, member in pairs:
+def check_npy(tree: Tree, options: Options) -> None:
+    """Reduce a tree to its one array; add the labels to the losses."""
+    _, member, coords = data_of(tree)
+    tree.only, tree.members = member, {}
+    if coords:
+        tree.lost.append(f"the coordinates {', '.join(coords)}")
+    check_npz(tree, options)
+
+
+def check_npz(tree: Tree, _options: Options) -> None:
+    """Add the labels of a tree to the losses."""
+    for path, member in tree.walk():
         if member.attrs:
             tree.lost.append(f"attributes of {path or tree.label}: {', '.join(member.attrs)}")
         if member.dims:
@@ -96,8 +93,7 @@ def check_npy(tree: Tree, options: Options, *, single: bool = False) -> None:
 
 def write_npy(tree: Tree, ready: Path, options: Options) -> None:
     """Write the one array of a tree."""
-    member = data_of(tree)[1]
-    _write(member, ready, Copier(Tree(tree.label, member), options))
+    _write(data_of(tree)[1], ready, Copier(tree, options))
 
 
 def write_npz(tree: Tree, ready: Path, options: Options) -> None:

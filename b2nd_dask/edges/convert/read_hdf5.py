@@ -86,26 +86,22 @@ def read_hdf5(source: Source) -> Tree:
 
 
 def hdf5_tree(
-    group: Any,
-    label: str,
-    block_nbytes: int = BLOCK_NBYTES,
-    *,
-    other_files: bool = False,
-    seen: set[int] | None = None,
+    group: Any, label: str, block_nbytes: int = BLOCK_NBYTES, *, other_files: bool = False
 ) -> Tree:
-    """Describe an opened group.
-
-    Parameters
-    ----------
-    other_files : bool
-        As for `Source`.
-    seen : set of int, optional
-        Addresses of the groups so far: a group may have several names, even inside itself.
-    """
-    h5py = require("convert", "h5py")
-    seen = set() if seen is None else seen
-    seen.add(h5py.h5o.get_info(group.id).addr)
+    """Describe an opened group; `other_files` as for `Source`."""
     tree = Tree(label)
+    _fill(tree, group, block_nbytes, other_files=other_files, seen=set())
+    return tree
+
+
+def _fill(tree: Tree, group: Any, block_nbytes: int, *, other_files: bool, seen: set[int]) -> None:
+    """Add the contents of a group to its tree.
+
+    `seen` has the addresses of the groups so far: a group may have several names, even inside
+    itself.
+    """
+    h5py, label = require("convert", "h5py"), tree.label
+    seen.add(h5py.h5o.get_info(group.id).addr)
     tree.attrs = _attrs(group, label, tree.lost)
     for name in group:
         inner = f"{label}/{printable(name)}"
@@ -118,9 +114,7 @@ def hdf5_tree(
             if h5py.h5o.get_info(child.id).addr in seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
                 continue
-            tree.groups[name] = hdf5_tree(
-                child, inner, block_nbytes, other_files=other_files, seen=seen
-            )
+            _fill(tree.inside(name), child, block_nbytes, other_files=other_files, seen=seen)
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
@@ -131,7 +125,6 @@ def hdf5_tree(
                 tree.members[name.removeprefix(_NO_COORDINATE)] = member
             except TypeError as error:
                 tree.refused.append(f"{inner}: {error}")
-    return tree
 
 
 def hdf5_member(

@@ -310,13 +310,6 @@ def open_snapshot(
     Manifest and frames are opened one after the other, by name. Afterwards each opened frame raises
     StaleFrameError if it changes.
 
-    Parameters
-    ----------
-    source : path, URL or object
-        The user's source.
-    build : callable
-        Opens the source.
-
     Raises
     ------
     StaleFrameError

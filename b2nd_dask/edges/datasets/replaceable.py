@@ -36,12 +36,7 @@ _MAX_JSON_NBYTES = 16 << 20
 
 
 def require_replaceable(target: Path, *, any_format: bool) -> None:
-    """Check that a target does not exist, is empty, or holds only frames.
-
-    Parameters
-    ----------
-    any_format : bool
-        Whether arrays of other formats may be replaced, too.
+    """Check that a target does not exist, is empty, or holds only frames, or arrays of any format.
 
     Raises
     ------

@@ -12,8 +12,14 @@ from typing import Any
 import dask.array as da
 
 from b2nd_dask.format.labels.labels import Labels, NotKeptError, pack_labels, storable
-from b2nd_dask.format.labels.manifest import Manifest, build_manifest
+from b2nd_dask.format.labels.manifest import COORD, Manifest, build_manifest
 from b2nd_dask.frame.members.files import some_of
+from b2nd_dask.storage import printable
+
+#: Most levels of groups: a small file may have very many.
+DEEPEST = 32
+#: Most notes that a message lists.
+_LISTED = 10
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,10 @@ class Member:
         """Whether the array is a coordinate if `name` is its name in the tree."""
         return self.is_coord or self.dims == (name,)
 
+    def stem(self, name: str) -> str:
+        """File name of the frame, without suffix."""
+        return COORD + name if self.is_coordinate(name) else name
+
 
 @dataclass
 class Tree:
@@ -51,6 +61,25 @@ class Tree:
     """Metadata that the target cannot hold, for a warning."""
     refused: list[str] = field(default_factory=list)
     """Arrays that the target cannot hold, with the reason."""
+    depth: int = 0
+    """Number of groups around this one."""
+
+    def inside(self, name: str) -> Tree:
+        """Make the tree of a group in this one.
+
+        Raises
+        ------
+        ValueError
+            It lies in more than `DEEPEST` groups.
+        """
+        if self.depth == DEEPEST:
+            raise ValueError(
+                f"{printable(self.label)}: groups lie in more than {DEEPEST} others; to_b2nd "
+                "writes one of them, opened by h5py or zarr"
+            )
+        inner = Tree(f"{self.label}/{printable(name)}", depth=self.depth + 1)
+        self.groups[name] = inner
+        return inner
 
     def levels(self, path: str = "") -> Iterator[tuple[str, Tree]]:
         """List this group and all groups in it with their paths, outer ones first."""
@@ -73,10 +102,7 @@ class Tree:
     def part(self, path: str, *, with_coords: bool = False) -> Tree:
         """The tree of a group or of a single array in this tree.
 
-        Parameters
-        ----------
-        with_coords : bool
-            Include the coordinates of an array's dims: its tree is then a group.
+        `with_coords` includes the coordinates of an array's dims: its tree is then a group.
 
         Raises
         ------
@@ -120,6 +146,13 @@ class Tree:
         return (
             some_of([path or "one array, without a name" for path, _ in self.walk()]) or "no arrays"
         )
+
+
+def some_notes(notes: list[str]) -> str:
+    """The first of several notes, for a message; they may have names from the source."""
+    notes = [printable(note) for note in dict.fromkeys(notes)]
+    more = f"; and {len(notes) - _LISTED} more" if len(notes) > _LISTED else ""
+    return "; ".join(notes[:_LISTED]) + more
 
 
 def labels_of(

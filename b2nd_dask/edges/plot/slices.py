@@ -199,10 +199,8 @@ class Planes:
     @property
     def placed(self) -> dict[str, Any]:
         """Arguments of `imshow` for a plane."""
-        rows = self.sides[0].coordinate
-        up = rows is not None and rows[-1] > rows[0]
         return {
-            "origin": "lower" if up else "upper",
+            "origin": self.sides[0].origin,
             "interpolation": "nearest",
             "aspect": "auto" if self.tall in (0.3, 3.0) else "equal",
         }
@@ -221,17 +219,7 @@ def _axis_number(source: Source, axis: int | str) -> int:
 
 
 class SliceBrowser:
-    """Shows one plane of an array, and a slider to choose it.
-
-    Parameters
-    ----------
-    planes : Planes
-        Planes to show.
-    figure : matplotlib.figure.Figure
-        Figure for the plane and the slider.
-    image : dict
-        Arguments of `imshow`.
-    """
+    """Shows one plane of an array, and a slider to choose it; `image` is for `imshow`."""
 
     def __init__(self, planes: Planes, figure: Figure, image: dict[str, Any]) -> None:
         self._planes = planes

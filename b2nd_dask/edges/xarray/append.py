@@ -138,12 +138,8 @@ def placed(
 def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> None:
     """Add variables to a dataset in a directory, and replace those of the same names.
 
-    A replaced variable keeps its packing and storage options.
-
-    Parameters
-    ----------
-    options : mapping
-        Options of new variables, as for `write_new`.
+    A replaced variable keeps its packing and storage options; `options` are for new ones, as for
+    `write_new`.
 
     Raises
     ------
@@ -330,10 +326,7 @@ def _difference(new: xr.Variable, old: xr.Variable) -> str:
 def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:
     """The region of a dataset in the existing one, as slices.
 
-    Parameters
-    ----------
-    region : mapping or "auto"
-        For each dim a slice of step 1, or ``"auto"``: the positions of the labels of `given`.
+    A region has for each dim a slice of step 1, or ``"auto"``: the positions of the labels.
 
     Raises
     ------

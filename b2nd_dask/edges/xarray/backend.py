@@ -22,6 +22,7 @@ from b2nd_dask.edges.datasets.places import (
     open_snapshot,
     place_of,
 )
+from b2nd_dask.edges.datasets.tree import DEEPEST
 from b2nd_dask.edges.xarray.dask_arrays import install
 from b2nd_dask.edges.xarray.nested import combined, is_nested
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
@@ -32,8 +33,6 @@ from b2nd_dask.storage import Location, printable, what_directory
 
 #: Suffixes of files and directories of this engine.
 _SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
-#: Most levels of groups.
-_DEEPEST = 32
 #: Most groups to open in one call; each takes some ms.
 _MOST_GROUPS = 10_000
 
@@ -167,11 +166,11 @@ def _groups(
         return {"/": _decoded(found, options, decoders)}
     return {
         path: _decoded(contents_of_place(place, options), options, decoders)
-        for path, place in _levels(found)
+        for path, place in levels_of(found)
     }
 
 
-def _levels(place: Place) -> list[tuple[str, Place]]:
+def levels_of(place: Place) -> list[tuple[str, Place]]:
     """The groups of a store or directory; UnsupportedFrameError if there are too many."""
     levels = [("/", place)]
     for at, (path, level) in enumerate(levels):
@@ -179,11 +178,13 @@ def _levels(place: Place) -> list[tuple[str, Place]]:
         # inner groups come right after their parent
         levels[at + 1 : at + 1] = inner
         problem = f"it has more than {_MOST_GROUPS} groups"
-        if inner and path.rstrip("/").count("/") == _DEEPEST:
-            problem = f"groups lie in more than {_DEEPEST} others"
+        if inner and path.rstrip("/").count("/") == DEEPEST:
+            problem = f"groups lie in more than {DEEPEST} others"
         elif len(levels) <= _MOST_GROUPS:
             continue
-        raise UnsupportedFrameError(f"{problem}; open one of them by group=", path=place.label)
+        raise UnsupportedFrameError(
+            f"{problem}; open one of them by group= or as PATH/GROUP", path=place.label
+        )
     return levels
 
 

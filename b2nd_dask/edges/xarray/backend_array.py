@@ -36,13 +36,8 @@ class _Shared(BackendArray):
 class FrameArray(_Shared):
     """A frame behind xarray's lazy indexing.
 
-    Safe in threads; pickles as a reference to one version of the frame.
-
-    Parameters
-    ----------
-    frame : Frame
-    shape : tuple of int, optional
-        The committed shape, if it is less than that of the frame; ``()`` for a scalar.
+    Safe in threads; pickles as a reference to one version of the frame. The committed shape may be
+    less than that of the frame, and is ``()`` for a scalar.
     """
 
     def __init__(self, frame: Frame, shape: tuple[int, ...] | None = None) -> None:
@@ -53,16 +48,9 @@ class FrameArray(_Shared):
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("b2nd_dask.FrameArray", self.frame, self.shape)
 
-    @property
-    def region(self) -> tuple[slice, ...]:
-        """The region of the frame with the elements of this array."""
-        if len(self.shape) < self.frame.ndim:
-            # a scalar is stored as an array of one element
-            return (slice(0, 1),)
-        return tuple(slice(0, n) for n in self.shape)
-
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         if len(self.shape) < self.frame.ndim:
+            # a scalar is stored as an array of one element
             return self.frame[0]
         if isinstance(key, indexing.VectorizedIndexer):
             return read_pointwise(reference_of(self.frame), key.tuple, [*map(range, self.shape)])

@@ -51,12 +51,7 @@ def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]
 def member_of(
     name: Hashable, variable: xr.Variable, given: Mapping[str, Any], *, is_coord: bool
 ) -> Member:
-    """Make the array and labels of a variable.
-
-    Parameters
-    ----------
-    given : mapping
-        Its options in `encoding=`.
+    """Make the array and labels of a variable, with its options in `encoding=`.
 
     Raises
     ------

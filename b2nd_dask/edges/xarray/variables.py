@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -287,8 +288,10 @@ def _variable(
 
 def _encoding(frame: Frame, dims: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
     """The storage options of a frame as xarray's encoding."""
-    codec = choice_name(frame.cparams.codec)
-    encoding: dict[str, Any] = {"source": frame.path, "blocks": frame.blocks, "codec": codec}
+    encoding: dict[str, Any] = {"source": frame.path, "blocks": frame.blocks}
+    codec = frame.cparams.codec
+    # a number if python-blosc2 has no name for it
+    encoding["codec"] = choice_name(codec) if isinstance(codec, Enum) else codec
     if dims and all(frame.chunks):
         chunks = tuple(min(c, max(n, 1)) for c, n in zip(frame.chunks, shape, strict=False))
         encoding |= {"chunks": chunks, "preferred_chunks": dict(zip(dims, chunks, strict=True))}

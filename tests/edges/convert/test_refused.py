@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from pathlib import Path
 
+import blosc2
 import numpy as np
 import pytest
 
+import b2nd_dask
 from b2nd_dask import convert, open_b2nd, to_b2nd
 from tests.edges.convert.samples import RNG, names
 
@@ -288,3 +291,26 @@ def test_no_secret_of_a_url_is_shown(tmp_path: Path) -> None:
         with pytest.raises(Exception, match=r"127\.0\.0\.1:9/a\.zarr") as error:
             convert(url, "new.b2d")
         assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["deep.h5", "deep.zarr", "deep.b2z"])
+def test_groups_in_very_many_others(name: str) -> None:
+    def write(levels: int) -> None:
+        key = "g/" * levels + "x"
+        if name == "deep.h5":
+            with h5py.File(name, "w") as file:
+                file[key] = np.arange(3)
+        elif name == "deep.zarr":
+            zarr.create_array(name, name=key, data=np.arange(3), overwrite=True)
+        else:
+            with zipfile.ZipFile(name, "w") as archive:
+                archive.writestr(f"{key}.b2nd", blosc2.asarray(np.arange(3)).to_cframe())
+
+    write(32)
+    convert(name, "new.b2d")
+    inner = "/".join(["new.b2d", *"g" * 32, "x.b2nd"])
+    np.testing.assert_array_equal(open_b2nd(inner), np.arange(3))
+    write(33)
+    with pytest.raises((ValueError, b2nd_dask.B2ndError), match=rf"{name}.*more than 32 others"):
+        convert(name, "new.b2d", overwrite=True)
+    assert names(Path("new.b2d")) >= {"g"}
