@@ -295,8 +295,9 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
         msgpack cannot hold a value.
     """
     if not isinstance(entries, Mapping):
-        kind = type(entries).__name__
-        raise TypeError(f"metadata must be a mapping of names to values, not {kind}")
+        raise TypeError(
+            f"metadata must be a mapping of names to values, not {type(entries).__name__}"
+        )
     packed = {}
     name: object
     for name, value in entries.items():
