@@ -66,9 +66,11 @@ def test_reading_names_the_folder_that_is_missing(
 ) -> None:
     assert f"there is no folder {tmp_path / 'gone'}" in told(lambda: read("gone/deep/a.b2nd"))
     (tmp_path / "file").touch()
-    assert f"{tmp_path / 'file'} is no folder" in told(lambda: read("file/a.b2nd"))
+    assert f"{tmp_path / 'file'} is not a folder" in told(lambda: read("file/a.b2nd"))
     # the folder is there
-    assert "no folder" not in told(lambda: read("a.b2nd"), FileNotFoundError)
+    missing = told(lambda: read("a.b2nd"), FileNotFoundError)
+    assert "no folder" not in missing
+    assert "not a folder" not in missing
 
 
 def test_commands_name_the_folder_that_is_missing(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_what_the_store_refuses_is_tried_once(
         assert found["Body"].read() == expected
         assert left_over(rclone_server) == []
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
-    assert lines == [f"{location.label}: the store copies no parts; this process does"]
+    assert lines == [f"{location.label}: the store cannot copy parts; this process does"]
 
 
 def test_a_join_that_fails_leaves_the_old_object(
