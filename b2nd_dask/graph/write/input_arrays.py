@@ -313,8 +313,8 @@ def _state(path: str) -> tuple[int, ...]:
 
 def _cut_off(path: str, end: int) -> StaleFrameError:
     return StaleFrameError(
-        f"the file of a memory-mapped array became shorter after it was mapped: the file ends "
-        f"before byte {end}, where the array ends. Write the file again, and map it again",
+        f"the file of a memory-mapped array became shorter after it was mapped: the array ends "
+        f"at byte {end}, the file ends earlier. Write the file again, and map it again",
         path=path,
     )
 
