@@ -208,8 +208,8 @@ class ServerJoin:
         if len(parts) > self.limits.max_parts:
             raise OSError(
                 errno.EFBIG,
-                f"{len(parts)} parts are needed, but S3 joins at most {self.limits.max_parts}; write "
-                "with larger dask blocks, so that each stages more than "
+                f"{len(parts)} parts are needed, but S3 joins at most {self.limits.max_parts}; "
+                "write with larger dask blocks, so that each stages more than "
                 f"{self.limits.min_part} compressed bytes",
                 self.store.label,
             )
