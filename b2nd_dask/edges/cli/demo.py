@@ -209,7 +209,7 @@ def write_frame(bands: Iterable[NDArray[np.bool_]], path: Path, chunk: int) -> N
     show_default=True,
     help="Folder for the frame and the picture.",
 )
-@click.option("--force", is_flag=True, help="Make the frame anew if it is there already.")
+@click.option("--force", is_flag=True, help="Write the frame again if it exists.")
 def demo_command(output: Path, force: bool) -> None:
     """Compute how much of the Earth is land, out of core, from the real global land mask.
 

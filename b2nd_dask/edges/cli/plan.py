@@ -81,10 +81,10 @@ def plan_command(
     frame = open_b2nd(path, storage_options=storage_options)
     if chunks is None:
         if max_mem is not None:
-            raise click.UsageError("--max-mem goes with --rechunk")
+            raise click.UsageError("--max-mem needs --rechunk")
         found = plan(_read(frame, index, reduce, axis))
     elif index is not ... or reduce is not None or axis is not None:
-        raise click.UsageError("--rechunk is of the whole frame: leave --slice and --reduce out")
+        raise click.UsageError("--rechunk is for the whole frame: omit --slice and --reduce")
     else:
         # no file is made: the write is not computed
         target = Path(tempfile.gettempdir(), f"{uuid.uuid4().hex}.b2nd")
@@ -98,7 +98,7 @@ def plan_command(
 
 def _read(frame: Frame, index: Any, reduce: str | None, axis: Any) -> da.Array:
     if axis is not None and reduce is None:
-        raise click.UsageError("--axis goes with --reduce")
+        raise click.UsageError("--axis needs --reduce")
     x: da.Array = from_b2nd(frame, chunks=own_or_auto(frame.nchunks))[index]
     found: da.Array = x if reduce is None else getattr(x, reduce)(axis=axis)
     return found

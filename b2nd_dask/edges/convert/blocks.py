@@ -46,7 +46,7 @@ def readable(label: str) -> Iterator[None]:
         if isinstance(error, OSError) and (code := error.errno or code) is not None:
             raise OSError(code, error.strerror or str(error), label) from error
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{label}: it cannot be read, perhaps it is damaged: {reason}") from error
+        raise ValueError(f"{label}: it cannot be read and may be damaged: {reason}") from error
 
 
 class _Named:

@@ -181,7 +181,7 @@ def convert(
     if inner is not None and write_as != "hdf5":
         raise ValueError(f"{dst}: only a dataset in an HDF5 file can be named by ::")
     if dtype is not None and read_as not in _FRAMES:
-        raise ValueError("dtype= is for frames of Caterva, which store none: leave it out")
+        raise ValueError("dtype= is only for Caterva frames, which do not store it: omit it")
     _require_apart(source, place, inner)
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
         block_nbytes, folder = options.block_nbytes, Path(scratch)
@@ -222,7 +222,9 @@ def _format_of(path: str, given: str | None, argument: str) -> str:
     for known in ("b2z", "b2d", "zarr"):
         if any(part.lower().endswith(FORMATS[known].suffixes) for part in path.split("/")):
             return known
-    raise ValueError(f"{path}: its suffix says no format; say it: {argument}={' | '.join(FORMATS)}")
+    raise ValueError(
+        f"{path}: no format has its suffix; choose one by {argument}={' | '.join(FORMATS)}"
+    )
 
 
 def _require_apart(source: str, place: Path, inner: str | None) -> None:
@@ -261,7 +263,7 @@ def _read(source: Source, read_as: str) -> Tree:
 def _check(tree: Tree, write_as: str, options: Options) -> None:
     """Check all that can be checked before anything is written."""
     if not tree.attrs and not any(True for _ in tree.walk()) and not tree.notes("refused"):
-        raise ValueError(f"{tree.label}: there is no array in it")
+        raise ValueError(f"{tree.label}: it has no arrays")
     options.check_sizes(tree)
     options.check_memory(tree)
     for name, formats in OPTIONS.items():

@@ -69,7 +69,7 @@ def read_hdf5(source: Source) -> Tree:
     """
     h5py, path = require("convert", "h5py"), source.path
     if not Path(path).exists():
-        raise FileNotFoundError(f"{path}: no such file")
+        raise FileNotFoundError(f"{path}: the file does not exist")
     try:
         file = h5py.File(path, "r")
     except OSError as error:
@@ -151,7 +151,7 @@ def hdf5_member(
         path = os.path.abspath(dataset.file.filename)  # noqa: PTH100 - tasks run elsewhere
         source = StoredDataset(path, file_state(path), dataset.name, dataset.shape, dtype, is_text)
     elif is_text:
-        raise TypeError("text of a file that is open for writing: open it to read")
+        raise TypeError("text of a file that is open for writing; open the file read-only")
     # chunks of strings hold pointers: as text of a fixed length they would be many times larger
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
     array = lazy(source, unit, block_nbytes, label)
@@ -178,7 +178,7 @@ def _element_dtype(dataset: Any, block_nbytes: int) -> tuple[np.dtype[Any], bool
     """Dtype of the elements in NumPy, and whether they are UTF-8."""
     h5py = require("convert", "h5py")
     if dataset.shape is None:
-        raise TypeError("it is empty: it has a type, and no shape")
+        raise TypeError("it is empty: it has a type, but no shape")
     dtype = dataset.dtype
     text = h5py.check_string_dtype(dtype)
     if text is not None:
@@ -194,7 +194,7 @@ def _element_dtype(dataset: Any, block_nbytes: int) -> tuple[np.dtype[Any], bool
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
     for field in fields:
         if h5py.check_enum_dtype(field) is not None:
-            raise TypeError("an enumeration: its names have no place in a frame; write integers")
+            raise TypeError("an enumeration, whose names a frame cannot hold; write integers")
     if dtype.kind == "O" or dtype.hasobject:
         raise TypeError(f"elements of {_object_kind(dtype)} have no fixed size")
     check_storable(dtype)

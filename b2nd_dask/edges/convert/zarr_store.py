@@ -64,7 +64,7 @@ def _refuse_links(path: str, label: str) -> None:
             link = Path(folder, name)
             if link.is_symlink() and not link.resolve().is_relative_to(root):
                 raise ValueError(
-                    f"{label}: {printable(str(link))} is a link out of it: copy what it leads to, "
+                    f"{label}: {printable(str(link))} is a link out of it: copy its target, "
                     "or give other_files=True (--other-files) if you trust whoever made it"
                 )
 

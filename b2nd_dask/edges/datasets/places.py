@@ -190,7 +190,7 @@ class StoreLevel:
             # the store may come from any program
             raise UnsupportedFrameError(
                 f"a member has the key {printable(key)!r}, by which no frame is found: "
-                "python-blosc2 can give it another one",
+                "rename it with python-blosc2",
                 path=self.label,
             )
         return locate_member(self.store, key)

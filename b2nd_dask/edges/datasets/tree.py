@@ -121,9 +121,7 @@ class Tree:
                 named = replace(member, name=member.name or name)
                 return Tree(label, named, lost=found.lost)
             else:
-                raise FileNotFoundError(
-                    f"{self.label}: nothing is called {path!r} in it; it holds {self.listed()}"
-                )
+                raise FileNotFoundError(f"{self.label}: it has no {path!r}; it has {self.listed()}")
         return found
 
     def coords_of(self, array: Member, name: str) -> dict[str, Member]:

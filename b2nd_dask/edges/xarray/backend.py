@@ -196,7 +196,7 @@ def _names(place: Place) -> list[str]:
         if name in ("", ".", ".."):
             raise UnsupportedFrameError(
                 f"a member has a key with the part {name!r}, by which nothing is found: "
-                "python-blosc2 can give it another one",
+                "rename it with python-blosc2",
                 path=place.label,
             )
         if name not in listed and place.inside(name).read(MANIFEST) is None:
@@ -250,7 +250,7 @@ def _of_list(
 ) -> Contents:
     """Contents of a list of sources, as the variables of one dataset."""
     if not sources:
-        raise ValueError("an empty list, where the paths of frames are needed")
+        raise ValueError("an empty list instead of paths of frames")
     contents = Contents("a list of frames")
     for source in sources:
         found = _found(source, storage_options, options, group)

@@ -144,8 +144,8 @@ def _stems(place: Place, manifest: Manifest, dropped: Collection[str]) -> list[s
     if stems is None:
         if not manifest.names:
             raise FileNotFoundError(
-                f"{place.label}: a web server does not list what it has, and there is no "
-                "dataset.json that does: pass a list of the URLs of frames"
+                f"{place.label}: web servers do not list their files, and there is no "
+                "dataset.json: pass a list of the URLs of frames"
             )
         stems = [*manifest.data_vars, *(COORD + name for name in manifest.coords)]
     return [stem for stem in stems if stem.removeprefix(COORD) not in dropped]

@@ -88,7 +88,7 @@ def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
             unknown = set(asked).difference(known) if isinstance(asked, Mapping) else set()
             if unknown:
                 raise ValueError(
-                    f"{key}={asked!r}: there is no dim {min(unknown, key=str)!r}, but "
+                    f"{key}={asked!r}: there is no dim {min(unknown, key=str)!r}; the dims are "
                     f"{sorted(map(str, known))}"
                 )
 

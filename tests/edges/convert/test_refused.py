@@ -61,7 +61,7 @@ def test_names_that_no_file_can_have() -> None:
         (("a.zarr", "new.tiff"), "target_format="),
         (("a.zarr", "s3://bucket/new.b2nd"), "local files"),
         (("https://host/a.h5", "new.b2nd"), "download"),
-        (("none.h5", "new.b2nd"), "no such file"),
+        (("none.h5", "new.b2nd"), "the file does not exist"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=text):
             convert(*bad)
