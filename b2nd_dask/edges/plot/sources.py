@@ -80,7 +80,9 @@ def frame_of(x: Any) -> Frame:
         x = x.data if getattr(x, "chunks", None) is not None else None
     if x is None or isinstance(x, da.Array | np.ndarray):
         graph = None if x is None or isinstance(x, np.ndarray) else x.dask
-        found = {ref.version + ref.label: ref for read in readings(graph) for ref in read.frames}
+        found = {
+            ref.version + ref.label: ref for read in readings(graph) for ref in read.source.frames
+        }
         if len(found) == 1:
             return Frame(next(iter(found.values())))
         raise ValueError(

@@ -111,13 +111,7 @@ def _is_broadcast(source: FrameExpr, parent: Any) -> bool:
 
 
 def call_of(expression: Any) -> tuple[Any, Mapping[str, Any], bool] | None:
-    """The function of an elementwise expression, its keywords, and whether it filters.
-
-    Returns
-    -------
-    tuple or None
-        None if it may do more than elementwise work, or if blocks do not align.
-    """
+    """As `parse_call`, for an expression; None also if blocks do not align."""
     names = compat.rule_names()
     if type(expression) is not names.Elemwise or expression.where is not True:
         return None

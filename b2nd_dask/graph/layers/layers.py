@@ -40,12 +40,7 @@ logger = logging.getLogger("b2nd_dask")
 class Layers:
     """The layers of a graph and their nodes.
 
-    Parameters
-    ----------
-    rules : container of str
-        Names of the active rules.
-    of_opaque : bool
-        Whether slices and rechunks of opaque layers are parsed, too.
+    With `of_opaque`, slices and rechunks of opaque layers are parsed, too.
     """
 
     def __init__(

@@ -160,15 +160,7 @@ def active_rules() -> tuple[str, ...]:
 def chosen_rules(setting: Any, statistics: Any = True) -> tuple[str, ...]:
     """Names of the rules that settings enable, in the order of `RULE_NAMES`.
 
-    Parameters
-    ----------
-    setting, statistics
-        Values of `KEY` and `STATISTICS_KEY`.
-
-    Raises
-    ------
-    SettingError
-        A setting is invalid.
+    The settings are values of `KEY` and `STATISTICS_KEY`; raises `SettingError` for invalid ones.
     """
     names = _names_in(setting)
     asks = True if statistics is None else _SWITCHES.get(str(statistics).lower())

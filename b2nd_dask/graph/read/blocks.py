@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Selection, parse_selection
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import writable
-from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.processes import reduced_strictly
 
@@ -82,11 +81,6 @@ class FrameBlocks(BlockArgument):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced_strictly(type(self), self.source, self.chunks)
-
-    @property
-    def frames(self) -> tuple[FrameReference, ...]:
-        """The source frames."""
-        return self.source.frames
 
     @cached_property
     def _slices(self) -> Any:
