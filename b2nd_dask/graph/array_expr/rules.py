@@ -33,13 +33,12 @@ from b2nd_dask.graph.expression.nodes import (
     Literal,
     Node,
     Read,
-    broadcast_chunks,
     size_of,
     with_leaves,
 )
 from b2nd_dask.graph.optimize.optimizer import active_rules
 from b2nd_dask.graph.optimize.reductions import ReducedRead, merge_limit
-from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.read.blocks import Chunks, broadcast_chunks
 from b2nd_dask.graph.task_names import reading_name
 
 _NAMES: Any = compat.rule_names()

@@ -194,20 +194,10 @@ def _reads_frames(dsk: Any) -> bool:
     return next(blocks.readings(dsk), None) is not None
 
 
-def _rewriting() -> Any:
-    """The module `rewrite`, imported for the first graph that reads a frame."""
-    found = _imported()
-    if isinstance(found, Exception):
-        raise found
-    return found
-
-
 @cache
-def _imported() -> ModuleType | Exception:
-    """The module `rewrite`, or the error of its import; imported only once."""
-    try:
-        resolve_all()
-        from b2nd_dask.graph.optimize import rewrite
-    except Exception as error:  # noqa: BLE001 - raised again for each graph
-        return error
+def _rewriting() -> ModuleType:
+    """The module `rewrite`, imported for the first graph that reads a frame."""
+    resolve_all()
+    from b2nd_dask.graph.optimize import rewrite
+
     return rewrite

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,27 @@ def cut(positions: range, sizes: tuple[int, ...]) -> list[range]:
     """The positions of each block along an axis."""
     ends = itertools.accumulate(sizes, initial=0)
     return [positions[start:stop] for start, stop in itertools.pairwise(ends)]
+
+
+def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
+    """Blocks of arrays that NumPy broadcasts to each other; None if their blocks do not align.
+
+    One block longer than 1 does not align with several blocks.
+
+    Examples
+    --------
+    >>> broadcast_chunks([((1,), (5, 5)), ((2, 2), (1,))])
+    ((2, 2), (5, 5))
+    """
+    found: list[tuple[int, ...]] = []
+    for own in each:
+        found = [(1,)] * (len(own) - len(found)) + found
+        for axis, along in enumerate(own, start=len(found) - len(own)):
+            if found[axis] == (1,):
+                found[axis] = along
+            elif along not in ((1,), found[axis]):
+                return None
+    return tuple(found)
 
 
 class FrameRegion:
