@@ -85,17 +85,10 @@ class BlockRead:
 
 
 def compute_block(*blocks: Any, program: Program, views: bool) -> Any:
-    """Read a block and run a program on it.
+    """Run a program on its elements and inputs: blocks to read, and results of other tasks.
 
-    Parameters
-    ----------
-    *blocks
-        The program's elements and inputs: blocks to read, and results of other tasks.
-    program : Program
-        Without steps the block itself is the result.
-    views : bool
-        Whether the result may be a read-only view of a constant block. Otherwise it is writable, as
-        user functions may expect.
+    With `views` the result may be a read-only view of a constant block. Otherwise it is writable,
+    as user functions may expect.
     """
     arrays = [each.elements() if isinstance(each, BlockRead) else each for each in blocks]
     if not program.steps:
@@ -124,21 +117,9 @@ def _run_on_single(program: Program, arrays: list[Any]) -> Any:
 def read_at_once(block: BlockRead, program: Program, chunks: Chunks, threads: int) -> Any:
     """Compute a whole result in one task, with own threads unless other tasks need them.
 
-    Parameters
-    ----------
-    block : BlockRead
-        The block; in the order of the frame if the program has steps.
-    program : Program
-        Runs on each piece; has no inputs, and returns booleans or numbers.
-    chunks : tuple of tuple of int
-        Sizes of the pieces.
-    threads : int
-        Number of threads of dask's threaded scheduler.
-
-    Returns
-    -------
-    ndarray or scalar
-        Writable, in C order.
+    The program runs on pieces of the lengths `chunks`. It has no inputs and returns booleans or
+    numbers; with steps, the block must be in the order of the frame. The result is writable, in C
+    order. `threads` is the number of threads of dask's threaded scheduler.
     """
     if threading.current_thread() is threading.main_thread():
         # main thread: the synchronous scheduler, or a process of the multiprocessing scheduler
@@ -168,19 +149,10 @@ def pieces_of(block: BlockRead, chunks: Chunks) -> Iterator[tuple[tuple[slice, .
 
 
 def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
-    """Compute the chunk step of a reduction chunk by chunk during the read of a block.
+    """Compute dask's chunk step of a reduction chunk by chunk while a block is read.
 
-    Parameters
-    ----------
-    block : BlockRead
-        The block, in the order of the frame.
-    inputs : sequence
-        Inputs of the program of the chunk step: numbers, arrays, and blocks to read.
-
-    Returns
-    -------
-    ndarray or dict of ndarray
-        The result of dask's own chunk step for the block.
+    The block must be in the order of the frame. Inputs of the chunk step's program are numbers,
+    arrays, and blocks to read.
     """
     dtype, ndim = block.source.dtype, len(block.axes)
     inputs = [each.elements() if isinstance(each, BlockRead) else each for each in inputs]
@@ -199,23 +171,8 @@ def index_block(
 ) -> Any:
     """Index a block of a frame, then run the program that dask would run before the index.
 
-    Parameters
-    ----------
-    block : BlockRead
-        The block, in the order of the frame.
-    func : callable
-        Indexes its first argument by the other arguments.
-    program : Program
-        The elementwise work.
-    inputs : sequence
-        Inputs of the program.
-    *arguments
-        The other arguments of `func`.
-
-    Returns
-    -------
-    ndarray
-        Writable.
+    `func` indexes its first argument by the other `arguments`. The block must be in the order of
+    the frame; the result is writable.
     """
     if not all(map(is_scalar, inputs)):
         return func(program.run(np.asarray(block.elements()), inputs), *arguments)

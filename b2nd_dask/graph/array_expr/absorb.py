@@ -99,12 +99,7 @@ def _decided(
 ) -> Any:
     """The replacement that a rule finds; None, with a line at DEBUG, if it returns a reason.
 
-    Also None if the rule raises an exception.
-
-    Raises
-    ------
-    ValueError
-        A setting of this package is invalid.
+    Also None if the rule raises an exception, other than `SettingError`.
     """
     found: Any
     try:

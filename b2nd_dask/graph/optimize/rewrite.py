@@ -39,28 +39,10 @@ class UnsoundGraphError(Exception):
 def rewritten(
     own: Callable[..., Any], graph: HighLevelGraph, keys: Any, rules: Container[str], **kwargs: Any
 ) -> Any:
-    """Apply rules to the layers of a graph; dask's own optimizer continues with the result.
+    """Apply rules to a copy of a graph's layers; return tasks, or None if no rule applies.
 
-    Parameters
-    ----------
-    own : callable
-        dask's own optimizer of arrays; `kwargs` are its other arguments.
-    graph : HighLevelGraph
-        The user's graph; it is not modified.
-    keys : Key, list or set
-        The output keys, in nested lists.
-    rules : container of str
-        Names of the rules to apply.
-
-    Returns
-    -------
-    mapping or None
-        The optimized tasks; None if no rule applies.
-
-    Raises
-    ------
-    Exception
-        An error of any rule, or `UnsoundGraphError`.
+    `own`, dask's optimizer of arrays, continues with the result; `keys` (nested lists of output
+    keys) and `kwargs` are its other arguments. Raises any error of a rule, or `UnsoundGraphError`.
     """
     if any(read.source.is_remote for read in readings(graph)):
         prefetching.announce()

@@ -182,12 +182,8 @@ def array_of(
 def expressions() -> Any:
     """Import the module for arrays of `dask_array`; the import changes dask's configuration.
 
-    So it is imported only for a user who wants such arrays.
-
-    Raises
-    ------
-    ImportError
-        The library is not installed; the message has the command to install it.
+    So it is imported only for a user who wants such arrays. Raises ImportError, with the command to
+    install the library, if it is missing.
     """
     try:
         importlib.import_module("dask_array")

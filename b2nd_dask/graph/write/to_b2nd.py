@@ -32,7 +32,8 @@ from b2nd_dask.graph.write.options import (
     dropped_metadata,
     new_plan,
 )
-from b2nd_dask.graph.write.regions import checked_axis, part_job, update_job
+from b2nd_dask.graph.write.parts import part_job
+from b2nd_dask.graph.write.regions import checked_axis, update_job
 from b2nd_dask.graph.write.write_tasks import Job, WriteJob, log_reused, write_graphs
 from b2nd_dask.lazy import lazy
 from b2nd_dask.processes import unseen
