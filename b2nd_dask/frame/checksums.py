@@ -37,7 +37,6 @@ from b2nd_dask.frame.write.new_frame import check_statistics
 from b2nd_dask.frame.write.records import ChunkRecords, row_dtype
 from b2nd_dask.frame.write.transaction import (
     Envelope,
-    clean_up,
     publish,
 )
 from b2nd_dask.frame.write.update import update_staging
@@ -389,4 +388,4 @@ def _publish(opened: OpenedFrame, table: NDArray[Any], staging: LocalUpdate) -> 
             envelope = Envelope.of(opened.reader, parsed, staging.key, past)
             publish(ChunkRecords.of(row_dtype(), {}, {}), table, envelope, staging)
     finally:
-        clean_up(staging)
+        staging.clean_up()

@@ -29,7 +29,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.frame.write import parts, transaction
 from b2nd_dask.frame.write.parts import pending_at
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Location, Staging
 from b2nd_dask.storage.write.local_staging import LocalStaging
 from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 from tests.forked import answer, run_to_end, started
@@ -242,7 +242,7 @@ def test_a_part_that_fails_is_no_part(target):
 
 
 def commit_and_die(target):
-    parts.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
+    Staging.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
     commit(target)
 
 

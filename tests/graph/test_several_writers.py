@@ -36,7 +36,7 @@ from b2nd_dask.frame.open import opening
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.write import transaction
 from b2nd_dask.frame.write.transaction import keys_of
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Location, Staging
 from b2nd_dask.storage.write import local_update, locks
 from tests.forked import answer, run_to_end, started
 from tests.graph.test_write_again import commit_of
@@ -314,9 +314,7 @@ def test_a_commit_that_runs_again_when_others_have_published(target, contiguous)
 
 def append_and_die(target):
     """Append with resume=True; be killed when the frame has changed, before the cleaning up."""
-    from b2nd_dask.frame.write import transaction
-
-    transaction.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
+    Staging.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
     with dask.config.set(scheduler="sync"):
         append_once(target)
 

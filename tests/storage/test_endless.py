@@ -62,13 +62,8 @@ def test_no_more_is_read_than_was_asked_for(
     http_server.ignore_ranges = length == "ranges ignored"
     # the address space of the event loop's threads is more than the memory that they take
     result = run_limited(CODE, megabytes=400, url=url, options=options)
-    if (kind, length) == ("s3", "ranges ignored"):
-        # over HTTP the first bytes are enough, for as long as they are few
-        assert result.startswith("OSError")
-        assert "ranges" in result
-        assert url in result
-    else:
-        assert result == pytest.approx(VALUES.sum())
+    # if ranges are ignored, the first bytes are enough, for as long as they are few
+    assert result == pytest.approx(VALUES.sum())
 
 
 @pytest.mark.parametrize("kind", ["http", "s3"])

@@ -36,7 +36,7 @@ from b2nd_dask.frame.write.records import (
     require_all,
     with_digest,
 )
-from b2nd_dask.frame.write.transaction import Transaction, clean_up, has_published
+from b2nd_dask.frame.write.transaction import Transaction, has_published
 from b2nd_dask.frame.write.writer import cast_value, constant_records, write_block
 from b2nd_dask.storage import Location, Staging, staging_for
 
@@ -275,7 +275,7 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     with pending.once():
         pending.join(fill)
     # after the lock: NFS keeps an open file, and thus its directory
-    clean_up(pending.staging)
+    pending.staging.clean_up()
     return open_b2nd(urlpath, storage_options=storage_options)
 
 

@@ -19,7 +19,7 @@ from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.members.writable import frame_to_change, target_of
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.transaction import Transaction, clean_up, give_up
+from b2nd_dask.frame.write.transaction import Transaction, give_up
 from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.read.from_b2nd import array_of, expressions, is_expression
 from b2nd_dask.graph.read.sizes import own_or_auto
@@ -329,7 +329,7 @@ def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delaye
     """Compute a job and open its frame, or return its Delayed."""
     if job.staging.resumable and job.transaction.is_published():
         # an earlier run was killed after it published the frame
-        clean_up(job.staging)
+        job.staging.clean_up()
         log_reused(job.staging, job.plan.grid.nchunks, job.plan.grid.nchunks)
         if not compute:
             done: Delayed = delayed(job.staging.label)
@@ -364,7 +364,7 @@ def _compute(job: Job, written: Delayed) -> None:
             raise
     hint = only_here(job.staging.label)
     if hint and not job.transaction.is_published():
-        clean_up(job.staging)
+        job.staging.clean_up()
         raise FileNotFoundError(
             errno.ENOENT, f"another process wrote the frame{hint}", job.staging.label
         )
@@ -376,6 +376,6 @@ def _opened(job: Job, location: Location) -> FrameReference:
         return frame_at(location)
     except FileNotFoundError as error:
         # this client's own staging area, which is empty
-        clean_up(job.staging)
+        job.staging.clean_up()
         advice = "the tasks wrote the frame to a path that this process does not see"
         raise unseen(error, location.label, advice) from error

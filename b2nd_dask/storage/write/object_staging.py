@@ -34,7 +34,7 @@ import logging
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
@@ -88,8 +88,7 @@ class BaseObjectStaging(Staging):
         try:
             store.each(call, [self.check_target, self.make_area])
         except BaseException:
-            with suppress(OSError):
-                self.discard()
+            self.clean_up()
             raise
 
     def make_area(self) -> None:
