@@ -127,7 +127,7 @@ class Program:
         return self.examples(arrays)[-1].dtype
 
     def examples(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
-        """Empty examples of the elements, and of each step's result, for elements and inputs."""
+        """Empty examples of the elements and of each step's result; `arrays`: elements, inputs."""
         # empty, since a step may raise for a value that no frame has
         values = [each[(slice(0),) * np.ndim(each)] if np.ndim(each) else each for each in arrays]
         elements, inputs = np.asarray(values[0]), values[1:]

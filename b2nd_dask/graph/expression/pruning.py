@@ -78,6 +78,8 @@ class Question:
         return Answers([*self._constants(chunks), *self._classes(chunks)], totals)
 
     def _totals_of_made(self, chunks: Derived) -> _Totals | None:
+        if self.fields is None:
+            return None
         made = derived_from(self.program, chunks.statistics, chunks.counts)
         return None if made is None else self._totals(made, made.statistics.least.dtype)
 

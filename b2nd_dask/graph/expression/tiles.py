@@ -177,7 +177,7 @@ class InPlace(NamedTuple):
     def run(
         self, arrays: Sequence[Any], room: Sequence[NDArray[Any]], out: NDArray[Any] | None = None
     ) -> Any:
-        """Run the steps on the elements and the inputs; the result may be an array of the room."""
+        """Run the steps on elements and inputs; the result is `out`, or may be in the room."""
         elements, *inputs = arrays
         shape = np.broadcast_shapes(*map(np.shape, arrays))
         count = math.prod(shape)

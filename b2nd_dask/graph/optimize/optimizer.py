@@ -196,7 +196,10 @@ def _reads_frames(dsk: Any) -> bool:
 
 @cache
 def _rewriting() -> ModuleType:
-    """The module `rewrite`, imported for the first graph that reads a frame."""
+    """The module `rewrite`, imported for the first graph that reads a frame.
+
+    After a failure the next graph tries again.
+    """
     resolve_all()
     from b2nd_dask.graph.optimize import rewrite
 

@@ -205,7 +205,7 @@ def _keys_in(name: str, box: tuple[slice, ...]) -> set[Key]:
 def _called(task: Any) -> tuple[Any, set[Any]]:
     """The function of a task with one list, and the keys in the list; empty if one repeats.
 
-    dask still makes these tasks as tuples of a function and nested lists.
+    dask (2025.12.0 to 2026.8.0) makes these tasks as tuples of a function and nested lists.
     """
     if not isinstance(task, tuple) or len(task) != 2 or not isinstance(task[1], list):
         return None, set()

@@ -39,10 +39,11 @@ class UnsoundGraphError(Exception):
 def rewritten(
     own: Callable[..., Any], graph: HighLevelGraph, keys: Any, rules: Container[str], **kwargs: Any
 ) -> Any:
-    """Apply rules to a copy of a graph's layers; return tasks, or None if no rule applies.
+    """Apply rules to the layers of a graph, which does not change; return its tasks.
 
-    `own`, dask's optimizer of arrays, continues with the result; `keys` (nested lists of output
-    keys) and `kwargs` are its other arguments. Raises any error of a rule, or `UnsoundGraphError`.
+    The result is None if no rule applies. `own`, dask's optimizer of arrays, continues with the
+    rewritten layers; `keys` (nested lists of output keys) and `kwargs` are its other arguments.
+    Raises any error of a rule, or `UnsoundGraphError`.
     """
     if any(read.source.is_remote for read in readings(graph)):
         prefetching.announce()

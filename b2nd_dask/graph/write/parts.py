@@ -26,7 +26,7 @@ from b2nd_dask.graph.write.options import (
     check_mode,
     new_plan,
 )
-from b2nd_dask.graph.write.regions import broadcast_to_region, region_axes
+from b2nd_dask.graph.write.regions import broadcast_to_region, corner_of, region_axes
 from b2nd_dask.graph.write.write_tasks import WriteJob
 from b2nd_dask.storage import Location
 
@@ -142,8 +142,7 @@ def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> Wr
     plan = pending.plan
     array = as_dask(as_elements(arr, plan.dtype), named=False, snapshot=snapshot)
     axes, singles = region_axes(region, plan.grid.shape)
-    corner = tuple(along.start for along in axes)
-    box = ChunkBox.of(corner, tuple(map(len, axes)), plan.grid)
+    box = ChunkBox.of(corner_of(axes), tuple(map(len, axes)), plan.grid)
     # another part would write the rest of a cut chunk; an empty region has no chunks
     if all(axes) and box.axes(plan.grid) != axes:
         raise ValueError(
@@ -154,4 +153,4 @@ def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> Wr
     # the staging area records whole parts, not the chunks that a part's tasks have staged
     staging = replace(pending.staging, resumable=False)
     part = Part(plan, staging, box, pending.frame_key)
-    return WriteJob(transaction=part, elements=array, origin=corner)
+    return WriteJob(transaction=part, elements=array, origin=corner_of(axes))

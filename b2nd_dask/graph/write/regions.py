@@ -61,7 +61,7 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
         axes = _appended_axes(array, frame.shape, int(options.append_axis or 0))
         shape = tuple(along.stop for along in axes)
     plan = update_plan(frame.parsed, shape)
-    box = ChunkBox.of(_corner(axes), tuple(map(len, axes)), plan.grid)
+    box = ChunkBox.of(corner_of(axes), tuple(map(len, axes)), plan.grid)
     whole = box.axes(plan.grid)
     carries = 0 not in array.shape and whole != axes
     # the frame may be updated concurrently while the old elements of cut chunks are read
@@ -72,13 +72,13 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
         # (and so the names of tasks that read it), which change when a commit is killed, and no
         # other chunks, which concurrent updates may change.
         content = content_digest(process_cache().open(location, frame.version), cut)
-        staging = staging_of(resume_key=call + tokenize(_corner(axes), plan, content)[:8])
+        staging = staging_of(resume_key=call + tokenize(corner_of(axes), plan, content)[:8])
     base = UpdateBase.of(frame.parsed, box, carries=carries)
     update = Update(plan, staging, base, pack_entries(entries, compressed=True))
-    return WriteJob(transaction=update, elements=elements, origin=_corner(whole))
+    return WriteJob(transaction=update, elements=elements, origin=corner_of(whole))
 
 
-def _corner(axes: Axes) -> tuple[int, ...]:
+def corner_of(axes: Axes) -> tuple[int, ...]:
     return tuple(along.start for along in axes)
 
 
