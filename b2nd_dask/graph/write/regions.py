@@ -79,6 +79,7 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
 
 
 def corner_of(axes: Axes) -> tuple[int, ...]:
+    """The first position along each axis."""
     return tuple(along.start for along in axes)
 
 
