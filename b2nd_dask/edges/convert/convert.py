@@ -239,6 +239,8 @@ def _require_apart(source: str, place: Path, inner: str | None) -> None:
     local = source.removeprefix("file://")
     if "://" in local:
         return
+    # as readers of frames do
+    local = os.path.expanduser(local)  # noqa: PTH111 - a file may be called ~x
     origin, target = Path(os.path.realpath(local)), Path(os.path.realpath(place))
     if origin == target:
         raise ValueError(f"{place}: source and target are the same: choose another target")

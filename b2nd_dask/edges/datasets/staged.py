@@ -38,17 +38,21 @@ def local_target(urlpath: Any) -> Path:
 
     Raises
     ------
+    TypeError
+        It is in bytes.
     ValueError
         It is a URL.
     """
     text = os.fspath(urlpath)
-    if not isinstance(text, str) or "://" in text:
-        label = public_url(text) if isinstance(text, str) else text
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r}: give the path of the target as text")
+    if "://" in text:
         raise ValueError(
-            f"{label!r}: only local files, or a local directory, appear at once: write to these "
-            "and upload them, or write arrays one by one by to_b2nd, which takes URLs"
+            f"{public_url(text)!r}: the target must be a local path, where a rename publishes it; "
+            "upload the result, or write the arrays one by one by to_b2nd, which takes URLs"
         )
-    return Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100 - keeps links
+    # pathlib would drop links, and raise an error for the name of a file such as ~x
+    return Path(os.path.abspath(os.path.expanduser(text)))  # noqa: PTH100, PTH111
 
 
 @contextmanager

@@ -65,21 +65,17 @@ class Tree:
     """Number of groups around this one."""
 
     def inside(self, name: str) -> Tree:
-        """Make the tree of a group in this one.
-
-        Raises
-        ------
-        ValueError
-            It lies in more than `DEEPEST` groups.
-        """
-        if self.depth == DEEPEST:
-            raise ValueError(
-                f"{printable(self.label)}: groups lie in more than {DEEPEST} others; to_b2nd "
-                "writes one of them, opened by h5py or zarr"
-            )
+        """Make the tree of a group in this one."""
         inner = Tree(f"{self.label}/{printable(name)}", depth=self.depth + 1)
         self.groups[name] = inner
         return inner
+
+    def has_room_for(self, group: str) -> bool:
+        """Whether a group in this one lies in at most `DEEPEST` others; else note it as refused."""
+        if self.depth == DEEPEST:
+            label = f"{self.label}/{printable(group)}"
+            self.refused.append(f"{label}: the group lies in more than {DEEPEST} others")
+        return self.depth < DEEPEST
 
     def levels(self, path: str = "") -> Iterator[tuple[str, Tree]]:
         """List this group and all groups in it with their paths, outer ones first."""

@@ -30,12 +30,12 @@ class Along(NamedTuple):
 
     def runs(self, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Divide ascending positions into runs to read at once."""
-        chunk, nbytes = max(1, self.chunk), max(1, self.nbytes)
+        chunk, block, nbytes = max(1, self.chunk), max(1, self.block), max(1, self.nbytes)
         length = chunk * max(1, _RUN_NBYTES // (chunk * nbytes))
         # blocks restart in each chunk
         chunks, inside = np.divmod(positions, chunk)
-        blocks = chunks * -(-chunk // max(1, self.block)) + inside // max(1, self.block)
-        between = (np.diff(blocks) - 1) * self.block * nbytes
+        blocks = chunks * -(-chunk // block) + inside // block
+        between = (np.diff(blocks) - 1) * block * nbytes
         # a chunk between, however small, costs about as much as another read
         is_far = (between > _NEAR_NBYTES) | (np.diff(chunks) > 1)
         cuts = is_far | (np.diff(positions // length) > 0)

@@ -203,8 +203,8 @@ def require_frame(path: Path) -> None:
     if not frame:
         raise FileExistsError(
             errno.EEXIST,
-            "this directory is not a frame, or has other files in it, so it is not replaced; "
-            "remove it yourself, or write to another path",
+            "the path holds something other than a frame, which is not replaced; remove it "
+            "yourself, or write to another path",
             str(path),
         )
 

@@ -129,16 +129,16 @@ class BaseObjectStaging(Staging):
         store = self.area().store
         check_writable(store)
         kind = store.kind(store.target)
-        if kind is not None and not self.replace:
-            raise FileExistsError(
-                errno.EEXIST, 'the object exists already; pass mode="w" to replace it', self.label
-            )
         if kind == "directory":
             raise FileExistsError(
                 errno.EEXIST,
                 "several objects have names that start with this one, as in a sparse frame, and a "
                 "store cannot replace them at once; remove them first, or write to another name",
                 self.label,
+            )
+        if kind is not None and not self.replace:
+            raise FileExistsError(
+                errno.EEXIST, 'the object exists already; pass mode="w" to replace it', self.label
             )
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
@@ -239,7 +239,7 @@ class SparseObjectStaging(BaseObjectStaging):
         if store.kind(store.target) is not None and not ours:
             raise FileExistsError(
                 errno.EEXIST,
-                "the object exists already, and a store cannot replace it by a sparse frame at "
+                "the target exists already, and a store cannot replace it by a sparse frame at "
                 "once: remove it first, write to another name, or write a contiguous frame",
                 self.label,
             )

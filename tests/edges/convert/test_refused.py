@@ -311,6 +311,29 @@ def test_groups_in_very_many_others(name: str) -> None:
     inner = "/".join(["new.b2d", *"g" * 32, "x.b2nd"])
     np.testing.assert_array_equal(open_b2nd(inner), np.arange(3))
     write(33)
-    with pytest.raises((ValueError, b2nd_dask.B2ndError), match=rf"{name}.*more than 32 others"):
+    with pytest.raises((TypeError, b2nd_dask.B2ndError), match=rf"{name}.*more than 32 others"):
         convert(name, "new.b2d", overwrite=True)
     assert names(Path("new.b2d")) >= {"g"}
+
+
+def test_a_group_in_very_many_others_can_be_left_out() -> None:
+    with h5py.File("deep.h5", "w") as file:
+        file["g/" * 33 + "x"] = file["near"] = np.arange(3)
+    with pytest.warns(UserWarning, match="the group lies in more than 32 others"):
+        convert("deep.h5", "new.b2d", skip=True)
+    np.testing.assert_array_equal(open_b2nd("new.b2d/near.b2nd"), np.arange(3))
+    convert("deep.h5", "near.npy", member="near")
+    np.testing.assert_array_equal(np.load("near.npy"), np.arange(3))
+
+
+def test_a_home_in_the_path_of_source_and_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    xr.Dataset({name: ("n", [1, 2]) for name in "vw"}).b2nd.to_b2nd("d.b2d")
+    with pytest.raises(ValueError, match="one lies inside the other"):
+        convert("~/d.b2d/v.b2nd", "~/d.b2d", overwrite=True)
+    with pytest.raises(ValueError, match="source and target are the same"):
+        convert("~/d.b2d", "~/d.b2d", overwrite=True)
+    assert names(Path("d.b2d")) >= {"v.b2nd", "w.b2nd"}
+    np.save("a.npy", np.arange(3))
+    convert("a.npy", "~nobody-of-this-name.b2nd")
+    assert Path("~nobody-of-this-name.b2nd").is_file()
