@@ -214,11 +214,9 @@ class Window:
             for along, part in zip(axes, full, strict=True)
         ]
         before, own, behind = chosen[:axis], chosen[axis], chosen[axis + 1 :]
-        ends = sorted((own[0], own[-1])) if own else (0, -1)
+        within = range(min(own[0], own[-1]), max(own[0], own[-1]) + 1) if own else own
         nbytes = frame.dtype.itemsize * math.prod(map(len, (*before, *behind)))
-        along = Along(
-            axis, frame.chunks[axis], frame.blocks[axis], range(ends[0], ends[1] + 1), nbytes
-        )
+        along = Along(axis, frame.chunks[axis], frame.blocks[axis], within, nbytes)
         return read_along(
             lambda covered: np.asarray(frame.read_axes((*before, covered, *behind))),
             positions_in(index[axis], own),

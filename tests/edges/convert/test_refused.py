@@ -59,7 +59,7 @@ def test_names_that_no_file_can_have() -> None:
     zarr.create_array("a.zarr", data=np.arange(3))
     for bad, text in (
         (("a.zarr", "new.tiff"), "target_format="),
-        (("a.zarr", "s3://bucket/new.b2nd"), "local files"),
+        (("a.zarr", "s3://bucket/new.b2nd"), "must be a local path"),
         (("https://host/a.h5", "new.b2nd"), "download"),
         (("none.h5", "new.b2nd"), "the file does not exist"),
     ):
