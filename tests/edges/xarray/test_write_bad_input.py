@@ -48,7 +48,7 @@ def test_names_of_targets(tmp_path):
         ds.b2nd.to_b2nd(tmp_path / "d.b2nd")
     with pytest.raises(ValueError, match="to_dataset"):
         ds.a.b2nd.to_b2nd(tmp_path / "d.b2d")
-    with pytest.raises(ValueError, match="local directory"):
+    with pytest.raises(ValueError, match="local path"):
         ds.b2nd.to_b2nd("s3://bucket/d.b2d")
     assert not list(tmp_path.iterdir())
 
