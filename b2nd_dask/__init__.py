@@ -39,8 +39,8 @@ if _TYPE_CHECKING:
     from b2nd_dask.graph.persist import persist_compressed
     from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target, plan
     from b2nd_dask.graph.read.from_b2nd import from_b2nd
+    from b2nd_dask.graph.write.parts import create
     from b2nd_dask.graph.write.rechunk import rechunk
-    from b2nd_dask.graph.write.regions import create
     from b2nd_dask.graph.write.to_b2nd import to_b2nd
     from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
@@ -92,7 +92,7 @@ _MODULES = {
     "commit": "frame.write.parts",
     "compact": "frame.compact",
     "convert": "edges.convert.convert",
-    "create": "graph.write.regions",
+    "create": "graph.write.parts",
     "from_b2nd": "graph.read.from_b2nd",
     "list_staging": "storage",
     "open_b2nd": "frame.access",

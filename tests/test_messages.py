@@ -66,9 +66,11 @@ def test_reading_names_the_folder_that_is_missing(
 ) -> None:
     assert f"there is no folder {tmp_path / 'gone'}" in told(lambda: read("gone/deep/a.b2nd"))
     (tmp_path / "file").touch()
-    assert f"{tmp_path / 'file'} is no folder" in told(lambda: read("file/a.b2nd"))
+    assert f"{tmp_path / 'file'} is not a folder" in told(lambda: read("file/a.b2nd"))
     # the folder is there
-    assert "no folder" not in told(lambda: read("a.b2nd"), FileNotFoundError)
+    missing = told(lambda: read("a.b2nd"), FileNotFoundError)
+    assert "no folder" not in missing
+    assert "not a folder" not in missing
 
 
 def test_commands_name_the_folder_that_is_missing(tmp_path: Path) -> None:
@@ -243,8 +245,8 @@ def test_elements_in_place_of_a_path() -> None:
     opened = blosc2.asarray(VALUES)
     for given in (VALUES, opened[1:]):
         text = told(lambda given=given: da.from_b2nd(given), TypeError)
-        assert "an array of elements, where the path of a frame is needed" in text
-        assert "not a slice of it" in text
+        assert "a NumPy array, where the path of a frame is needed" in text
+        assert "a slice of it is a NumPy array" in text
 
 
 @pytest.mark.parametrize(

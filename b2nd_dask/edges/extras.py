@@ -7,18 +7,7 @@ from types import ModuleType
 
 
 def require(extra: str, package: str) -> ModuleType:
-    """Import a package of an extra, or say how to install it.
-
-    Parameters
-    ----------
-    extra : str
-        Name of the extra in pyproject.toml that brings the package.
-    package : str
-        Name to import: a package or a module in it.
-
-    Returns
-    -------
-    module
+    """Import a package of an extra, or a module in it, or say how to install it.
 
     Raises
     ------

@@ -106,7 +106,7 @@ def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
     """
     if len(raw) < 6 or raw[0] & 0xF0 != 0x90 or raw[2] > MAX_NDIM:
         raise FrameFormatError(
-            f"it starts with {raw[:3].hex(' ')}, which is no array of up to 16 dimensions"
+            f"it starts with {raw[:3].hex(' ')}, unlike an array of up to 16 dimensions"
         )
     ndim = raw[2]
     shape, pos = _parse_sizes(raw, 3, ndim, _INT64, ">q")
@@ -156,7 +156,7 @@ def _parse_sizes(
     width = 1 + struct.calcsize(code)
     stop = pos + 1 + ndim * width
     if len(raw) < stop or raw[pos] != 0x90 + ndim:
-        raise FrameFormatError(f"no list of {ndim} sizes at byte {pos}")
+        raise FrameFormatError(f"a list of {ndim} sizes is expected at byte {pos}")
     sizes: list[int] = []
     for at in range(pos + 1, stop, width):
         if raw[at] != marker:
@@ -173,9 +173,7 @@ def _check_sizes(shape: tuple[int, ...], chunks: tuple[int, ...], blocks: tuple[
     if any(n < 0 for n in shape) or any(
         b < least or b > c for c, b in zip(chunks, blocks, strict=True)
     ):
-        raise FrameFormatError(
-            f"sizes that cannot be: shape {shape}, chunks {chunks}, blocks {blocks}"
-        )
+        raise FrameFormatError(f"impossible sizes: shape {shape}, chunks {chunks}, blocks {blocks}")
 
 
 def _parse_dtype_fields(raw: bytes, pos: int) -> np.dtype[Any] | None:
@@ -183,13 +181,13 @@ def _parse_dtype_fields(raw: bytes, pos: int) -> np.dtype[Any] | None:
         return None
     if raw[pos] != _STR32:
         if raw[pos] != 0:
-            raise UnsupportedFrameError(f"dtype format {raw[pos]}, only 0 (NumPy) is known")
+            raise UnsupportedFrameError(f"dtype format {raw[pos]}; only 0 (NumPy) is supported")
         pos += 1
     if len(raw) < pos + 5 or raw[pos] != _STR32:
-        raise FrameFormatError(f"no dtype string at byte {pos}")
+        raise FrameFormatError(f"a dtype string is expected at byte {pos}")
     (length,) = struct.unpack_from(">I", raw, pos + 1)
     if length > MAX_DTYPE_STRING or pos + 5 + length != len(raw):
         raise FrameFormatError(
-            f"the dtype string claims {length} bytes, {len(raw) - pos - 5} follow"
+            f"the dtype string should have {length} bytes, but {len(raw) - pos - 5} follow"
         )
     return parse_dtype(raw[pos + 5 :])

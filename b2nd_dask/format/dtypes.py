@@ -46,7 +46,9 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
     (dtype('<M8[ns]'), 20)
     """
     if not 0 < len(raw) <= MAX_DTYPE_STRING:
-        raise FrameFormatError(f"the dtype string has {len(raw)} bytes")
+        raise FrameFormatError(
+            f"the dtype string has {len(raw)} bytes, not 1 to {MAX_DTYPE_STRING}"
+        )
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -85,7 +87,8 @@ def format_dtype(dtype: np.dtype[Any]) -> bytes:
         ) from error
     encoded = text.encode("utf-8")
     if len(encoded) > MAX_DTYPE_STRING:
-        raise UnsupportedFrameError(f"a dtype of {len(encoded)} bytes of text is not read again")
+        problem = f"the dtype has {len(encoded)} bytes as text, the maximum is {MAX_DTYPE_STRING}"
+        raise UnsupportedFrameError(problem)
     return encoded
 
 
@@ -104,8 +107,8 @@ def not_stored(dtype: np.dtype[Any]) -> str | None:
         )
     if dtype.hasobject:
         return (
-            "Python objects, which a frame cannot hold; convert them, as by .astype(float), which "
-            "makes NaN of None, or by .astype(str), after None is replaced by a text"
+            "Python objects, which a frame cannot hold; convert them by .astype(float), which "
+            "turns None into NaN, or replace None by a text, and convert them by .astype(str)"
         )
     if not dtype.itemsize:
         return "0 bytes long, which a frame cannot hold"
@@ -116,11 +119,11 @@ def _checked(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
     if not 0 < dtype.itemsize <= MAX_ITEMSIZE:
         raise FrameFormatError(
             f"the dtype {text[:80]!r} has elements of {dtype.itemsize} bytes, "
-            f"where 1 to {MAX_ITEMSIZE} can be"
+            f"not 1 to {MAX_ITEMSIZE}"
         )
     if dtype.hasobject:
         raise UnsupportedFrameError(
-            f"the dtype {text[:80]!r} holds Python objects, which are not data"
+            f"the dtype {text[:80]!r} holds Python objects, which are not supported"
         )
     return dtype
 
@@ -177,5 +180,5 @@ def _shape(shape: object, text: str) -> tuple[int, ...]:
         return (shape,)
     # NumPy turns an empty text into a dtype that does not match its own description
     if not isinstance(shape, tuple) or not all(isinstance(n, int) for n in shape):
-        raise FrameFormatError(f"{text[:80]!r} has a field of shape {shape!r:.80}")
+        raise FrameFormatError(f"{text[:80]!r} has a field of invalid shape {shape!r:.80}")
     return shape

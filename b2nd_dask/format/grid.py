@@ -67,7 +67,7 @@ class Grid:
     def cell(self, chunk: int) -> tuple[int, ...]:
         """Coordinates of a chunk in the chunk grid; ValueError if no chunk has this number."""
         if not 0 <= chunk < self.nchunks:
-            raise ValueError(f"chunk {chunk} of an array that has {self.nchunks}")
+            raise ValueError(f"chunk {chunk} does not exist; number of chunks: {self.nchunks}")
         cell = []
         for count in reversed(self.counts):
             chunk, at = divmod(chunk, count)

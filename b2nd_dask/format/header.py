@@ -104,14 +104,14 @@ def header_len_of(head: bytes) -> int:
         )
     if len(head) < MIN_FRAME_LEN:
         raise FrameFormatError(
-            f"{len(head)} bytes, where the shortest frame has {MIN_FRAME_LEN}: "
-            + ("the file is cut off" if head else "the file is empty"),
+            ("the file is cut off" if head else "the file is empty")
+            + f": it has {len(head)} bytes, the shortest frame has {MIN_FRAME_LEN}",
             offset=len(head),
         )
     header_len, frame_len = _lengths(head)
     if not MIN_HEADER_LEN <= header_len <= min(frame_len, MAX_HEADER_LEN):
         raise FrameFormatError(
-            f"a header of {header_len} bytes in a frame of {frame_len}", offset=11
+            f"a header of {header_len} bytes does not fit a frame of {frame_len}", offset=11
         )
     return header_len
 
@@ -131,7 +131,7 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
         )
     if frame_len > available:
         raise FrameFormatError(
-            f"the frame has {frame_len} bytes, the file only {available}: it is cut off", offset=16
+            f"the file is cut off: it has {available} bytes, the frame {frame_len}", offset=16
         )
     _check_markers(buf)
     _check_kind(buf)
@@ -165,12 +165,12 @@ def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
         itemsize = dtype.itemsize
     grid = Grid(meta.shape + axes, meta.chunks + axes, meta.blocks + axes, itemsize)
     if grid.ndim > MAX_NDIM:
-        raise UnsupportedFrameError(f"an array of {grid.ndim} axes, where {MAX_NDIM} are read")
+        raise UnsupportedFrameError(f"an array of {grid.ndim} axes; the maximum is {MAX_NDIM}")
     if meta.name == "caterva" or axes:
         _refuse_shaped(header)
     if grid.itemsize > MAX_ITEMSIZE:
         raise FrameFormatError(
-            f"elements of {grid.itemsize} bytes, where {MAX_ITEMSIZE} is the most that is read",
+            f"elements of {grid.itemsize} bytes; the maximum is {MAX_ITEMSIZE}",
             offset=48,
         )
     # NumPy multiplies the lengths of the other axes even if one is 0
@@ -181,7 +181,7 @@ def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
     ):
         raise FrameFormatError(
             f"shape {grid.shape} in chunks of {grid.chunks} elements of {grid.itemsize} bytes "
-            "is beyond the format"
+            "exceeds the limits of the format"
         )
     _check_sizes(header, grid)
     return grid, dtype
@@ -198,7 +198,7 @@ def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
     if itemsize != header.typesize and not wide:
         raise FrameFormatError(
             f"elements of dtype {meta.dtype} have {itemsize} bytes, "
-            f"the header says {header.typesize}",
+            f"but the header's typesize is {header.typesize}",
             offset=48,
         )
     return itemsize
@@ -225,7 +225,7 @@ def _refuse_shaped(header: FrameHeader) -> None:
     if how.needs_shape:
         raise UnsupportedFrameError(
             f"codec {how.codec} with filters {how.filters} needs the array's shape, which frames "
-            "of Caterva, and of elements that are arrays, do not offer it"
+            "of Caterva or with elements that are arrays do not provide"
         )
 
 

@@ -140,8 +140,8 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
         raise FrameFormatError(f"the offset index puts {at_start} chunks at offset 0")
     if not header.sparse and stored * _MIN_CHUNK > header.cbytes:
         raise FrameFormatError(
-            f"the offset index has {stored} stored chunks, for which the data region of "
-            f"{header.cbytes} bytes is too short"
+            f"the data region of {header.cbytes} bytes is too short for the {stored} stored "
+            "chunks of the offset index"
         )
     return OffsetIndex(offsets, header.cbytes, header.sparse)
 
@@ -220,7 +220,7 @@ def _index_header(head: bytes, available: int, nchunks: int) -> ChunkHeader:
     # versions a 0 means that zeros overwrote the header
     has_last = header.header_len == HEADER_LEN and header.version > ALPHA_VERSION
     if has_last and not (header.special or header.filters[-1]):
-        raise CorruptChunkError("its last filter is none, where every index has shuffle", offset=21)
+        raise CorruptChunkError("its last filter is none, but every index has shuffle", offset=21)
     return header
 
 

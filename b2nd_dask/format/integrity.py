@@ -63,8 +63,8 @@ _STORED_PLAIN = Compression(codec=5, clevel=0, filters=(0,) * 6)
 _STAMP = slice(23, 29)
 _FIRST_BYTE = b"\xb2"
 _STALE = (
-    "its record of checksums is not the one that it was written with: it was deleted or copied "
-    "from another frame, or it is damaged (python-blosc2 copies it with other entries of vlmeta)"
+    "its record of checksums is not the one that it was written with: the record was deleted, "
+    "copied from another frame, or damaged (python-blosc2 copies it with other entries of vlmeta)"
 )
 _REMEDY = "The elements are read without checksums; b2nd_dask.seal writes new ones"
 
@@ -257,12 +257,12 @@ def _judge_stamp(
     if not (has_no_fingerprint(trailer) or fingerprint_matches(trailer)):
         return _damaged("its trailer does not match the fingerprint")
     if stamped and has_no_fingerprint(trailer) and not is_as_built(trailer, vlmeta):
-        return _damaged("its trailer is not what any software writes")
+        return _damaged("its trailer has a form that no software writes")
     expected = b"" if record is None else _stamp_of(record)
     if record is not None and stamp == expected:
         odd = odd_byte(head, header, has_vlmeta=True)
         if odd is not None:
-            return _damaged(f"byte {odd} of its header is not what any software writes")
+            return _damaged(f"byte {odd} of its header has a value that no software writes")
         return _VALID
     # a change by other software clears the whole stamp
     if stamped and has_no_fingerprint(trailer):
@@ -299,7 +299,7 @@ def _judge_record(
         value: Any = unpack_value(record)
         version = operator.index(value["version"])
         if version != _VERSION:
-            return _absent(f"its checksums are of version {version}, known is {_VERSION}"), None
+            return _absent(f"its checksums have version {version}, supported is {_VERSION}"), None
         array_meta, digest, chunks = (memoryview(value[key]).tobytes() for key in _KEYS[1:])
         stored = np.frombuffer(chunks, _DIGEST).astype(np.uint64)
         before, now = array_meta_of({name: array_meta}), array_meta_of(metalayers)

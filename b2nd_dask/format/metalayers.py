@@ -49,9 +49,7 @@ def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:
     pos = _expect(buf, pos, stop, _MAP)
     count = int.from_bytes(_take(buf, pos, 2, stop), "big")
     if count > MAX_METALAYERS:
-        raise FrameFormatError(
-            f"{count} metalayers, where the format allows {MAX_METALAYERS}", offset=pos
-        )
+        raise FrameFormatError(f"{count} metalayers; the maximum is {MAX_METALAYERS}", offset=pos)
     pos += 2
     entries: dict[str, bytes] = {}
     for _ in range(count):
@@ -88,7 +86,7 @@ def build_metalayers(entries: dict[str, bytes], start: int, *, counted_from: int
 def _parse_name(buf: bytes, pos: int, stop: int) -> tuple[str, int]:
     marker = _take(buf, pos, 1, stop)[0]
     if marker & 0xE0 != 0xA0:
-        raise FrameFormatError(f"a metalayer name starts with 0x{marker:02x}", offset=pos)
+        raise FrameFormatError(f"0x{marker:02x} does not start a metalayer name", offset=pos)
     raw = _take(buf, pos + 1, marker & 0x1F, stop)
     try:
         return raw.decode("utf-8"), pos + 1 + len(raw)
@@ -115,7 +113,8 @@ def _expect(buf: bytes, pos: int, stop: int, marker: int) -> int:
 
 def _take(buf: bytes, pos: int, length: int, stop: int) -> bytes:
     if not 0 <= pos <= pos + length <= min(stop, len(buf)):
-        raise FrameFormatError(f"{length} bytes needed, the section ends at {stop}", offset=pos)
+        problem = f"{length} bytes are needed, but the section ends at {stop}"
+        raise FrameFormatError(problem, offset=pos)
     return buf[pos : pos + length]
 
 

@@ -154,11 +154,11 @@ def parse_statistics(
     try:
         value = unpack_value(unpack_entry(entry, _ROOM + MAX_ROW_NBYTES * index.nstored))
         if not is_own_value(STATISTICS_NAME, value):
-            return "it is no map of the known keys"
+            return "it is not a map of the known keys"
         if value["version"] != _VERSION:
             return None
         if not all(map(isinstance, (value[key] for key in _KEYS), _TYPES)):
-            return "its values are of other types"
+            return "its values have wrong types"
         if value["digest"] != _digest(*(value[key] for key in _KEYS[1:4])):
             return "it does not match its checksum"
         if value["record"] != record_digest or value["dtype"] != dtype.str:
@@ -174,7 +174,7 @@ def _parse_columns(
     nstored, row = index.nstored, statistics_row(dtype)
     names = _stored_columns(dtype)
     if len(raw) != nstored * sum(row[name].itemsize for name in names):
-        return f"its columns are not those of {nstored} stored chunks"
+        return f"its columns do not fit {nstored} stored chunks"
     columns, start = {}, 0
     for name in names:
         columns[name] = np.frombuffer(raw, row[name], nstored, start)

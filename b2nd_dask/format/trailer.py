@@ -58,7 +58,7 @@ def trailer_len_of(tail: bytes, room: int) -> int:
         )
     (length,) = struct.unpack_from(">I", tail, len(tail) - TAIL_LEN + 1)
     if not MIN_TRAILER_LEN <= length <= room:
-        raise FrameFormatError(f"a trailer of {length} bytes, {room} are there")
+        raise FrameFormatError(f"a trailer of {length} bytes, not {MIN_TRAILER_LEN} to {room}")
     return int(length)
 
 

@@ -92,7 +92,7 @@ class ItemBudget:
             waiting -= 1
             left -= EXTENSION_ITEMS if kind == _EXTENSION else 1
             if kind == _INVALID:
-                raise FrameFormatError("it is not a msgpack value: 0xc1 begins none")
+                raise FrameFormatError("it is not a msgpack value: 0xc1 starts none")
             pos += _SIZES[first] + width
             if kind == _COUNTED:
                 waiting += length if first < 0xDE else 2 * length
@@ -101,12 +101,12 @@ class ItemBudget:
                 waiting += _CHILDREN[first]
             if waiting > left:
                 raise FrameFormatError(
-                    f"it holds more than {MAX_ITEMS} values, which belong in an array; "
-                    "`raw(name)` gives its bytes as they are"
+                    f"it holds more than {MAX_ITEMS} values, which should be an array; "
+                    "`raw(name)` returns its bytes"
                 )
         if pos != size:
             raise FrameFormatError(
-                f"it is not a msgpack value: it has {pos} bytes, {size} are there"
+                f"it is not a msgpack value: it should have {pos} bytes, not {size}"
             )
         self._left = left
 
@@ -125,7 +125,7 @@ def require_spread(members: Sequence[object]) -> None:
         return
     counts = Counter(map(hash, members))
     if max(counts.values(), default=0) > MAX_EQUAL_HASHES:
-        raise FrameFormatError("a set or map whose members share one hash, as in an attack")
+        raise FrameFormatError("members of a set or map share one hash, as in an attack")
 
 
 class MetaView(Mapping[str, Any]):
@@ -209,7 +209,7 @@ def unpack_entry(entry: bytes, most: int) -> bytes:
     header = parse_chunk_header(entry)
     if header.nbytes > most:
         raise CorruptChunkError(
-            f"{len(entry)} bytes that unpack to {header.nbytes}, the most is {most}"
+            f"its {len(entry)} bytes unpack to {header.nbytes}, the maximum is {most}"
         )
     if header.needs_shape:
         raise CorruptChunkError("its codec or filters are for arrays, not for metadata")
@@ -261,13 +261,15 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
     if a name is too long, `TypeError` if msgpack cannot hold a value.
     """
     if not isinstance(entries, Mapping):
-        raise TypeError(f"metadata is a mapping of names to values, not {type(entries).__name__}")
+        raise TypeError(
+            f"metadata must be a mapping of names to values, not {type(entries).__name__}"
+        )
     packed = {}
     name: object
     for name, value in entries.items():
         _require_text_keys({name: value})
         if not isinstance(name, str):
-            raise TypeError(f"metadata names are text; {name!r} is {type(name).__name__}")
+            raise TypeError(f"metadata names must be text; {name!r} is {type(name).__name__}")
         if not 0 < len(name.encode("utf-8")) <= MAX_NAME:
             raise ValueError(f"metadata name {name!r}: names have 1 to {MAX_NAME} bytes of UTF-8")
         try:
@@ -280,7 +282,7 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
         if compressed and len(raw) > most_unpacked(packed[name]):
             raise ValueError(
                 f"the metadata entry {name!r} packs {len(raw)} bytes into {len(packed[name])}, "
-                "which readers take for an attack; store such data as an array"
+                "which readers reject as an attack; store such data as an array"
             )
     return packed
 
@@ -290,7 +292,7 @@ def _require_text_keys(value: Any) -> None:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str | bytes):
-                raise TypeError(f"metadata keys are text; {key!r} is {type(key).__name__}")
+                raise TypeError(f"metadata keys must be text; {key!r} is {type(key).__name__}")
             _require_text_keys(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
@@ -332,7 +334,7 @@ def _pack_extension(value: Any) -> Any:
         return msgpack.ExtType(_NDARRAY, pack_value(payload))
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no metadata type")
+    raise TypeError(f"{type(value).__name__} is not a type of metadata")
 
 
 def _untuple(items: list[Any]) -> Any:
@@ -355,7 +357,7 @@ def _unpack_extension(code: int, data: bytes, *, budget: ItemBudget, depth: int)
     if code == _SET:
         members = _unpack(data, budget, depth)
         if not isinstance(members, list | tuple):
-            raise FrameFormatError("it holds a set that is no list of members")
+            raise FrameFormatError("it holds a set that is not a list of members")
         require_spread(members)
         return set(members)
     if code == _NDARRAY:

@@ -115,7 +115,7 @@ def open_b2nd(
     # NumPy's booleans, too
     verify = "auto" if verify == "auto" else bool(verify)
     if threads is not None and threads < 1:
-        raise ValueError(f"threads={threads}: at least one has to read")
+        raise ValueError(f"threads={threads}: give 1 or more")
     location = locate(urlpath, offset, storage_options, component)
     return Frame(frame_at(location, dtype, uninit, verify), threads)
 
@@ -150,7 +150,7 @@ def _choose_dtype(opened: OpenedFrame, request: Any) -> np.dtype[Any]:
         )
     if wanted.itemsize != itemsize:
         raise ValueError(
-            f"{label}: the frame's elements have {itemsize} bytes, dtype {wanted} does not fit"
+            f"{label}: dtype {wanted} does not fit the frame's elements of {itemsize} bytes"
         )
     return wanted
 
@@ -167,8 +167,8 @@ def locate(
     if isinstance(urlpath, StoredArray):
         if offset or component is not None:
             raise ValueError(
-                f"{urlpath.store.label}: this names a member of the store already: give no "
-                "offset= and component="
+                f"{urlpath.store.label}: the argument names a member of the store: omit offset= "
+                "and component="
             )
         return locate_member(urlpath.store, urlpath.key)
     _refuse_several(urlpath)
@@ -186,12 +186,12 @@ def _refuse_several(given: Any) -> None:
     name = type(given).__name__
     if isinstance(given, np.ndarray) and given.dtype.kind not in "OSTU":
         raise TypeError(
-            "an array of elements, where the path of a frame is needed: an opened array of "
-            "python-blosc2 is taken as it is, but not a slice of it, which NumPy holds"
+            "a NumPy array, where the path of a frame is needed. An opened array of python-blosc2 "
+            "can be passed, but a slice of it is a NumPy array"
         )
     if isinstance(given, list | tuple | set | frozenset | Iterator | np.ndarray):
         # Path.glob has the order of the file system
-        ordered = "; pass sorted(...), or list(...) where the order is that of the frames already"
+        ordered = "; pass sorted(...), or list(...) if the frames are in order"
         more = "" if isinstance(given, list | tuple) else ordered
         raise TypeError(f"a {name}, where the path of one frame is needed: {TOGETHER}{more}")
     if type(given).__module__.startswith("blosc2.") and hasattr(given, "keys"):
@@ -229,8 +229,8 @@ def source_of_array(array: Any, offset: int = 0) -> bytes | Path | StoredArray:
     if own.is_dir() or _fills_file(own) or _holds(Location.of(own), array):
         return own
     raise ValueError(
-        f"{own}: this array's frame lies inside the file, and python-blosc2 does not tell "
-        "where: pass the path and offset= instead of the opened array"
+        f"{own}: this array's frame is a part of the file, and python-blosc2 does not expose its "
+        "offset: pass the path and offset= instead of the opened array"
     )
 
 
@@ -243,14 +243,14 @@ def _source_in_store(array: Any, own: Path, stored: StoredArray) -> Path | Store
             return stored
     if not (unpacked and own.exists()):
         raise FileNotFoundError(
-            f"{own}: {store} does not hold {stored.key!r} as it was when this array was taken from "
-            "it; the temporary folder of a store that is open for changes goes with it: take the "
-            'array from the store anew, opened with mode="r"'
+            f"{own}: {store} no longer holds {stored.key!r} as this array was read from it (the "
+            "temporary folder of a store that is open for changes is removed when the store is "
+            'closed): open the store with mode="r", and read the array again'
         )
     warnings.warn(
-        f"{store} does not hold {stored.key!r} as it is now, since the store is open for changes: "
-        f"it is read from {own}, which is removed when the store is closed. Close the store first, "
-        'and open it with mode="r", for an array that lasts',
+        f"{store} is open for changes, and does not yet hold the current {stored.key!r}. The array "
+        f"is read from {own}, which is removed when the store is closed. For an array that stays "
+        'readable, close the store first, and open it with mode="r"',
         stacklevel=level_of_caller(),
     )
     return own

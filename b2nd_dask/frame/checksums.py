@@ -38,7 +38,6 @@ from b2nd_dask.frame.write.new_frame import check_statistics
 from b2nd_dask.frame.write.records import ChunkRecords, row_dtype
 from b2nd_dask.frame.write.transaction import (
     Envelope,
-    clean_up,
     publish,
 )
 from b2nd_dask.frame.write.update import update_staging
@@ -87,7 +86,7 @@ class Verification:
         if self.bad_statistics:
             return (
                 f"{self.path}: all {self.nchunks} stored chunks are as they were written, but the "
-                f"statistics are damaged: {self.bad_statistics}; add_stats writes them anew"
+                f"statistics are damaged: {self.bad_statistics}; add_stats writes them again"
             )
         return f"{self.path}: verified: all {self.nchunks} stored chunks are as they were written"
 
@@ -233,7 +232,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     >>> verify(path).ok
     True
     """
-    location = local_frame(urlpath, "get checksums and statistics here")
+    location = local_frame(urlpath, "can get checksums and statistics")
     opened = process_cache().open(location)
     checksums = opened.parsed.columns.checksums
     if checksums.is_valid:
@@ -292,7 +291,7 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     >>> open_b2nd(path).stats.max
     np.int64(999)
     """
-    location = local_frame(urlpath, "get checksums and statistics here")
+    location = local_frame(urlpath, "can get checksums and statistics")
     opened = process_cache().open(location)
     fill = Fill.of(_dtype_of(opened), "raise")
     frame = FrameReference.of(opened, location, fill, "auto")
@@ -315,8 +314,8 @@ def _require_usual_header(opened: OpenedFrame) -> None:
         # a concurrent update changes the header, too
         opened.require_current()
         raise FrameFormatError(
-            "no software of today writes the header like this, and it is left as it is; look at "
-            "the values, and write the frame anew if they are right",
+            "no known software writes such a header, and the frame was not changed; check the "
+            "values, and rewrite the frame if they are right",
             path=opened.reader.label,
             offset=odd,
         )
@@ -345,7 +344,7 @@ def _add(
     if not has_room(vlmeta, parsed.index.nstored, statistics=frame is not None):
         raise UnsupportedFrameError(
             f"its {len(vlmeta)} entries of vlmeta leave no room for checksums or statistics; the "
-            f"format allows {MAX_METALAYERS}",
+            f"maximum is {MAX_METALAYERS} entries",
             path=opened.reader.label,
         )
     _require_usual_header(opened)
@@ -390,4 +389,4 @@ def _publish(opened: OpenedFrame, table: NDArray[Any], staging: LocalUpdate) -> 
             envelope = Envelope.of(opened.reader, parsed, staging.key, past)
             publish(ChunkRecords.of(row_dtype(), {}, {}), table, envelope, staging)
     finally:
-        clean_up(staging)
+        staging.clean_up()

@@ -24,7 +24,6 @@ from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.frame.write.transaction import (
     Envelope,
-    clean_up,
     keys_of,
     publish,
 )
@@ -95,7 +94,7 @@ def compact(urlpath: Any) -> int:
         with frame_locked(member, str(path), identity=parsed.identity):
             # check the name: the opened file may have lost it while this call waited for the lock
             if identity_at(str(path)) != parsed.identity:
-                raise StaleFrameError("the frame changed meanwhile: not compacted")
+                raise StaleFrameError("the frame changed in the meantime: not compacted")
             if not reader.is_directory:
                 require_end(reader, parsed.header.frame_len)
             spans = stored_extents(opened)
@@ -103,7 +102,7 @@ def compact(urlpath: Any) -> int:
                 return 0
             staging = _rewrite(opened, spans, path)
         # after the lock: NFS keeps an open file, and thus its directory
-        clean_up(staging)
+        staging.clean_up()
     return before - _size(path)
 
 
@@ -138,7 +137,7 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
             envelope = Envelope.of(opened.reader, parsed, keys[0] if keys else None)
             publish(stored, parsed.columns.table(), envelope, staging)
     except BaseException:
-        clean_up(staging)
+        staging.clean_up()
         raise
     return staging
 

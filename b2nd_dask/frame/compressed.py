@@ -130,7 +130,7 @@ def compress(elements: NDArray[Any], cparams: Any = None) -> CompressedArray:
     frame cannot hold.
     """
     if isinstance(elements, np.ma.MaskedArray):
-        raise TypeError("a masked array cannot be compressed: use da.ma.filled(x, value)")
+        raise TypeError("a masked array cannot be compressed: pass da.ma.filled(x, value)")
     plan = memory_plan(elements.shape, elements.dtype, cparams)
     return CompressedArray(_frame_of(elements, plan), elements.shape, elements.dtype)
 

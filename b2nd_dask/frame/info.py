@@ -145,7 +145,7 @@ def _rows_of_chunks(
         yield "chunk sizes", problem or _sizes_text(table)
     superseded = superseded_in(reference, table)
     if superseded:
-        yield "superseded", f"{decimal(superseded)}, which `b2nd_dask.compact` gives back"
+        yield "superseded", f"{decimal(superseded)}, which `b2nd_dask.compact` frees"
 
 
 def _sizes_text(table: ChunkTable) -> str:

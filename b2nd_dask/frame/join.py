@@ -34,7 +34,7 @@ def sources_of(given: Any, storage_options: Mapping[str, Any] | None = None) -> 
     if not isinstance(given, list | tuple):
         return None
     if not given:
-        raise ValueError("an empty list; from_b2nd needs one frame at least")
+        raise ValueError("an empty list; from_b2nd needs at least one frame")
     return list(given)
 
 
@@ -120,10 +120,10 @@ def _require_fit(frames: Sequence[FrameReference], along: int | None) -> None:
         return
     example = next(frame for frame in frames if kind(frame) == usual)
     lines = [f"{frame.location.label}: {_difference(frame, example, along)}" for frame in others]
-    where = "" if along is None else f" (along axis {along} any length)"
+    where = "" if along is None else f" (any length along axis {along})"
     raise ValueError(
         f"{len(others)} of {len(frames)} frames do not fit the others, which have "
-        f"shape {example.shape}{where} and dtype {example.dtype}, as {example.location.label}:"
+        f"shape {example.shape}{where} and dtype {example.dtype}, like {example.location.label}:"
         + _listed(lines)
     )
 

@@ -107,10 +107,17 @@ class JoinedReference:
         return len(self.shape)
 
     @property
+    def chunks(self) -> tuple[int, ...]:
+        """Elements of a chunk of the first frame along each axis."""
+        return self._joined(self.frames[0].chunks)
+
+    @property
     def blocks(self) -> tuple[int, ...]:
         """Elements of a block of the first frame along each axis."""
-        blocks = self.frames[0].blocks
-        return (*blocks[: self.axis], 1, *blocks[self.axis :]) if self.stacked else blocks
+        return self._joined(self.frames[0].blocks)
+
+    def _joined(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        return (*lengths[: self.axis], 1, *lengths[self.axis :]) if self.stacked else lengths
 
     @property
     def grid(self) -> Grid:
@@ -266,8 +273,7 @@ class JoinedReference:
 
     def _largest(self, sizes: list[tuple[int, ...]]) -> tuple[int, ...]:
         """Compute the largest length along each axis, with 1 for a new axis."""
-        largest = list(map(max, zip(*sizes, strict=True)))
-        return tuple(largest[: self.axis] + [1] * self.stacked + largest[self.axis :])
+        return self._joined(tuple(map(max, zip(*sizes, strict=True))))
 
     def _frame_of(self, position: int) -> int:
         # skips empty frames: these start where the next one does

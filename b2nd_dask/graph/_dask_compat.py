@@ -158,9 +158,9 @@ class PrivateName:
                 found = getattr(found, part)
             now = self._of_numpy(found) if self.parameters == "numpy" else parameters_of(found)
         except Exception as error:  # the lookup may raise any exception, even a warning
-            raise self._changed("is missing: it has no such name") from error
+            raise self._changed("is missing") from error
         if now != self.parameters:
-            raise self._changed(f"has ({now}), not ({self.parameters})")
+            raise self._changed(f"has changed: expected ({self.parameters}), found ({now})")
         return found
 
     def found(self) -> Any:
@@ -307,9 +307,9 @@ def warn_once(what: str, error: BaseException | None) -> None:
     reason = f": {type(error).__name__}: {error}" if error else ""
     warnings.warn(
         f"{what}{reason}. Results are right, but may take longer and need more memory. b2nd_dask "
-        f"was checked with dask {' to '.join(CHECKED_WITH)}, this is {_VERSION}. The "
-        'logger "b2nd_dask" has the traceback at level DEBUG; this warning is not repeated in '
-        "this process",
+        f"was checked with dask {' to '.join(CHECKED_WITH)}; the installed version is {_VERSION}. "
+        'The logger "b2nd_dask" logs the traceback at level DEBUG. This warning appears once in '
+        "a process",
         RuntimeWarning,
         stacklevel=level_of_caller(),
     )

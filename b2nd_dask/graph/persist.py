@@ -57,8 +57,9 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
     if is_labelled(x):
         if not hasattr(x, "dtype"):
             raise TypeError(
-                f"a {type(x).__name__} is not one array: call x.map(b2nd_dask.persist_compressed, "
-                "keep_attrs=True), or pass its arrays one by one"
+                f"a {type(x).__name__} holds several arrays: call "
+                "x.map(b2nd_dask.persist_compressed, keep_attrs=True), or pass its arrays one by "
+                "one"
             )
         return x.copy(data=persist_compressed(x.data, cparams=cparams))
     array = as_dask(x, named=False, snapshot=False)

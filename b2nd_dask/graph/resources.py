@@ -82,7 +82,7 @@ def nbytes_of(max_mem: Any) -> int:
         nbytes = 0
     if nbytes < 1:
         raise ValueError(
-            f"max_mem={max_mem!r} is no positive number of bytes; give one, or a text such as "
+            f"max_mem={max_mem!r} is not a positive number of bytes; give one, or a text such as "
             '"512MB"'
         )
     return nbytes
@@ -137,7 +137,7 @@ def _cluster() -> tuple[int, int]:
         identity = client.scheduler.identity
         found = client.sync(identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
     except OSError as error:
-        logger.debug("%s does not say what workers it has", client, exc_info=error)
+        logger.debug("the workers of %s are unknown", client, exc_info=error)
         return 0, 0
     workers = found["workers"].values()
     return sum(w["nthreads"] for w in workers), sum(w["memory_limit"] or 0 for w in workers)

@@ -6,6 +6,7 @@ This module does not know graphs of layers.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import result_pool, writable
+from b2nd_dask.frame.read.positions import Along, positions_in, read_along, read_pointwise
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.frame.read.region import LEAST_OF_A_THREAD, in_threads, own_threads
 from b2nd_dask.frame.reference import FrameReference
@@ -83,17 +85,10 @@ class BlockRead:
 
 
 def compute_block(*blocks: Any, program: Program, views: bool) -> Any:
-    """Read a block and run a program on it.
+    """Run a program on its elements and inputs: blocks to read, and results of other tasks.
 
-    Parameters
-    ----------
-    *blocks
-        The program's elements and inputs: blocks to read, and results of other tasks.
-    program : Program
-        Without steps the block itself is the result.
-    views : bool
-        Whether the result may be a read-only view of a constant block. Otherwise it is writable, as
-        user functions may expect.
+    With `views` the result may be a read-only view of a constant block. Otherwise it is writable,
+    as user functions may expect.
     """
     arrays = [each.elements() if isinstance(each, BlockRead) else each for each in blocks]
     if not program.steps:
@@ -122,21 +117,9 @@ def _run_on_single(program: Program, arrays: list[Any]) -> Any:
 def read_at_once(block: BlockRead, program: Program, chunks: Chunks, threads: int) -> Any:
     """Compute a whole result in one task, with own threads unless other tasks need them.
 
-    Parameters
-    ----------
-    block : BlockRead
-        The block; in the order of the frame if the program has steps.
-    program : Program
-        Runs on each piece; has no inputs, and returns booleans or numbers.
-    chunks : tuple of tuple of int
-        Sizes of the pieces.
-    threads : int
-        Number of threads of dask's threaded scheduler.
-
-    Returns
-    -------
-    ndarray or scalar
-        Writable, in C order.
+    The program runs on pieces of the lengths `chunks`. It has no inputs and returns booleans or
+    numbers; with steps, the block must be in the order of the frame. The result is writable, in C
+    order. `threads` is the number of threads of dask's threaded scheduler.
     """
     if threading.current_thread() is threading.main_thread():
         # main thread: the synchronous scheduler, or a process of the multiprocessing scheduler
@@ -166,19 +149,10 @@ def pieces_of(block: BlockRead, chunks: Chunks) -> Iterator[tuple[tuple[slice, .
 
 
 def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
-    """Compute the chunk step of a reduction chunk by chunk during the read of a block.
+    """Compute dask's chunk step of a reduction chunk by chunk while a block is read.
 
-    Parameters
-    ----------
-    block : BlockRead
-        The block, in the order of the frame.
-    inputs : sequence
-        Inputs of the program of the chunk step: numbers, arrays, and blocks to read.
-
-    Returns
-    -------
-    ndarray or dict of ndarray
-        The result of dask's own chunk step for the block.
+    The block must be in the order of the frame. Inputs of the chunk step's program are numbers,
+    arrays, and blocks to read.
     """
     dtype, ndim = block.source.dtype, len(block.axes)
     inputs = [each.elements() if isinstance(each, BlockRead) else each for each in inputs]
@@ -197,23 +171,8 @@ def index_block(
 ) -> Any:
     """Index a block of a frame, then run the program that dask would run before the index.
 
-    Parameters
-    ----------
-    block : BlockRead
-        The block, in the order of the frame.
-    func : callable
-        Indexes its first argument by the other arguments.
-    program : Program
-        The elementwise work.
-    inputs : sequence
-        Inputs of the program.
-    *arguments
-        The other arguments of `func`.
-
-    Returns
-    -------
-    ndarray
-        Writable.
+    `func` indexes its first argument by the other `arguments`. The block must be in the order of
+    the frame; the result is writable.
     """
     if not all(map(is_scalar, inputs)):
         return func(program.run(np.asarray(block.elements()), inputs), *arguments)
@@ -239,43 +198,30 @@ class Window:
         axes, full = self._axes, index if isinstance(index, tuple) else (index,)
         lists = [number for number, part in enumerate(full) if _is_positions(part)]
         if len(lists) == len(full) == len(axes):
-            return self._read_points(full, axes)
+            return read_pointwise(self._frame, full, axes)
         rest = (part for number, part in enumerate(full) if number not in lists)
-        if len(lists) == 1 and len(full[lists[0]]) and all(map(_is_ascending, rest)):
+        if len(lists) == 1 and all(map(_is_ascending, rest)):
             return self._read_along(full, axes, lists[0])
         elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
         return elements
 
-    def _read_points(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
-        coords = [_positions(i, axis) for i, axis in zip(index, axes, strict=True)]
-        joint = np.broadcast_arrays(*coords)
-        found = self._frame.read_points(tuple(c.reshape(-1) for c in joint))
-        return found.reshape(joint[0].shape)
-
-    def _read_along(self, index: Any, axes: tuple[range, ...], along: int) -> NDArray[Any]:
-        """Read a list of positions along one axis: neighbouring blocks in one read."""
-        positions = _positions(index[along], axes[along])
-        distinct, inverse = np.unique(positions, return_inverse=True)
+    def _read_along(self, index: Any, axes: tuple[range, ...], axis: int) -> NDArray[Any]:
+        """Read a list of positions along one axis."""
+        frame = self._frame
         full = (*index, *(slice(None),) * (len(axes) - len(index)))
         chosen = [
-            axis[part] if isinstance(part, slice) else axis
-            for axis, part in zip(axes, full, strict=True)
+            along[part] if isinstance(part, slice) else along
+            for along, part in zip(axes, full, strict=True)
         ]
-        cells = distinct // self._frame.blocks[along]
-        runs = np.split(distinct, np.flatnonzero(np.diff(cells) > 1) + 1)
-        if 1 < len(runs) >= len(axes[along]) / self._frame.blocks[along] / 2:
-            # so many reads would cost more than the blocks between them
-            elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
-            return elements
-        before, behind = chosen[:along], chosen[along + 1 :]
-        ends = ((run, range(int(run[0]), int(run[-1]) + 1)) for run in runs)
-        parts = (
-            np.take(self._frame.read_axes((*before, within, *behind)), run - within.start, along)
-            for run, within in ends
+        before, own, behind = chosen[:axis], chosen[axis], chosen[axis + 1 :]
+        within = range(min(own[0], own[-1]), max(own[0], own[-1]) + 1) if own else own
+        nbytes = frame.dtype.itemsize * math.prod(map(len, (*before, *behind)))
+        along = Along(axis, frame.chunks[axis], frame.blocks[axis], within, nbytes)
+        return read_along(
+            lambda covered: np.asarray(frame.read_axes((*before, covered, *behind))),
+            positions_in(index[axis], own),
+            along,
         )
-        # without dtype= the byte order would become native
-        found = np.concatenate(list(parts), along, dtype=self._frame.dtype)
-        return np.take(found, inverse.reshape(positions.shape), along)
 
 
 def regions_of_index(
@@ -297,7 +243,8 @@ class _Recorder:
     """Stands in for a frame in `Window`, and records the regions that it reads."""
 
     def __init__(self, frame: Readable) -> None:
-        self.shape, self.blocks, self.dtype = frame.shape, frame.blocks, frame.dtype
+        self.shape, self.dtype = frame.shape, frame.dtype
+        self.chunks, self.blocks = frame.chunks, frame.blocks
         self.regions: list[tuple[Readable, tuple[range, ...]]] = []
         self._frame = frame
 
@@ -329,14 +276,3 @@ def _is_positions(part: Any) -> bool:
 
 def _is_ascending(part: Any) -> bool:
     return isinstance(part, slice) and (part.step is None or part.step > 0)
-
-
-def _positions(part: Any, axis: range) -> NDArray[np.int64]:
-    """Convert positions in the block to positions in the frame."""
-    inside = np.asarray(part, np.int64)
-    wrong = (inside < -len(axis)) | (inside >= len(axis))
-    if wrong.any():
-        raise IndexError(
-            f"index {inside[wrong][0]} is out of bounds for an axis of {len(axis)} elements"
-        )
-    return axis.start + axis.step * np.where(inside < 0, inside + len(axis), inside)

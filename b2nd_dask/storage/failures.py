@@ -120,7 +120,7 @@ def why_missing(path: str) -> str:
         # not Path.is_dir, which raises without permission for a folder
         if not os.path.isdir(folder):  # noqa: PTH112
             there = os.path.lexists(folder)
-            reason = f"{folder} is no folder" if there else f"there is no folder {folder}"
+            reason = f"{folder} is not a folder" if there else f"there is no folder {folder}"
             return f": {reason}{if_pattern(path)}"
     return if_pattern(path)
 

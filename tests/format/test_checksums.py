@@ -119,7 +119,7 @@ def test_each_byte_of_the_stamp_and_the_trailer_counts() -> None:
 @pytest.mark.parametrize(
     ("fields", "state", "reason"),
     [
-        ({"version": 2}, ChecksumState.ABSENT, "of version 2, known is 1"),
+        ({"version": 2}, ChecksumState.ABSENT, "have version 2, supported is 1"),
         ({"version": "1"}, ChecksumState.DAMAGED, "cannot be read"),
         ({"index": bytes(8)}, ChecksumState.DAMAGED, "offset index does not match"),
         ({"chunks": bytes(8 * 4)}, ChecksumState.DAMAGED, "4 checksums for 5 stored chunks"),
@@ -160,7 +160,7 @@ def test_a_header_that_nobody_writes() -> None:
     head = changed(HEAD, 86, 1)
     found = judged(*by_hand(), head=head)
     assert found.checksums.state is ChecksumState.DAMAGED
-    assert found.checksums.reason == "byte 86 of its header is not what any software writes"
+    assert found.checksums.reason == "byte 86 of its header has a value that no software writes"
 
 
 def without_fingerprint(trailer: bytes) -> bytes:

@@ -63,7 +63,7 @@ def test_extents_of_chunks_are_the_array_cut_into_chunks(axes):
         found[np.ix_(*grid.extent(number))] = number
     assert found.tolist() == expected.tolist()
     for number in (-1, len(cells), 2 * len(cells) + 1):
-        with pytest.raises(ValueError, match=f"chunk {number} of an array"):
+        with pytest.raises(ValueError, match=f"chunk {number} does not exist"):
             grid.cell(number)
 
 

@@ -142,7 +142,7 @@ def test_lengths_of_headers_that_cannot_be(length: int) -> None:
 
 
 def test_what_is_cut_off() -> None:
-    with pytest.raises(FrameFormatError, match="it is cut off") as caught:
+    with pytest.raises(FrameFormatError, match="the file is cut off: it has") as caught:
         parse_header(RAW, len(RAW) - 1)
     assert caught.value.offset == 16
     length = header_len_of(RAW)

@@ -88,10 +88,10 @@ def test_any_manifest_is_parsed_or_an_error(raw):
     ("entries", "message"),
     [
         ({"dims": ["x" * (MAX_NAME_LENGTH + 1)]}, "characters"),
-        ({"dims": ["x"], "coords": {"x": bytes(MAX_COORDS_NBYTES + 1)}}, "the most is"),
+        ({"dims": ["x"], "coords": {"x": bytes(MAX_COORDS_NBYTES + 1)}}, "the maximum is"),
         ({"dims": ["x"], "coords": [("x", b"")]}, "map of names to frames"),
         ({"dims": ["x"], "coords": {"x": "text"}}, "not the bytes of a frame"),
-        ({"dims": ["x"], "attrs": '{"a": 1'}, "no JSON"),
+        ({"dims": ["x"], "attrs": '{"a": 1'}, "it is not JSON"),
         ({"dims": ["x"], "is_coord": True, "dtype": "string", "labels": ["a"]}, "1 elements"),
     ],
 )
@@ -103,11 +103,11 @@ def test_bounds(entries, message):
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b" " * (MAX_MANIFEST_NBYTES + 1), "the most is"),
-        (b"[" * 100_000, "no JSON"),
-        (b"[]", "no JSON object"),
-        (b'{"dims": {"x": ' + b"9" * 5000 + b"}}", "no JSON"),
-        (b'{"coords": [".x"]}', "no name that a file can have"),
+        (b" " * (MAX_MANIFEST_NBYTES + 1), "the maximum is"),
+        (b"[" * 100_000, "it is not JSON"),
+        (b"[]", "it is not a JSON object"),
+        (b'{"dims": {"x": ' + b"9" * 5000 + b"}}", "it is not JSON"),
+        (b'{"coords": [".x"]}', "not a valid file name"),
         (b'{"data_vars": ["x", "x"]}', "twice"),
         (b'{"dims": {"x": true}}', "length of 'x' is True"),
         (b'{"geogrid": {"t": {"scale_factor": 1}}}', "add_offset"),

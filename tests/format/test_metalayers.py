@@ -66,13 +66,13 @@ CONTENT = SECTION.index(b"content") - 5
         (1, 0xCC, "0xcc where 0xcd", 1),
         (4, 0xDF, "0xdf where 0xde", 4),
         (5, struct.pack(">H", 17), "17 metalayers", 5),
-        (NAME, 0xC0, "name starts with 0xc0", NAME),
+        (NAME, 0xC0, "0xc0 does not start a metalayer name", NAME),
         (NAME + 1, 0xFF, "is not UTF-8", NAME),
         (OFFSET, 0xD3, "0xd3 where 0xd2", OFFSET),
         (OFFSET + 1, struct.pack(">i", -1), "lies at -1, outside", 1),
         (OFFSET + 1, struct.pack(">i", len(SECTION)), "outside", 1),
         (CONTENT, 0xC5, "0xc5 where 0xc6", CONTENT),
-        (CONTENT + 1, struct.pack(">I", 2**32 - 1), "bytes needed", CONTENT + 5),
+        (CONTENT + 1, struct.pack(">I", 2**32 - 1), "bytes are needed", CONTENT + 5),
     ],
 )
 def test_damage_is_found_where_it_is(at: int, new: bytes | int, problem: str, offset: int) -> None:

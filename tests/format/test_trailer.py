@@ -100,7 +100,7 @@ def test_markers_of_the_tail(at: int) -> None:
 @pytest.mark.parametrize("length", [0, 34, 1001, 2**32 - 1])
 def test_lengths_that_cannot_be(length: int) -> None:
     raw = changed(EMPTY, len(EMPTY) - 22, struct.pack(">I", length))
-    with pytest.raises(FrameFormatError, match=f"a trailer of {length} bytes, 1000 are there"):
+    with pytest.raises(FrameFormatError, match=f"a trailer of {length} bytes, not .* to 1000"):
         trailer_len_of(raw, 1000)
 
 
@@ -123,7 +123,7 @@ def test_fingerprints_of_unknown_type() -> None:
 def test_entries_that_reach_into_the_tail() -> None:
     raw = build_trailer({"a": b"12345678"})
     at = raw.index(b"12345678") - 4
-    with pytest.raises(FrameFormatError, match="9 bytes needed"):
+    with pytest.raises(FrameFormatError, match="9 bytes are needed"):
         parse_trailer(changed(raw, at, struct.pack(">I", 9)))
 
 

@@ -163,5 +163,5 @@ def test_points_out_of_bounds(tmp_path, smooth):
     frame = open_b2nd(write(tmp_path / "x.b2nd", smooth))
     with pytest.raises(IndexError, match="axis 1 with size 200"):
         reference_of(frame).read_points(tuple(np.array([n]) for n in (0, 200, 0)))
-    with pytest.raises(IndexError, match="2 arrays of positions for 3 axes"):
+    with pytest.raises(IndexError, match="2 arrays of positions for a frame of 3 axes"):
         reference_of(frame).read_points((np.array([0]), np.array([0])))

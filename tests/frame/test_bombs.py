@@ -193,10 +193,10 @@ HOLLOW = {
     "all": (MOST, b"", 0, 4_500_000_000, "no trailer at the frame's end"),
     "index": (MOST, b"", 35, 4 << 30, "the offset index is damaged"),
     "gap": (MOST, build_index(np.full(2, ZEROS)), 35, 4 << 30, "the offset index is damaged"),
-    "offsets": (2**27, plain_index(2**27), 35, 32 + 2**30, "zeros in the offset index"),
+    "offsets": (2**27, plain_index(2**27), 35, 32 + 2**30, "has 16777216 zeros in a row"),
     "trailer": (4, build_index(np.full(4, ZEROS)), 250 << 20, 40, "a trailer starts with"),
     "long trailer": (MOST, b"", 2**32 - 1, 40, "damaged"),
-    "metadata": (MOST, ONE_CODE, 3 << 30, 40, "a trailer of 3221225472 bytes is more than"),
+    "metadata": (MOST, ONE_CODE, 3 << 30, 40, "a trailer of 3221225472 bytes is too long"),
 }
 
 

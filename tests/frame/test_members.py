@@ -174,9 +174,9 @@ def test_what_is_no_array_is_named(stores: Path, name: str) -> None:
         with pytest.raises(UnsupportedFrameError, match=r"/g/bytes is an SChunk"):
             open_b2nd(path, component="/g/bytes")
     for wrong in ("", "/", "a/../b", "../embed", "a//b"):
-        with pytest.raises(ValueError, match="is no key"):
+        with pytest.raises(ValueError, match="is not a key"):
             open_b2nd(path, component=wrong)
-    with pytest.raises(TypeError, match="component is the key"):
+    with pytest.raises(TypeError, match="component= must be the key"):
         open_b2nd(path, component=3)
     listed = {member.key: member.what for member in list_members(Location.of(path))}
     assert listed.keys() >= {*ARRAYS, "/text"}
@@ -209,11 +209,11 @@ def test_frames_are_no_stores(tmp_path: Path) -> None:
     blosc2.asarray(SMALL, urlpath=str(tmp_path / "a.b2nd"))
     (tmp_path / "b.b2z").write_bytes(b"no archive, nothing")
     (tmp_path / "c.b2d").mkdir()
-    with pytest.raises(UnsupportedFrameError, match="this frame is no store"):
+    with pytest.raises(UnsupportedFrameError, match="this frame is not a store"):
         open_b2nd(tmp_path / "a.b2nd", component="x")
     with pytest.raises(FrameFormatError, match="not a Blosc2 frame"):
         open_b2nd(tmp_path / "b.b2z", component="x")
-    with pytest.raises(FrameFormatError, match=r"without embed\.b2e is no store"):
+    with pytest.raises(FrameFormatError, match=r"without embed\.b2e is not a store"):
         open_b2nd(tmp_path / "c.b2d", component="x")
     with pytest.raises(FileNotFoundError, match=r"gone\.b2z"):
         open_b2nd(tmp_path / "gone.b2z", component="x")
@@ -272,13 +272,15 @@ FRAME = blosc2.asarray(LARGE).to_cframe()
 
 def test_archives_of_other_tools(tmp_path: Path) -> None:
     path = _zip(tmp_path / "a.b2z", zipfile.ZIP_DEFLATED, **{"x.b2nd": FRAME})
-    with pytest.raises(UnsupportedFrameError, match=r"'x\.b2nd' is compressed or encrypted by ZIP"):
+    with pytest.raises(
+        UnsupportedFrameError, match=r"'x\.b2nd' is compressed or encrypted in the ZIP"
+    ):
         open_b2nd(path, component="x")
     assert "cannot be read in place" in list_members(Location.of(path))[0].what
     # in front of the archive stands something else, and names are no paths
     path = _zip(tmp_path / "b.b2z", **{"../x.b2nd": b"", "/etc/x.b2nd": b"", "y.b2nd": FRAME})
     assert same(open_b2nd(path, component="y")[...], LARGE)
-    with pytest.raises(ValueError, match="is no key"):
+    with pytest.raises(ValueError, match="is not a key"):
         open_b2nd(path, component="../x")
     with (
         zipfile.ZipFile(tmp_path / "c.b2z", "w") as archive,
@@ -326,7 +328,7 @@ def test_archives_that_lie(tmp_path: Path, lie: str) -> None:
 
 def test_a_frame_longer_than_its_member(tmp_path: Path) -> None:
     path = _zip(tmp_path / "a.b2z", **{"x.b2nd": FRAME[:-50], "y.b2nd": FRAME})
-    with pytest.raises(FrameFormatError, match=r"a\.b2z/x: at byte 16: the frame has \d+ bytes"):
+    with pytest.raises(FrameFormatError, match=r"a\.b2z/x: at byte 16: the file is cut off: it"):
         open_b2nd(path, component="x")
     path = tmp_path / "b.b2z"
     with zipfile.ZipFile(path, "w") as archive:

@@ -59,5 +59,5 @@ def test_as_many_as_are_asked_for(path: Path, threads: int | None, more: int) ->
 
 
 def test_one_has_to_read(path: Path) -> None:
-    with pytest.raises(ValueError, match="threads=0: at least one has to read"):
+    with pytest.raises(ValueError, match="threads=0: give 1 or more"):
         open_b2nd(path, threads=0)

@@ -115,8 +115,8 @@ def patched(raw: bytes, at: int, number: int) -> bytes:
 @pytest.mark.parametrize(
     ("at", "number", "told"),
     [
-        (48, 2, "elements of dtype .* the header says 2"),
-        (48, 299, "elements of dtype .* the header says 299"),
+        (48, 2, "elements of dtype .* the header's typesize is 2"),
+        (48, 299, "elements of dtype .* the header's typesize is 299"),
         (53, 1204, "blocksize is 1204"),
         (53, 4, "blocksize is 4"),
         (58, 10, "chunksize is 10"),
@@ -135,5 +135,5 @@ def test_a_dtype_of_another_width_is_refused() -> None:
         open_b2nd(raw.replace(b"|S300", b"|S301"))
     # narrow enough for any header: it would say so
     narrow = in_memory(wide("S200", 23)).to_cframe()
-    with pytest.raises(FrameFormatError, match="the header says 1"):
+    with pytest.raises(FrameFormatError, match="the header's typesize is 1"):
         open_b2nd(patched(narrow, 48, 1))

@@ -124,7 +124,7 @@ def test_a_store_that_is_lost_after_the_frame_is_written(monkeypatch, caplog, co
         back = to_b2nd(VALUES, url, chunks=100, contiguous=contiguous)
     np.testing.assert_array_equal(back.compute(), VALUES)
     (info,) = list_staging(url)
-    assert f"{url}: what was staged under the key {info.key}" in caplog.text
+    assert f"{url}: the staged files of the key {info.key}" in caplog.text
     remove_staging(url)
     assert list_staging(url) == []
     np.testing.assert_array_equal(open_b2nd(url)[...], VALUES)

@@ -69,7 +69,7 @@ def test_the_method_and_appends_that_begin_a_frame(source, target):
 
 def test_metalayers_and_several_frames(source, target, tmp_path):
     other = to_b2nd(VALUES, tmp_path / "other.b2nd", meta={"grid": 1}, vlmeta={"also": 2})
-    with pytest.warns(UserWarning, match=r"metalayers 'grid' .*\. Say by meta= .a map.*keep"):
+    with pytest.warns(UserWarning, match=r"metalayers 'grid' .*\. To .*, pass meta= .a map.*keep"):
         to_b2nd(other, target, vlmeta="keep")
     with pytest.warns(UserWarning, match="these are dropped") as seen:
         to_b2nd(other + from_b2nd(source), target, mode="w")

@@ -337,7 +337,7 @@ def test_an_order_that_nobody_chose_is_an_error(days, tmp_path):
         {*paths},
         np.array([str(path) for path in paths]),
     ):
-        with pytest.raises(TypeError, match=r"; pass sorted\(.*, or list\(.* where the order"):
+        with pytest.raises(TypeError, match=r"pass sorted\(.*, or list\(.* if the frames are in"):
             from_b2nd(several)
 
 

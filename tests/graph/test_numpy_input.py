@@ -10,8 +10,8 @@ import pytest
 from distributed import Client
 
 from b2nd_dask import StaleFrameError, open_b2nd, to_b2nd
-from b2nd_dask.graph.write import input_arrays as mapped
-from b2nd_dask.graph.write.input_arrays import from_numpy
+from b2nd_dask.graph.write import numpy_arrays as mapped
+from b2nd_dask.graph.write.numpy_arrays import from_numpy
 from tests.peak import peak_growth
 
 VALUES = np.random.default_rng(3).normal(size=(100, 60))
@@ -151,7 +151,7 @@ def test_a_file_that_changes_before_it_is_read(target, file):
     with pytest.raises(StaleFrameError, match=r"values\.npy: the file of a memory-mapped array"):
         written.compute()
     file.unlink()
-    with pytest.raises(FileNotFoundError, match=r"np\.asarray\(x\) .*values\.npy"):
+    with pytest.raises(FileNotFoundError, match=r"pass np\.asarray\(x\), .*values\.npy"):
         written.compute()
     assert not target.exists()
 

@@ -29,7 +29,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.frame.write import parts, transaction
 from b2nd_dask.frame.write.parts import pending_at
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Location, Staging
 from b2nd_dask.storage.write.local_staging import LocalStaging
 from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 from tests.forked import answer, run_to_end, started
@@ -89,7 +89,7 @@ def test_stores(store, contiguous):
     frame = commit(url, **options)
     np.testing.assert_array_equal(frame[...], VALUES)
     assert list_staging(url, **options) == []
-    with pytest.raises(FileNotFoundError, match="create begins one"):
+    with pytest.raises(FileNotFoundError, match="start one by b2nd_dask"):
         commit(url, **options)
 
 
@@ -171,7 +171,7 @@ def test_regions_that_cut_chunks(target):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({}, "say which, by region="), ({"region": ..., "chunks": 5}, "leave out chunks=")],
+    [({}, "pass its region="), ({"region": ..., "chunks": 5}, "omit chunks=")],
 )
 def test_arguments_that_do_not_go_together(target, arguments, message):
     create(target, 10, "i2", chunks=5)
@@ -183,7 +183,7 @@ def test_arguments_that_do_not_go_together(target, arguments, message):
 
 def test_nothing_was_begun(target):
     for call in (lambda: commit(target), lambda: stage(target, VALUES, 0, 60)):
-        with pytest.raises(FileNotFoundError, match="create begins one") as caught:
+        with pytest.raises(FileNotFoundError, match="start one by b2nd_dask") as caught:
             call()
         assert str(target) in str(caught.value)
 
@@ -193,12 +193,12 @@ def test_beginning_again(target):
     stage(target, VALUES[:30], 0, 30)
     # a job that runs again
     create(target, (60, 40), float, chunks=CHUNKS)
-    with pytest.raises(FileExistsError, match="another frame was begun here"):
+    with pytest.raises(FileExistsError, match="a frame with other options was started"):
         create(target, (60, 40), float, chunks=10)
     stage(target, VALUES[30:], 30, 60)
     commit(target)
     holds(target, VALUES)
-    with pytest.raises(FileExistsError, match="something is there already"):
+    with pytest.raises(FileExistsError, match="the path exists already"):
         create(target, (60, 40), float, chunks=CHUNKS)
 
 
@@ -242,7 +242,7 @@ def test_a_part_that_fails_is_no_part(target):
 
 
 def commit_and_die(target):
-    parts.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
+    Staging.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
     commit(target)
 
 
@@ -282,7 +282,7 @@ def test_a_frame_that_was_given_up_and_begun_anew(target):
     late = stage(target, VALUES * 2, 0, 60, compute=False)
     remove_staging(target)
     create(target, (60, 40), float, chunks=CHUNKS)
-    with pytest.raises(FileNotFoundError, match="given up"):
+    with pytest.raises(FileNotFoundError, match="removed and started again"):
         late.compute()
     stage(target, VALUES, 0, 60)
     commit(target)
@@ -304,7 +304,7 @@ def test_a_table_that_is_damaged(target):
     assert not target.exists()
     plan = next(target.parent.glob(".*/kept/plan*"))
     plan.write_bytes(plan.read_bytes()[:-1])
-    with pytest.raises(B2ndError, match="plan of the frame that was begun here is damaged"):
+    with pytest.raises(B2ndError, match=r"plan of the frame that was started .* is damaged"):
         commit(target)
 
 
@@ -423,7 +423,7 @@ def test_plans_that_are_begun_at_once(request, tmp_path, monkeypatch, place):
         create(url, 10, "i2", chunks=5, **options)
         first = pending_at(Location.of(url, **options)).frame_key
         create(url, 10, "i2", chunks=5, **options)
-        with pytest.raises(FileExistsError, match="another frame was begun here"):
+        with pytest.raises(FileExistsError, match="a frame with other options was started"):
             create(url, 10, "i2", chunks=2, **options)
     # nobody replaced the plan that jobs stage parts of
     assert pending_at(Location.of(url, **options)).frame_key == first
@@ -497,7 +497,7 @@ def test_a_job_that_loses_against_the_commit(target, contiguous, monkeypatch, wh
             return original(staging, names)
 
         monkeypatch.setattr(LocalStaging, "sync", commit_first)
-    with pytest.raises(FileNotFoundError, match="the frame was committed meanwhile") as caught:
+    with pytest.raises(FileNotFoundError, match="was committed in the meantime") as caught:
         stage(target, late, 0, 60)
     assert "same path" not in str(caught.value)
     holds(target, VALUES)

@@ -244,7 +244,7 @@ def test_labelled_arrays_keep_their_labels(lazy):
     [
         (lambda block: np.ma.masked_equal(block, 3), "da.ma.filled"),
         (lambda block: block.astype(object), "has the dtype object"),
-        (lambda block: block + 0.5, "has the dtype float64, the array promises int64"),
+        (lambda block: block + 0.5, "has the dtype float64, but the array has the dtype int64"),
         (lambda block: [{"a": 1}], "has the dtype object"),
     ],
     ids=["masked", "objects", "floats", "list"],

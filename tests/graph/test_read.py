@@ -165,7 +165,7 @@ def test_nan_and_uninit_chunks(tmp_path):
     assert (from_b2nd(path, uninit=-3) == -3).all().compute(scheduler="sync")
     with pytest.raises(UninitializedChunkError, match=r"uninit\.b2nd: chunk \d: it was"):
         from_b2nd(path, uninit="raise").compute(scheduler="sync")
-    with pytest.raises(ValueError, match="no value of dtype int32"):
+    with pytest.raises(ValueError, match="not a value of dtype int32"):
         from_b2nd(path, uninit="nothing")
 
 

@@ -361,16 +361,16 @@ def test_arrays_with_few_elements_or_none(tmp_path: Path, target: Path, shape: A
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"max_mem": "1MB"}, ValueError, r"the least that would do"),
-        ({"max_mem": "much"}, ValueError, r"max_mem='much' is no positive number"),
-        ({"max_mem": -1}, ValueError, r"no positive number"),
+        ({"max_mem": "1MB"}, ValueError, r"or more, which is the minimum"),
+        ({"max_mem": "much"}, ValueError, r"max_mem='much' is not a positive number"),
+        ({"max_mem": -1}, ValueError, r"not a positive number"),
         ({"max_mem": True}, TypeError, r"give a number of bytes or a text"),
         ({"max_mem": "1kB", "chunks": (1, 100, 200)}, ValueError, r"to copy chunks"),
         ({"chunks": (1, 2)}, ValueError, r"one positive size for each of 3 axes"),
         (
             {"chunks": ((96,), (40, 60), (200,))},
             ValueError,
-            r"lists \(40, 60\) along axis 1, of 100",
+            r"lists \(40, 60\) along axis 1 of 100",
         ),
         ({"chunks": {2: (20, 0, 20)}}, ValueError, r"along axis 2.*give that size"),
         ({"chunks": 0}, ValueError, r"one positive size"),
@@ -406,12 +406,12 @@ def test_chunks_as_dask_lists_them(
 @pytest.mark.parametrize("kind", ["list", "pattern"])
 def test_several_frames_are_an_error_that_says_how(maps: Path, target: Path, kind: str) -> None:
     source = [maps, maps] if kind == "list" else f"{maps.parent}/*.b2nd"
-    with pytest.raises(ValueError, match=r"rechunk takes one: write from_b2nd\(src\)"):
+    with pytest.raises(ValueError, match=r"rechunk takes one: pass from_b2nd\(src\)"):
         rechunk(source, target, chunks=SERIES)
 
 
 def test_the_least_memory_that_the_error_names_is_enough(maps: Path, target: Path) -> None:
-    with pytest.raises(ValueError, match="the least") as raised:
+    with pytest.raises(ValueError, match="which is the minimum") as raised:
         rechunk(maps, target, chunks=SERIES, max_mem="1MB")
     found = re.match(
         r'max_mem="1MB" is too little for new chunks .* of 154kB.* Pass max_mem="([\d.]+)MB" or',
@@ -420,7 +420,7 @@ def test_the_least_memory_that_the_error_names_is_enough(maps: Path, target: Pat
     assert found, raised.value
     least = float(found[1])
     rechunk(maps, target, chunks=SERIES, max_mem=f"{least}MB", compute=False)
-    with pytest.raises(ValueError, match="the least"):
+    with pytest.raises(ValueError, match="which is the minimum"):
         rechunk(maps, target, chunks=SERIES, max_mem=int(least * 0.9e6), compute=False)
 
 
@@ -428,7 +428,7 @@ def test_the_least_memory_is_enough_where_larger_batches_are_read_with_more(targ
     source = "memory://least/source.b2nd"
     to_b2nd(da.zeros((4, 8 << 20), dtype="u1", chunks=(1, 8 << 20)), source, mode="w")
     wanted = {"chunks": (2, 4 << 20), "blocks": (1, 1 << 20), "compute": False}
-    with pytest.raises(ValueError, match="the least") as raised:
+    with pytest.raises(ValueError, match="which is the minimum") as raised:
         rechunk(source, target, max_mem="4MB", **wanted)
     _, least = re.findall(r'max_mem="([^"]+)"', str(raised.value))
     rechunk(source, target, max_mem=least, **wanted)

@@ -312,7 +312,7 @@ def test_a_commit_of_a_sparse_frame_in_a_store_is_resumed(request, monkeypatch, 
             write(url, Work(), contiguous=False, **keywords)
     # neither another write nor one that is not resumed may go on with it
     for other in ({"resume": False}, {"chunks": (10, 20)}):
-        with pytest.raises(FileExistsError, match="something is there"):
+        with pytest.raises(FileExistsError, match="exists already"):
             write(url, Work(), contiguous=False, **keywords, **other)
     again = Work()
     back = write(url, again, contiguous=False, **keywords)

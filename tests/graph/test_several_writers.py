@@ -36,7 +36,7 @@ from b2nd_dask.frame.open import opening
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.write import transaction
 from b2nd_dask.frame.write.transaction import keys_of
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Location, Staging
 from b2nd_dask.storage.write import local_update, locks
 from tests.forked import answer, run_to_end, started
 from tests.graph.test_write_again import commit_of
@@ -132,7 +132,7 @@ def test_of_two_that_overlap_one_is_refused(target, contiguous):
     assert str(target) in told
     assert "[20:30, 0:40], as did the write " in told
     with closing(Location.of(target).open()) as reader:
-        assert f"the write {keys_of(reader)[0]}, which published at 20" in told
+        assert f"the write {keys_of(reader)[0]} (published at 20" in told
     expected = VALUES.copy()
     expected[10:30] = 1 if winner == 0 else expected[10:30]
     expected[20:40] = 2 if winner == 1 else expected[20:40]
@@ -314,9 +314,7 @@ def test_a_commit_that_runs_again_when_others_have_published(target, contiguous)
 
 def append_and_die(target):
     """Append with resume=True; be killed when the frame has changed, before the cleaning up."""
-    from b2nd_dask.frame.write import transaction
-
-    transaction.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
+    Staging.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
     with dask.config.set(scheduler="sync"):
         append_once(target)
 
@@ -544,7 +542,7 @@ def test_an_array_of_the_frame_itself_is_of_the_state_before(target, contiguous)
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     x = from_b2nd(target)
     back = to_b2nd(x[:10] + 1, target, **rows(0, 10))
-    with pytest.raises(StaleFrameError, match="open it anew by from_b2nd"):
+    with pytest.raises(StaleFrameError, match="open it again by from_b2nd"):
         to_b2nd(x[10:20] + 1, target, **rows(10, 20))
     to_b2nd(back[10:20] + 1, target, **rows(10, 20))
     expected = VALUES.copy()

@@ -61,7 +61,7 @@ def test_bytes_behind_a_frame_are_kept(tmp_path: Path, change: str, what: str) -
     one = blosc2.asarray(np.arange(100.0), chunks=(10,), blocks=(10,)).to_cframe()
     behind = {"frame": one, "archive": b"PK\3\4", "byte": b"x", "zeros": bytes(600) + one}[what]
     path.write_bytes(one + behind)
-    with pytest.raises(FileExistsError, match=rf"from byte {len(one)} of this file on.*two\.b2nd"):
+    with pytest.raises(FileExistsError, match=rf"at byte {len(one)} of this file.*two\.b2nd"):
         CHANGES[change](path)
     assert path.read_bytes() == one + behind
     assert list(tmp_path.iterdir()) == [path]

@@ -259,5 +259,5 @@ def test_no_secrets_are_shown(s3, recording_s3):
 
 
 def test_a_web_server(http_server):
-    with pytest.raises(OSError, match=r"web server is read only.*a\.b2nd"):
+    with pytest.raises(OSError, match=r"web servers are read-only.*a\.b2nd"):
         to_b2nd(np.arange(10), f"{http_server.url}/a.b2nd")

@@ -62,13 +62,8 @@ def test_no_more_is_read_than_was_asked_for(
     http_server.ignore_ranges = length == "ranges ignored"
     # the address space of the event loop's threads is more than the memory that they take
     result = run_limited(CODE, megabytes=400, url=url, options=options)
-    if (kind, length) == ("s3", "ranges ignored"):
-        # over HTTP the first bytes are enough, for as long as they are few
-        assert result.startswith("OSError")
-        assert "ranges" in result
-        assert url in result
-    else:
-        assert result == pytest.approx(VALUES.sum())
+    # if ranges are ignored, the first bytes are enough, for as long as they are few
+    assert result == pytest.approx(VALUES.sum())
 
 
 @pytest.mark.parametrize("kind", ["http", "s3"])
@@ -124,7 +119,7 @@ def test_settings_that_mean_nothing(
     to_b2nd(VALUES, tmp_path / "a.b2nd")
     url, _ = reached(http_server, "http", tmp_path / "a.b2nd")
     monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": value})
-    with pytest.raises(ValueError, match=r"low_speed_limit=.* is no positive number"):
+    with pytest.raises(ValueError, match=r"low_speed_limit=.* is not a positive number"):
         open_b2nd(url)
 
 

@@ -14,7 +14,7 @@ from b2nd_dask import open_b2nd, to_b2nd
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage import Location, Span
 from b2nd_dask.storage.read.ranged import RangeRequest, get_all
-from b2nd_dask.storage.read.ranged_any import AnyRanges
+from b2nd_dask.storage.read.ranged_stores import AnyRanges
 
 if TYPE_CHECKING:
     from pathlib import Path

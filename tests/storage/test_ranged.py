@@ -10,13 +10,8 @@ import pytest
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage import Location, Span
-from b2nd_dask.storage.read.ranged import (
-    ATTEMPTS,
-    RangeRequest,
-    size_in,
-    size_past_end,
-    token_of,
-)
+from b2nd_dask.storage.read.ranged import ATTEMPTS, RangeRequest
+from b2nd_dask.storage.read.responses import size_in, token_of
 
 if TYPE_CHECKING:
     from tests.servers import HttpServer
@@ -68,9 +63,12 @@ def test_ranges_that_were_not_requested(header: str, problem: str) -> None:
 
 
 def test_the_size_of_an_object_that_ends_before_the_range() -> None:
-    assert size_past_end("bytes */1234") == 1234
+    past_end = request_of(Span(1234, 1334))
+    assert size_in("bytes */1234", past_end) == 1234
     with pytest.raises(OSError, match="does not report the size"):
-        size_past_end("bytes */*")
+        size_in("bytes */*", past_end)
+    with pytest.raises(OSError, match="sent the range"):
+        size_in("bytes */1235", past_end)
 
 
 @pytest.mark.parametrize(

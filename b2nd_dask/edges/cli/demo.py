@@ -107,14 +107,7 @@ def save_picture(cover: LandCover, path: Path) -> None:
 def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
     """Make the frame, compute the share of land, report it and draw the map.
 
-    Parameters
-    ----------
-    output : pathlib.Path
-        Folder for the frame and the picture; made if it is missing.
-    force : bool
-        Make the frame even if it exists.
-    console : rich.console.Console
-        Target of the report.
+    The folder `output` is made if it is missing; with `force` the frame is made even if it exists.
 
     Raises
     ------
@@ -216,7 +209,7 @@ def write_frame(bands: Iterable[NDArray[np.bool_]], path: Path, chunk: int) -> N
     show_default=True,
     help="Folder for the frame and the picture.",
 )
-@click.option("--force", is_flag=True, help="Make the frame anew if it is there already.")
+@click.option("--force", is_flag=True, help="Write the frame again if it exists.")
 def demo_command(output: Path, force: bool) -> None:
     """Compute how much of the Earth is land, out of core, from the real global land mask.
 

@@ -53,10 +53,7 @@ def message_of(
 ) -> str:
     """The message of an error: the problem, the file, and options of the command line.
 
-    Parameters
-    ----------
-    path, target : str, optional
-        Source and target of the command.
+    `path` and `target` are those of the command.
     """
     # imported here: help and completion do not need it
     from b2nd_dask.storage import Location, Secrets, split_store

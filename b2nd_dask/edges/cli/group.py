@@ -31,7 +31,7 @@ VERBS = {
     "seal": _Row("upkeep", "Add checksums to a frame that has none."),
     "convert": _Row("copying", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),
     "copy": _Row("copying", "Copy a frame, also with another compression."),
-    "rechunk": _Row("copying", "Write a frame anew with other chunks."),
+    "rechunk": _Row("copying", "Write a frame with other chunks."),
     "compact": _Row("upkeep", "Give back the space of superseded chunks."),
     "staging": _Row("upkeep", "What interrupted writes have left behind."),
     "plan": _Row("plan", "What a read or a rechunk would take."),

@@ -20,6 +20,7 @@ from b2nd_dask.edges.display.chunk_values import BY, CODECS, KINDS, ChunkValues,
 from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.chunk_table import chunk_table
 from b2nd_dask.frame.info import axis_names, lengths_text
 
 #: Most chunks whose headers are read for kinds or sizes; this takes about a second.
@@ -81,7 +82,9 @@ def map_command(
         return
     # only headers have the codecs, and the sizes of a sparse frame
     all_of_them = by == "codec" or (by in ("cbytes", "ratio") and not frame.contiguous)
-    values = chunk_values(frame, by, None if all_of_them else _MOST_HEADERS)
+    reference = reference_of(frame)
+    table = chunk_table(reference, None if all_of_them else _MOST_HEADERS)
+    values = chunk_values(frame, by, table)
     chosen = _chosen(values.codes.shape, at)
     console = Console()
     rows = max(4, console.height - _TEXT_LINES) if console.is_terminal else _ROWS
@@ -89,7 +92,7 @@ def map_command(
     layout = layout_for(values.codes[chosen].shape, rows, columns, doubled=True)
     codes, bounds = picture_of(values, layout, chosen)
     click.echo(safe(f"{frame.path}: {lengths_text(values.codes.shape)} chunks"))
-    click.echo(safe(layout_text(axis_names(reference_of(frame)), layout, chosen)))
+    click.echo(safe(layout_text(axis_names(reference), layout, chosen)))
     symbols = _symbols(values, console)
     wide = 2 if codes.shape[1] * 2 <= columns else 1
     # printed by click, which raises on a broken pipe; rich would end the process

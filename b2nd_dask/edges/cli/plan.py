@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 import dask.array as da
-import numpy as np
 
 from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import json_option, lengths, path_argument, storage_options
@@ -82,10 +81,10 @@ def plan_command(
     frame = open_b2nd(path, storage_options=storage_options)
     if chunks is None:
         if max_mem is not None:
-            raise click.UsageError("--max-mem goes with --rechunk")
+            raise click.UsageError("--max-mem needs --rechunk")
         found = plan(_read(frame, index, reduce, axis))
     elif index is not ... or reduce is not None or axis is not None:
-        raise click.UsageError("--rechunk is of the whole frame: leave --slice and --reduce out")
+        raise click.UsageError("--rechunk is for the whole frame: omit --slice and --reduce")
     else:
         # no file is made: the write is not computed
         target = Path(tempfile.gettempdir(), f"{uuid.uuid4().hex}.b2nd")
@@ -99,7 +98,7 @@ def plan_command(
 
 def _read(frame: Frame, index: Any, reduce: str | None, axis: Any) -> da.Array:
     if axis is not None and reduce is None:
-        raise click.UsageError("--axis goes with --reduce")
+        raise click.UsageError("--axis needs --reduce")
     x: da.Array = from_b2nd(frame, chunks=own_or_auto(frame.nchunks))[index]
     found: da.Array = x if reduce is None else getattr(x, reduce)(axis=axis)
     return found
@@ -115,7 +114,5 @@ def _without_target(found: Plan, target: Path) -> Plan:
 
 
 def _facts(found: Plan) -> dict[str, Any]:
-    facts = dataclasses.asdict(found)
-    for each in (*facts["frames"], *facts["targets"]):
-        each["dtype"] = np.dtype(each["dtype"]).str
-    return facts | {"fetch_nbytes": found.fetch_nbytes, "decode_nbytes": found.decode_nbytes}
+    nbytes = {"fetch_nbytes": found.fetch_nbytes, "decode_nbytes": found.decode_nbytes}
+    return dataclasses.asdict(found) | nbytes

@@ -19,7 +19,7 @@ from b2nd_dask.edges.cli.failures import Failures, Verb, safe
 from b2nd_dask.edges.cli.info import records_of
 from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
 from b2nd_dask.edges.cli.sources import files_in, frames_at
-from b2nd_dask.edges.cli.terminal import print_columns, print_json, progress
+from b2nd_dask.edges.cli.terminal import listed, print_columns, print_json, progress
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.labels.labels import MISSING
@@ -111,7 +111,7 @@ def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) 
     axes = _axes(frame, axis)
     recorded = None if read or axes is not None else _recorded(frame)
     found = _read(frame, axes) if recorded is None else recorded
-    values = {name: _listed(found.get(name)) for name in _NAMES}
+    values = {name: None if found.get(name) is None else listed(found[name]) for name in _NAMES}
     kept = None if axes is None else [n for n in range(frame.ndim) if n not in axes]
     return {
         "path": frame.path,
@@ -192,16 +192,6 @@ def _axes(frame: Frame, axis: int | tuple[int, ...] | None) -> tuple[int, ...] |
         return None
     given = axis if isinstance(axis, tuple) else (axis,)
     return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(given, frame.ndim, "--axis")))
-
-
-def _listed(values: Any) -> Any:
-    """Values for JSON; None for a masked one."""
-    if values is None:
-        return None
-    found = np.ma.masked_array(values)
-    if found.dtype.kind in "mMc":
-        found = np.ma.masked_array(found.astype(str).astype(object), np.ma.getmask(found))
-    return found.tolist()
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -34,7 +35,19 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=True, allow_nan=False))
 
 
+def listed(values: Any) -> Any:
+    """An array as lists for JSON: times and complex numbers as texts, None if masked."""
+    found = np.ma.masked_array(values)
+    if found.dtype.kind in "mMc":
+        found = np.ma.masked_array(found.astype(str).astype(object), np.ma.getmask(found))
+    return found.tolist()
+
+
 def _plain(value: Any) -> Any:
+    if isinstance(value, np.dtype):
+        return value.str
+    if isinstance(value, np.ndarray | np.generic):
+        value = listed(value)
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -154,7 +155,9 @@ def staging_command(
     listed = [info for each in places.values() for info in each]
     if remove:
         # if no staging area has the key, the call for `path` raises the error
-        having = [each for each, infos in places.items() if key in {None, *_keys(infos)}]
+        having = [
+            each for each, infos in places.items() if key in (None, *(info.key for info in infos))
+        ]
         for each in having or [path]:
             remove_staging(each, key=key, storage_options=storage_options)
     found = [info for info in listed if key in (None, info.key)]
@@ -170,14 +173,5 @@ def staging_command(
         click.echo(f"{len(found)} removed")
 
 
-def _keys(infos: list[StagingInfo]) -> set[str]:
-    return {info.key for info in infos}
-
-
 def _facts(info: StagingInfo) -> dict[str, Any]:
-    return {
-        "key": info.key,
-        "nbytes": info.nbytes,
-        "modified": info.modified.isoformat() if info.modified else None,
-        "path": info.path,
-    }
+    return asdict(info) | {"modified": info.modified and info.modified.isoformat()}

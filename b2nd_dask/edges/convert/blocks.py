@@ -46,7 +46,7 @@ def readable(label: str) -> Iterator[None]:
         if isinstance(error, OSError) and (code := error.errno or code) is not None:
             raise OSError(code, error.strerror or str(error), label) from error
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{label}: it cannot be read, perhaps it is damaged: {reason}") from error
+        raise ValueError(f"{label}: it cannot be read and may be damaged: {reason}") from error
 
 
 class _Named:
@@ -66,14 +66,9 @@ class _Named:
 
 
 def lazy(source: Any, unit: Sequence[int] | None, block_nbytes: int, label: str) -> da.Array:
-    """Make a dask array from an array that is stored in chunks.
+    """Make a dask array from an array that is stored in chunks, which becomes part of the graph.
 
-    Parameters
-    ----------
-    source : array-like
-        With shape, dtype and `__getitem__`; it becomes part of the graph.
-    unit : sequence of int, optional
-        Lengths of the smallest part to read, such as a chunk; None if any part can be read.
+    `unit` has the lengths of the smallest part to read; None if any part can be read.
     """
     array: da.Array = da.from_array(
         _Named(source, label),

@@ -8,15 +8,22 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from b2nd_dask.edges.convert.blocks import compare, readable
-from b2nd_dask.edges.convert.npy import check_npy, read_npy, read_npz, write_npy, write_npz
+from b2nd_dask.edges.convert.npy import (
+    check_npy,
+    check_npz,
+    read_npy,
+    read_npz,
+    write_npy,
+    write_npz,
+)
 from b2nd_dask.edges.convert.options import Options, Source, split_member
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.write_frames import (
+    check_frame,
     check_frames,
     write_archive,
     write_folder,
@@ -24,13 +31,15 @@ from b2nd_dask.edges.convert.write_frames import (
 )
 from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
-from b2nd_dask.edges.datasets.staged import staged
-from b2nd_dask.edges.datasets.tree import Tree
+from b2nd_dask.edges.datasets.staged import local_target, staged
+from b2nd_dask.edges.datasets.tree import Tree, some_notes
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available, nbytes_of
-from b2nd_dask.storage import printable
+
+#: Options of a new target, and the formats that have them.
+OPTIONS = {"blocks": "frames", **dict.fromkeys(("chunks", "cparams"), "frames, zarr and HDF5")}
 
 
 class _Format(NamedTuple):
@@ -41,6 +50,7 @@ class _Format(NamedTuple):
     check: Callable[[Tree, Options], None]
     """Checks that a tree can be written, and adapts it to the format."""
     write: Callable[[Tree, Path, Options], None]
+    options: tuple[str, ...] = tuple(OPTIONS)
 
 
 def _read_frames(source: Source) -> Tree:
@@ -52,21 +62,19 @@ def _read_frames(source: Source) -> Tree:
 
 
 _FRAMES = ("b2nd", "b2d", "b2z")
+_NO_BLOCKS = ("chunks", "cparams")
 _ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
 _HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4", ".cdf", ".netcdf", ".mat")
 _CATERVA = (".caterva", ".cat2", ".cat")
-_one_frame, _one_npy = (partial(check, single=True) for check in (check_frames, check_npy))
 FORMATS = {
-    "b2nd": _Format((".b2nd", *_CATERVA), _read_frames, _one_frame, write_frame),
+    "b2nd": _Format((".b2nd", *_CATERVA), _read_frames, check_frame, write_frame),
     "b2d": _Format((".b2d",), _read_frames, check_frames, write_folder),
     "b2z": _Format((".b2z", ".b2e"), _read_frames, check_frames, write_archive),
-    "zarr": _Format(_ZARR, read_zarr, check_zarr, write_zarr),
-    "hdf5": _Format(_HDF5, read_hdf5, check_hdf5, write_hdf5),
-    "npy": _Format((".npy",), read_npy, _one_npy, write_npy),
-    "npz": _Format((".npz",), read_npz, check_npy, write_npz),
+    "zarr": _Format(_ZARR, read_zarr, check_zarr, write_zarr, _NO_BLOCKS),
+    "hdf5": _Format(_HDF5, read_hdf5, check_hdf5, write_hdf5, _NO_BLOCKS),
+    "npy": _Format((".npy",), read_npy, check_npy, write_npy, ()),
+    "npz": _Format((".npz",), read_npz, check_npz, write_npz, ()),
 }
-#: Most losses that a warning lists.
-_LISTED = 10
 
 
 def convert(
@@ -169,16 +177,11 @@ def convert(
     write_as = _format_of(target, target_format, "target_format")
     bound = None if max_mem is None else nbytes_of(max_mem)
     options = Options(bound, available().threads, chunks, blocks, cparams, progress)
-    if "://" in target:
-        raise ValueError(
-            f"{target}: a conversion writes local files alone, since it appears at once; upload it "
-            "then, or use to_b2nd, which writes frames to URLs"
-        )
+    place = local_target(target)
     if inner is not None and write_as != "hdf5":
         raise ValueError(f"{dst}: only a dataset in an HDF5 file can be named by ::")
     if dtype is not None and read_as not in _FRAMES:
-        raise ValueError("dtype= is for frames of Caterva, which store none: leave it out")
-    place = Path(os.path.abspath(target))  # noqa: PTH100 - keeps links as they are
+        raise ValueError("dtype= is only for Caterva frames, which do not store it: omit it")
     _require_apart(source, place, inner)
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
         block_nbytes, folder = options.block_nbytes, Path(scratch)
@@ -191,7 +194,7 @@ def convert(
         _check(tree, write_as, options)
         advice = "overwrite=True (--overwrite)"
         with staged(place, replace=overwrite, advice=advice, any_format=True) as ready:
-            _announce(tree, target, skip=skip)
+            announce(tree, target, skip=skip)
             FORMATS[write_as].write(tree, ready, options)
             if check:
                 written = _read(Source(str(ready), block_nbytes, folder), write_as)
@@ -200,19 +203,7 @@ def convert(
 
 
 def _format_of(path: str, given: str | None, argument: str) -> str:
-    """The format of a file, by the user's choice or by its suffix.
-
-    Parameters
-    ----------
-    given : str, optional
-        The user's choice.
-    argument : str
-        Name of the argument `given`, for messages.
-
-    Raises
-    ------
-    ValueError
-        The format is unknown.
+    """The format of a file, by the user's choice, the value of `argument`, or by its suffix.
 
     Examples
     --------
@@ -231,7 +222,9 @@ def _format_of(path: str, given: str | None, argument: str) -> str:
     for known in ("b2z", "b2d", "zarr"):
         if any(part.lower().endswith(FORMATS[known].suffixes) for part in path.split("/")):
             return known
-    raise ValueError(f"{path}: its suffix says no format; say it: {argument}={' | '.join(FORMATS)}")
+    raise ValueError(
+        f"{path}: no format has its suffix; choose one by {argument}={' | '.join(FORMATS)}"
+    )
 
 
 def _require_apart(source: str, place: Path, inner: str | None) -> None:
@@ -246,6 +239,8 @@ def _require_apart(source: str, place: Path, inner: str | None) -> None:
     local = source.removeprefix("file://")
     if "://" in local:
         return
+    # as readers of frames do
+    local = os.path.expanduser(local)  # noqa: PTH111 - a file may be called ~x
     origin, target = Path(os.path.realpath(local)), Path(os.path.realpath(place))
     if origin == target:
         raise ValueError(f"{place}: source and target are the same: choose another target")
@@ -270,33 +265,26 @@ def _read(source: Source, read_as: str) -> Tree:
 def _check(tree: Tree, write_as: str, options: Options) -> None:
     """Check all that can be checked before anything is written."""
     if not tree.attrs and not any(True for _ in tree.walk()) and not tree.notes("refused"):
-        raise ValueError(f"{tree.label}: there is no array in it")
+        raise ValueError(f"{tree.label}: it has no arrays")
     options.check_sizes(tree)
     options.check_memory(tree)
-    if options.blocks is not None and write_as not in _FRAMES:
-        raise ValueError("blocks= is for frames, whose chunks are cut into blocks; leave it out")
+    for name, formats in OPTIONS.items():
+        if getattr(options, name) is not None and name not in FORMATS[write_as].options:
+            raise ValueError(f"{name}= is for {formats}, not for {write_as}: leave it out")
     FORMATS[write_as].check(tree, options)
 
 
-def _announce(tree: Tree, target: str, *, skip: bool) -> None:
-    """Warn about metadata that the target cannot hold; raise an error for arrays, or skip them."""
+def announce(tree: Tree, target: str, *, skip: bool | None) -> None:
+    """Warn about metadata that a target cannot hold; raise TypeError for arrays, or skip them.
+
+    `skip` is None if the user cannot choose it.
+    """
     refused = tree.notes("refused")
     if refused and not skip:
-        raise TypeError(
-            f"{'; '.join(refused[:_LISTED])}. skip=True (--skip) leaves "
-            f"{'it' if len(refused) == 1 else f'these {len(refused)} arrays'} out"
-        )
-    warn_of_lost(target, [f"left out: {note}" for note in refused] + tree.notes("lost"))
-
-
-def warn_of_lost(target: str, lost: list[str]) -> None:
-    """Warn about losses: metadata or arrays that a target cannot hold."""
-    # names of attributes come from the source, and may have control characters
-    lost = [printable(note) for note in dict.fromkeys(lost)]
-    if lost:
-        more = f"; and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
+        left_out = "it" if len(refused) == 1 else f"these {len(refused)} arrays"
+        advice = "" if skip is None else f". skip=True (--skip) leaves {left_out} out"
+        raise TypeError(some_notes(refused) + advice)
+    if lost := [f"left out: {note}" for note in refused] + tree.notes("lost"):
         warnings.warn(
-            f"{target} cannot hold: {'; '.join(lost[:_LISTED])}{more}",
-            UserWarning,
-            stacklevel=level_of_caller(),
+            f"{target} cannot hold: {some_notes(lost)}", UserWarning, stacklevel=level_of_caller()
         )

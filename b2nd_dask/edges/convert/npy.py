@@ -18,7 +18,7 @@ from b2nd_dask.edges.convert.options import Options, Source
 from b2nd_dask.edges.convert.write_frames import data_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
-from b2nd_dask.graph.write.input_arrays import array_in_blocks, mapped_array
+from b2nd_dask.graph.write.numpy_arrays import array_in_blocks, mapped_array
 from b2nd_dask.storage import printable
 
 #: Errors of posix_fallocate on file systems that cannot allocate.
@@ -38,7 +38,7 @@ def read_npz(source: Source) -> Tree:
     tree = Tree(path)
     if not zipfile.is_zipfile(path):
         Path(path).stat()
-        raise ValueError(f"{path}: it is no .npz file (a zip of .npy files)")
+        raise ValueError(f"{path}: it is not a .npz file (a zip of .npy files)")
     with zipfile.ZipFile(path) as archive:
         for number, entry in enumerate(archive.infolist()):
             name = entry.filename.removesuffix(".npy")
@@ -59,10 +59,10 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
         elements = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         if "Array can't be memory-mapped" in str(error) or "allow_pickle" in str(error):
-            raise TypeError(f"{label}: Python objects have no form in a frame") from error
-        raise ValueError(f"{label}: it is no .npy file, or a damaged one: {error}") from error
+            raise TypeError(f"{label}: a frame cannot hold Python objects") from error
+        raise ValueError(f"{label}: it is not a .npy file, or it is damaged: {error}") from error
     if not isinstance(elements, np.ndarray):
-        raise ValueError(f"{label}: it is no .npy file")  # noqa: TRY004 - of the file, not of an argument
+        raise ValueError(f"{label}: it is not a .npy file")  # noqa: TRY004 - of the file, not of an argument
     check_storable(elements.dtype)
     source: Any = mapped_array(elements)
     if source is None:
@@ -71,21 +71,18 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
     return Member(array_in_blocks(source, normalize_chunks(sizes, elements.shape)))
 
 
-def check_npy(tree: Tree, options: Options, *, single: bool = False) -> None:
-    """Check that a tree can be .npy (one array) or .npz; add its labels to the losses."""
-    for name in ("chunks", "cparams"):
-        if getattr(options, name) is not None:
-            raise ValueError(
-                f"{name}=: files of NumPy are neither cut nor compressed; leave it out"
-            )
-    if single:
-        _, member, coords = data_of(tree)
-        if coords:
-            tree.lost.append(f"the coordinates {', '.join(coords)}")
-        pairs = [("", member)]
-    else:
-        pairs = list(tree.walk())
-    for path, member in pairs:
+def check_npy(tree: Tree, options: Options) -> None:
+    """Reduce a tree to its one array; add the labels to the losses."""
+    _, member, coords = data_of(tree)
+    tree.only, tree.members = member, {}
+    if coords:
+        tree.lost.append(f"the coordinates {', '.join(coords)}")
+    check_npz(tree, options)
+
+
+def check_npz(tree: Tree, _options: Options) -> None:
+    """Add the labels of a tree to the losses."""
+    for path, member in tree.walk():
         if member.attrs:
             tree.lost.append(f"attributes of {path or tree.label}: {', '.join(member.attrs)}")
         if member.dims:
@@ -96,8 +93,7 @@ def check_npy(tree: Tree, options: Options, *, single: bool = False) -> None:
 
 def write_npy(tree: Tree, ready: Path, options: Options) -> None:
     """Write the one array of a tree."""
-    member = data_of(tree)[1]
-    _write(member, ready, Copier(Tree(tree.label, member), options))
+    _write(data_of(tree)[1], ready, Copier(tree, options))
 
 
 def write_npz(tree: Tree, ready: Path, options: Options) -> None:

@@ -39,7 +39,7 @@ def split_member(path: str, member: str | None) -> tuple[str, str | None]:
     if not mark or not inner:
         return before, member
     if member is not None and member.strip("/") != inner.strip("/"):
-        raise ValueError(f"{path}: a member is named twice, and member= is {member!r}")
+        raise ValueError(f"{path}: two members are named, here and by member= {member!r}")
     return before, inner
 
 

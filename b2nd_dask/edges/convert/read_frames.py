@@ -7,6 +7,7 @@ from dataclasses import replace
 from b2nd_dask.edges.convert.options import Source
 from b2nd_dask.edges.datasets.places import OpenOptions, Place, in_group, location_of, place_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.edges.xarray.backend import levels_of
 from b2nd_dask.edges.xarray.dask_arrays import install
 from b2nd_dask.edges.xarray.variables import (
     NAMELESS,
@@ -16,7 +17,6 @@ from b2nd_dask.edges.xarray.variables import (
 )
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.storage import printable
 
 
 def read_frames(source: Source) -> Tree:
@@ -29,17 +29,20 @@ def read_frames(source: Source) -> Tree:
     if place is None:
         return _single(open_b2nd(path, dtype=dtype, storage_options=storage_options), path)
     if dtype is not None:
-        raise ValueError("dtype= is for a single frame of Caterva, which stores none: leave it out")
+        raise ValueError("dtype= is only for a Caterva frame, which does not store it: omit it")
     return _tree(in_group(place, group), path)
 
 
 def _tree(place: Place, label: str) -> Tree:
     """The tree of a place as the xarray engine opens it: no uncommitted elements, no sidecars."""
-    contents = contents_of_place(place, OpenOptions(own_dims=True))
-    tree = Tree(label, attrs=contents.attrs, members=_members(contents))
-    for name in place.groups():
-        tree.groups[name] = _tree(place.inside(name), f"{label}/{printable(name)}")
-    return tree
+    trees: dict[str, Tree] = {}
+    for path, level in levels_of(place):
+        above, _, name = path.rpartition("/")
+        tree = trees[above or "/"].inside(name) if name else Tree(label)
+        contents = contents_of_place(level, OpenOptions(own_dims=True))
+        tree.attrs, tree.members = contents.attrs, _members(contents)
+        trees[path] = tree
+    return trees["/"]
 
 
 def _single(frame: Frame, label: str) -> Tree:

@@ -69,7 +69,7 @@ def read_hdf5(source: Source) -> Tree:
     """
     h5py, path = require("convert", "h5py"), source.path
     if not Path(path).exists():
-        raise FileNotFoundError(f"{path}: no such file")
+        raise FileNotFoundError(f"{path}: the file does not exist")
     try:
         file = h5py.File(path, "r")
     except OSError as error:
@@ -86,26 +86,22 @@ def read_hdf5(source: Source) -> Tree:
 
 
 def hdf5_tree(
-    group: Any,
-    label: str,
-    block_nbytes: int = BLOCK_NBYTES,
-    *,
-    other_files: bool = False,
-    seen: set[int] | None = None,
+    group: Any, label: str, block_nbytes: int = BLOCK_NBYTES, *, other_files: bool = False
 ) -> Tree:
-    """Describe an opened group.
-
-    Parameters
-    ----------
-    other_files : bool
-        As for `Source`.
-    seen : set of int, optional
-        Addresses of the groups so far: a group may have several names, even inside itself.
-    """
-    h5py = require("convert", "h5py")
-    seen = set() if seen is None else seen
-    seen.add(h5py.h5o.get_info(group.id).addr)
+    """Describe an opened group; `other_files` as for `Source`."""
     tree = Tree(label)
+    _fill(tree, group, block_nbytes, other_files=other_files, seen=set())
+    return tree
+
+
+def _fill(tree: Tree, group: Any, block_nbytes: int, *, other_files: bool, seen: set[int]) -> None:
+    """Add the contents of a group to its tree.
+
+    `seen` has the addresses of the groups so far: a group may have several names, even inside
+    itself.
+    """
+    h5py, label = require("convert", "h5py"), tree.label
+    seen.add(h5py.h5o.get_info(group.id).addr)
     tree.attrs = _attrs(group, label, tree.lost)
     for name in group:
         inner = f"{label}/{printable(name)}"
@@ -118,9 +114,8 @@ def hdf5_tree(
             if h5py.h5o.get_info(child.id).addr in seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
                 continue
-            tree.groups[name] = hdf5_tree(
-                child, inner, block_nbytes, other_files=other_files, seen=seen
-            )
+            if tree.has_room_for(name):
+                _fill(tree.inside(name), child, block_nbytes, other_files=other_files, seen=seen)
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
@@ -131,7 +126,6 @@ def hdf5_tree(
                 tree.members[name.removeprefix(_NO_COORDINATE)] = member
             except TypeError as error:
                 tree.refused.append(f"{inner}: {error}")
-    return tree
 
 
 def hdf5_member(
@@ -158,7 +152,7 @@ def hdf5_member(
         path = os.path.abspath(dataset.file.filename)  # noqa: PTH100 - tasks run elsewhere
         source = StoredDataset(path, file_state(path), dataset.name, dataset.shape, dtype, is_text)
     elif is_text:
-        raise TypeError("text of a file that is open for writing: open it to read")
+        raise TypeError("text of a file that is open for writing; open the file read-only")
     # chunks of strings hold pointers: as text of a fixed length they would be many times larger
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
     array = lazy(source, unit, block_nbytes, label)
@@ -185,7 +179,7 @@ def _element_dtype(dataset: Any, block_nbytes: int) -> tuple[np.dtype[Any], bool
     """Dtype of the elements in NumPy, and whether they are UTF-8."""
     h5py = require("convert", "h5py")
     if dataset.shape is None:
-        raise TypeError("it is empty: it has a type, and no shape")
+        raise TypeError("it is empty: it has a type, but no shape")
     dtype = dataset.dtype
     text = h5py.check_string_dtype(dtype)
     if text is not None:
@@ -201,7 +195,7 @@ def _element_dtype(dataset: Any, block_nbytes: int) -> tuple[np.dtype[Any], bool
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
     for field in fields:
         if h5py.check_enum_dtype(field) is not None:
-            raise TypeError("an enumeration: its names have no place in a frame; write integers")
+            raise TypeError("an enumeration, whose names a frame cannot hold; write integers")
     if dtype.kind == "O" or dtype.hasobject:
         raise TypeError(f"elements of {_object_kind(dtype)} have no fixed size")
     check_storable(dtype)

@@ -19,18 +19,16 @@ from b2nd_dask.format.labels.labels import too_many_coords
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 
 
-def check_frames(tree: Tree, _options: Options, *, single: bool = False) -> None:
-    """Check that a tree can be frames; remove the attributes that a frame cannot hold.
-
-    Raises
-    ------
-    ValueError
-        There are several arrays for one frame, or names that no file can have.
-    """
+def check_frame(tree: Tree, _options: Options) -> None:
+    """Check that a tree can be one frame, as `data_of`; remove attributes it cannot hold."""
     keep_attrs(tree)
-    if single:
-        data_of(tree)
-    elif tree.only is None:
+    data_of(tree)
+
+
+def check_frames(tree: Tree, _options: Options) -> None:
+    """Check that names in a tree can be those of files; remove attributes frames cannot hold."""
+    keep_attrs(tree)
+    if tree.only is None:
         check_layout(
             tree,
             "rename it in the source, or convert the arrays by member= (--member) one by one",

@@ -175,11 +175,6 @@ class SurvivingFile(io.FileIO):
 
     If HDF5 cannot write its last bytes, it cannot close the file, and crashes at the end of the
     process. So after the first error nothing more is written; `check` raises this error.
-
-    Parameters
-    ----------
-    path : Path
-        Path of the file; it must not exist.
     """
 
     def __init__(self, path: Path) -> None:

@@ -64,32 +64,37 @@ def _refuse_links(path: str, label: str) -> None:
             link = Path(folder, name)
             if link.is_symlink() and not link.resolve().is_relative_to(root):
                 raise ValueError(
-                    f"{label}: {printable(str(link))} is a link out of it: copy what it leads to, "
+                    f"{label}: {printable(str(link))} is a link out of it: copy its target, "
                     "or give other_files=True (--other-files) if you trust whoever made it"
                 )
 
 
 def zarr_tree(node: Any, label: str, block_nbytes: int = BLOCK_NBYTES) -> Tree:
     """Describe an opened array or group."""
-    tree = Tree(label)
     if hasattr(node, "shape"):
-        tree.only = _member(node, label, block_nbytes)
-        return tree
-    tree.attrs = dict(node.attrs)
+        return Tree(label, _member(node, label, block_nbytes))
+    tree = Tree(label)
+    _fill(tree, node, block_nbytes)
+    return tree
+
+
+def _fill(tree: Tree, group: Any, block_nbytes: int) -> None:
+    """Add the contents of a group to its tree."""
+    tree.attrs = dict(group.attrs)
     with warnings.catch_warnings():
         # zarr skips a member with damaged metadata and warns; make this warning an error
         warnings.filterwarnings("error", message=".*not recognized as a component.*")
-        members = sorted(node.members())
+        members = sorted(group.members())
     for name, child in members:
-        inner = f"{label}/{printable(name)}"
         if not hasattr(child, "shape"):
-            tree.groups[name] = zarr_tree(child, inner, block_nbytes)
+            if tree.has_room_for(name):
+                _fill(tree.inside(name), child, block_nbytes)
             continue
+        inner = f"{tree.label}/{printable(name)}"
         try:
             tree.members[name] = _member(child, inner, block_nbytes)
         except TypeError as error:
             tree.refused.append(f"{inner}: {error}")
-    return tree
 
 
 def _member(array: Any, label: str, block_nbytes: int) -> Member:

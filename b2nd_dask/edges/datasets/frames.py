@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, manifest_json, sizes_of
-from b2nd_dask.format.labels.manifest import COORD, MANIFEST, build_embed
+from b2nd_dask.format.labels.manifest import MANIFEST, build_embed
 from b2nd_dask.frame.members.files import EMBED
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 from b2nd_dask.storage import about, printable, remove_path
@@ -20,18 +20,10 @@ _SUFFIXES = (".b2nd", ".b2f", ".b2b", ".b2e", ".b2d", ".b2z", ".b2frame")
 _LONGEST_NAME = 100
 
 
-def stem_of(name: str, *, is_coord: bool) -> str:
-    """File name of a variable, without suffix."""
-    return COORD + name if is_coord else name
-
-
 def check_layout(tree: Tree, advice: str) -> None:
     """Check that the names in a tree can be file names, and that lengths of dims agree.
 
-    Parameters
-    ----------
-    advice : str
-        The way to change a name, for messages.
+    `advice` is the way to change a name, for messages.
 
     Raises
     ------
@@ -52,7 +44,7 @@ def check_layout(tree: Tree, advice: str) -> None:
         folded[name.casefold()] = name
         if other is not None:
             raise ValueError(
-                f"{tree.label}: {other!r} and {name!r} differ in case alone, and are one file on "
+                f"{tree.label}: {other!r} and {name!r} differ only in case, and are one file on "
                 f"some systems; {advice}"
             )
     sizes_of(tree)
@@ -64,9 +56,9 @@ def _problem_of_name(name: str) -> str | None:
     if not name:
         return "it is empty"
     if name[0] in "._":
-        return f"{name[0]!r} at its beginning marks files that are no variables"
+        return f"{name[0]!r} at the start marks files that are not variables"
     if name == MANIFEST or Path(name).suffix in _SUFFIXES:
-        return "files of this name, or with this suffix, are something else in a store"
+        return "a store uses this name, or this suffix, for other files"
     if wrong := sorted({c for c in name if c in "/\\" or not c.isprintable()}):
         return f"it has {', '.join(map(repr, wrong))}"
     return (
@@ -77,13 +69,7 @@ def _problem_of_name(name: str) -> str | None:
 def write_dataset(
     tree: Tree, ready: Path, write: Callable[[list[Write]], object], *, packed: bool
 ) -> None:
-    """Write a directory of frames or, if `packed`, an uncompressed archive.
-
-    Parameters
-    ----------
-    write : callable
-        Writes the frames.
-    """
+    """Write a directory of frames or, if `packed`, an uncompressed archive."""
     folder = ready.with_name("frames.part") if packed else ready
     write(_begun(tree, folder))
     if packed:
@@ -109,9 +95,8 @@ def frames_of(tree: Tree, place: Path, **options: Any) -> list[Write]:
     """The writes of a group's frames into a directory."""
     writes: list[Write] = []
     for name, member in tree.members.items():
-        stem = stem_of(name, is_coord=member.is_coordinate(name))
         how = {"vlmeta": entries_of(member, name), "meta": {}, **options, **member.storage}
-        writes.append((member.array, place / f"{stem}.b2nd", how))
+        writes.append((member.array, place / f"{member.stem(name)}.b2nd", how))
     return writes
 
 

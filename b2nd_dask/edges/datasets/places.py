@@ -190,7 +190,7 @@ class StoreLevel:
             # the store may come from any program
             raise UnsupportedFrameError(
                 f"a member has the key {printable(key)!r}, by which no frame is found: "
-                "python-blosc2 can give it another one",
+                "rename it with python-blosc2",
                 path=self.label,
             )
         return locate_member(self.store, key)
@@ -309,13 +309,6 @@ def open_snapshot(
 
     Manifest and frames are opened one after the other, by name. Afterwards each opened frame raises
     StaleFrameError if it changes.
-
-    Parameters
-    ----------
-    source : path, URL or object
-        The user's source.
-    build : callable
-        Opens the source.
 
     Raises
     ------

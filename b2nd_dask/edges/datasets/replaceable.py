@@ -36,12 +36,7 @@ _MAX_JSON_NBYTES = 16 << 20
 
 
 def require_replaceable(target: Path, *, any_format: bool) -> None:
-    """Check that a target does not exist, is empty, or holds only frames.
-
-    Parameters
-    ----------
-    any_format : bool
-        Whether arrays of other formats may be replaced, too.
+    """Check that a target does not exist, is empty, or holds only frames, or arrays of any format.
 
     Raises
     ------
@@ -56,7 +51,7 @@ def require_replaceable(target: Path, *, any_format: bool) -> None:
     elif not stat.S_ISREG(mode):
         raise _refused(target, "it is neither a file nor a directory")
     elif not _may_replace(target, any_format):
-        raise _refused(target, f"it is a file that holds no {_WHAT[any_format]}")
+        raise _refused(target, f"it is a file that does not hold {_WHAT[any_format]}")
 
 
 def _may_replace(path: Path, any_format: bool) -> bool:

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
 from b2nd_dask.errors import StaleFrameError
@@ -20,6 +21,7 @@ from b2nd_dask.storage import (
     about,
     area_of,
     frame_locked,
+    public_url,
     publish_path,
     remove_area,
     try_lock,
@@ -31,14 +33,33 @@ logger = logging.getLogger("b2nd_dask")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def local_target(urlpath: Any) -> Path:
+    """The absolute path of a target, with links as they are.
+
+    Raises
+    ------
+    TypeError
+        It is in bytes.
+    ValueError
+        It is a URL.
+    """
+    text = os.fspath(urlpath)
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r}: give the path of the target as text")
+    if "://" in text:
+        raise ValueError(
+            f"{public_url(text)!r}: the target must be a local path, where a rename publishes it; "
+            "upload the result, or write the arrays one by one by to_b2nd, which takes URLs"
+        )
+    # pathlib would drop links, and raise an error for the name of a file such as ~x
+    return Path(os.path.abspath(os.path.expanduser(text)))  # noqa: PTH100, PTH111
+
+
 @contextmanager
 def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Iterator[None]:
     """Hold the lock of a dataset while the block runs: no other writer changes or replaces it.
 
-    Parameters
-    ----------
-    replaced : bool
-        Whether the block replaces the dataset, which then need not be a directory.
+    A dataset that the block replaces need not be a directory.
 
     Raises
     ------
@@ -82,16 +103,8 @@ def staged(
     target is a symlink, its destination is written, even if it does not exist yet.
 
     If the block fails, nothing is left. If the process is killed, the hidden directory is left;
-    `list_staging` shows it and `remove_staging` removes it.
-
-    Parameters
-    ----------
-    advice : str
-        The user's spelling of `replace`, for messages.
-    fsync : bool
-        Whether all files are synced before the rename.
-    any_format : bool
-        As for `require_replaceable`.
+    `list_staging` shows it and `remove_staging` removes it. With `fsync` all files are synced
+    before the rename. `advice` is the user's spelling of `replace`, for messages.
 
     Raises
     ------
@@ -114,7 +127,7 @@ def staged(
         require_replaceable(target, any_format=any_format)
     if not target.parent.is_dir():
         raise FileNotFoundError(
-            errno.ENOENT, "there is no such directory to write to", str(target.parent)
+            errno.ENOENT, "the directory of the target does not exist", str(target.parent)
         )
     area = area_of(target, secrets.token_hex(8))
     with about(str(target)):

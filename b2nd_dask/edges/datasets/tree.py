@@ -13,8 +13,14 @@ import dask.array as da
 
 from b2nd_dask.format.labels.attrs import NotKeptError, storable
 from b2nd_dask.format.labels.labels import Labels, pack_labels
-from b2nd_dask.format.labels.manifest import Manifest, build_manifest
+from b2nd_dask.format.labels.manifest import COORD, Manifest, build_manifest
 from b2nd_dask.frame.members.files import some_of
+from b2nd_dask.storage import printable
+
+#: Most levels of groups: a small file may have very many.
+DEEPEST = 32
+#: Most notes that a message lists.
+_LISTED = 10
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,10 @@ class Member:
         """Whether the array is a coordinate if `name` is its name in the tree."""
         return self.is_coord or self.dims == (name,)
 
+    def stem(self, name: str) -> str:
+        """File name of the frame, without suffix."""
+        return COORD + name if self.is_coordinate(name) else name
+
 
 @dataclass
 class Tree:
@@ -52,6 +62,21 @@ class Tree:
     """Metadata that the target cannot hold, for a warning."""
     refused: list[str] = field(default_factory=list)
     """Arrays that the target cannot hold, with the reason."""
+    depth: int = 0
+    """Number of groups around this one."""
+
+    def inside(self, name: str) -> Tree:
+        """Make the tree of a group in this one."""
+        inner = Tree(f"{self.label}/{printable(name)}", depth=self.depth + 1)
+        self.groups[name] = inner
+        return inner
+
+    def has_room_for(self, group: str) -> bool:
+        """Whether a group in this one lies in at most `DEEPEST` others; else note it as refused."""
+        if self.depth == DEEPEST:
+            label = f"{self.label}/{printable(group)}"
+            self.refused.append(f"{label}: the group lies in more than {DEEPEST} others")
+        return self.depth < DEEPEST
 
     def levels(self, path: str = "") -> Iterator[tuple[str, Tree]]:
         """List this group and all groups in it with their paths, outer ones first."""
@@ -74,10 +99,7 @@ class Tree:
     def part(self, path: str, *, with_coords: bool = False) -> Tree:
         """The tree of a group or of a single array in this tree.
 
-        Parameters
-        ----------
-        with_coords : bool
-            Include the coordinates of an array's dims: its tree is then a group.
+        `with_coords` includes the coordinates of an array's dims: its tree is then a group.
 
         Raises
         ------
@@ -96,9 +118,7 @@ class Tree:
                 named = replace(member, name=member.name or name)
                 return Tree(label, named, lost=found.lost)
             else:
-                raise FileNotFoundError(
-                    f"{self.label}: nothing is called {path!r} in it; it holds {self.listed()}"
-                )
+                raise FileNotFoundError(f"{self.label}: it has no {path!r}; it has {self.listed()}")
         return found
 
     def coords_of(self, array: Member, name: str) -> dict[str, Member]:
@@ -121,6 +141,13 @@ class Tree:
         return (
             some_of([path or "one array, without a name" for path, _ in self.walk()]) or "no arrays"
         )
+
+
+def some_notes(notes: list[str]) -> str:
+    """The first of several notes, for a message; they may have names from the source."""
+    notes = [printable(note) for note in dict.fromkeys(notes)]
+    more = f"; and {len(notes) - _LISTED} more" if len(notes) > _LISTED else ""
+    return "; ".join(notes[:_LISTED]) + more
 
 
 def labels_of(

@@ -21,19 +21,7 @@ def step_for(counts: tuple[int, ...], most: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def binned_kinds(kinds: NDArray[np.uint8], step: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Combine neighbouring chunks into cells.
-
-    Parameters
-    ----------
-    kinds : ndarray of uint8
-        Kinds of the chunks, in the shape of the chunk grid.
-    step : tuple of int
-        Chunks of a cell along each axis; fewer at the edge.
-
-    Returns
-    -------
-    ndarray of uint8
-        The common kind of all chunks of a cell, or `MIXED`.
+    """Combine neighbouring chunks into cells: their common kind, or `MIXED`.
 
     Examples
     --------
@@ -43,12 +31,7 @@ def binned_kinds(kinds: NDArray[np.uint8], step: tuple[int, ...]) -> NDArray[np.
     if kinds.size and not any(kinds.strides):
         counts = tuple(-(-n // s) for n, s in zip(kinds.shape, step, strict=True))
         return np.broadcast_to(kinds.reshape(-1)[:1].reshape(()), counts)
-    low = high = kinds
-    for axis, size in enumerate(step):
-        if size > 1:
-            starts = np.arange(0, kinds.shape[axis], size)
-            low = np.minimum.reduceat(low, starts, axis)
-            high = np.maximum.reduceat(high, starts, axis)
+    low, high = (_binned(ufunc, kinds, step) for ufunc in (np.minimum, np.maximum))
     mixed: NDArray[Any] = np.where(low == high, low, np.uint8(MIXED))
     return mixed.astype(np.uint8)
 
@@ -61,13 +44,19 @@ def binned_means(values: NDArray[np.float64], step: tuple[int, ...]) -> NDArray[
     >>> binned_means(np.array([1.0, 3, np.nan, np.nan, 5]), (2,))
     array([ 2., nan,  5.])
     """
-    total, count = np.nan_to_num(values), np.isfinite(values).astype(np.float64)
+    total = _binned(np.add, np.nan_to_num(values), step)
+    count = _binned(np.add, np.isfinite(values).astype(np.float64), step)
+    means: NDArray[np.float64] = np.full(total.shape, np.nan)
+    np.divide(total, count, out=means, where=count > 0)
+    return means
+
+
+def _binned(ufunc: np.ufunc, values: NDArray[Any], step: tuple[int, ...]) -> NDArray[Any]:
+    """Reduce each cell of `step` chunks along each axis; fewer at the edge."""
     for axis, size in enumerate(step):
         if size > 1:
-            starts = np.arange(0, values.shape[axis], size)
-            total, count = (np.add.reduceat(each, starts, axis) for each in (total, count))
-    none: NDArray[np.float64] = np.full(total.shape, np.nan)
-    return np.divide(total, count, out=none, where=count > 0)
+            values = ufunc.reduceat(values, np.arange(0, values.shape[axis], size), axis)
+    return values
 
 
 def panels_of(grid: tuple[int, ...]) -> tuple[int, int, int]:
@@ -97,6 +86,13 @@ class Layout:
     def cells(self) -> tuple[int, ...]:
         """Numbers of panels, and of rows and columns of cells in each."""
         return tuple(-(-n // s) for n, s in zip(self.counts, self.step, strict=True))
+
+    def cell_height(self, chunks: tuple[int, ...]) -> float:
+        """Height of a cell of width 1, by the lengths of chunks; cells in rows are squares."""
+        if len(chunks) < 2:
+            return 1
+        high, wide = (c * s for c, s in zip(chunks[-2:], self.step[1:], strict=True))
+        return high / max(wide, 1)
 
     def corner(self, panel: int) -> tuple[int, int]:
         """Row and column of the first cell of a panel."""
@@ -131,10 +127,7 @@ def cell_text(step: tuple[int, ...]) -> str:
 def layout_for(grid: tuple[int, ...], rows: int, columns: int, *, doubled: bool = False) -> Layout:
     """Arrange a chunk grid in at most `rows` x `columns` cells, with panels side by side.
 
-    Parameters
-    ----------
-    doubled : bool
-        Whether a cell takes two columns if they fit.
+    If `doubled`, a cell takes two columns if they fit.
     """
     counts = panels_of(grid)
     if len(grid) < 2:
@@ -152,12 +145,7 @@ def layout_for(grid: tuple[int, ...], rows: int, columns: int, *, doubled: bool 
 def layout_text(names: tuple[str, ...], layout: Layout, at: tuple[int, ...] = ()) -> str:
     """Text about rows, columns, panels and cells.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names of all axes.
-    at : tuple of int
-        Selected positions in the chunk grid along the first axes; the layout has the other axes.
+    The layout has the axes behind those with selected positions, `at`, in the chunk grid.
     """
     if not names:
         return "one chunk"

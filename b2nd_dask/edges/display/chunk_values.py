@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,10 @@ from b2nd_dask.frame.info import KIND_NAMES, decimal
 CODECS = 16
 
 #: Statistics of chunks in `Frame.stats`.
-STATISTICS = ("min", "max", "mean", "nans", "nonzeros")
+Statistic = Literal["min", "max", "mean", "nans", "nonzeros"]
 #: Values that a picture can show.
-BY = ("kind", "cbytes", "ratio", "codec", *STATISTICS)
+By = Literal["kind", "cbytes", "ratio", "codec", Statistic]
+STATISTICS, BY = get_args(Statistic), get_args(By)
 
 _UNITS = {"cbytes": "compressed", "ratio": "compression ratio"}
 
@@ -92,41 +93,31 @@ class ChunkValues:
         return f"{number:.3g}"
 
     def legend(self, cells: NDArray[np.uint8]) -> Iterator[tuple[int, str]]:
-        """Codes in the picture with their texts; `cells` are the cells that show no number."""
-        return legend(
-            self.counts, self.codes.size, self.codecs, is_mixed=bool((cells == MIXED).any())
-        )
+        """Codes in the picture with their texts: name, number and share of chunks.
+
+        `cells` are the cells that show no number.
+        """
+        names = {code: kind.name for code, kind in KINDS.items()}
+        names |= dict(enumerate(self.codecs, CODECS))
+        for code, name in names.items():
+            count = self.counts.get(code, 0)
+            if count:
+                yield code, f"{name} {count:,} ({100 * count / self.codes.size:.3g} %)"
+            elif code == MIXED and (cells == MIXED).any():
+                yield code, name
 
 
-def legend(
-    counts: Mapping[int, int], total: int, codecs: tuple[str, ...] = (), *, is_mixed: bool
-) -> Iterator[tuple[int, str]]:
-    """Codes in the picture with their texts: name, number and share of chunks."""
-    names = {code: kind.name for code, kind in KINDS.items()} | dict(enumerate(codecs, CODECS))
-    for code, name in names.items():
-        count = counts.get(code, 0)
-        if count:
-            yield code, f"{name} {count:,} ({100 * count / total:.3g} %)"
-        elif code == MIXED and is_mixed:
-            yield code, name
+def chunk_values(frame: Frame, by: str, table: ChunkTable | None = None) -> ChunkValues:
+    """Collect the values of each chunk of a frame for a picture; `by` is one of `BY`.
 
-
-def chunk_values(frame: Frame, by: str, most: int | None = None) -> ChunkValues:
-    """Collect the values of each chunk of a frame for a picture.
-
-    Parameters
-    ----------
-    by : str
-        One of `BY`.
-    most : int, optional
-        As for `chunk_table`.
+    The default table has the headers of all chunks.
 
     Raises
     ------
     ValueError
         The frame does not have the value.
     """
-    table = chunk_table(reference_of(frame), most)
+    table = table or chunk_table(reference_of(frame))
     require_known(frame, table, by)
     codes, numbers, counts = table.kinds, None, table.counts
     if by == "codec":

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.cells import MIXED, layout_for, layout_text
-from b2nd_dask.edges.display.chunk_values import KINDS, legend
+from b2nd_dask.edges.display.cells import layout_for, layout_text
+from b2nd_dask.edges.display.chunk_values import KINDS, ChunkValues, chunk_values
 from b2nd_dask.edges.display.style import (
     guarded,
     page,
@@ -89,12 +89,8 @@ def _layout(frame: Frame, known: ChunkTable, problem: str) -> str:
 
 
 def _drawing(frame: Frame, known: ChunkTable) -> str:
-    names = axis_names(reference_of(frame))
-    picture, is_mixed = draw_chunks(known.kinds, frame.chunks, names)
-    lines = []
-    for code, text in legend(known.counts, known.kinds.size, is_mixed=is_mixed):
-        lines.append(f'<span><i class="b2nd-{KINDS[code].css}"></i>{escape(text)}</span>')
-    return f'{picture}<div class="b2nd-legend">{"".join(lines)}</div>'
+    values = chunk_values(frame, "kind", known)
+    return draw_chunks(values, frame.chunks, axis_names(reference_of(frame)))
 
 
 def _values(frame: Frame) -> str:
@@ -180,37 +176,20 @@ _ROWS, _COLUMNS, _LONG = 40, 64, 280
 _FLAT, _TALL = 0.1, 1.0
 
 
-def draw_chunks(
-    kinds: NDArray[np.uint8], chunks: tuple[int, ...], names: tuple[str, ...]
-) -> tuple[str, bool]:
-    """Draw the chunks of an array in the colours of their kinds.
+def draw_chunks(values: ChunkValues, chunks: tuple[int, ...], names: tuple[str, ...]) -> str:
+    """Draw the chunks of an array in the colours of their kinds, with a legend.
 
-    Parameters
-    ----------
-    kinds : ndarray of uint8
-        Kinds of the chunks, in the shape of the chunk grid.
-    chunks : tuple of int
-        Elements of a chunk along each axis.
-    names : tuple of str
-        Names of the axes.
-
-    Returns
-    -------
-    str
-        An `svg` element, and a text about rows, columns and cells.
-    bool
-        Whether any cell has chunks of several kinds.
+    `chunks` are the lengths of a chunk, `names` the names of the axes.
     """
-    if not kinds.size:
-        return '<div class="b2nd-soft">no chunks</div>', False
-    layout = layout_for(kinds.shape, _ROWS, _COLUMNS)
-    codes = layout.kinds(kinds)[layout.gap[0] :]
+    grid = values.codes.shape
+    if not values.codes.size:
+        return paragraph("no chunks")
+    layout = layout_for(grid, _ROWS, _COLUMNS)
+    codes = layout.kinds(values.codes)[layout.gap[0] :]
     rows, columns = codes.shape
-    high, wide = (c * s for c, s in zip((1, 1, *chunks)[-2:], layout.step[1:], strict=True))
-    square = len(chunks) < 2
-    tall = np.clip(rows / columns * (1 if square else high / max(wide, 1)), _FLAT, _TALL)
+    tall = np.clip(rows / columns * layout.cell_height(chunks), _FLAT, _TALL)
     size = f'width="{_LONG}" height="{_LONG * tall:.0f}" viewBox="0 0 {columns} {rows}"'
-    label = f"grid of {lengths_text(kinds.shape)} chunks"
+    label = f"grid of {lengths_text(grid)} chunks"
     paths = []
     for code, kind in KINDS.items():
         cells = np.argwhere(codes == code).tolist()
@@ -218,8 +197,12 @@ def draw_chunks(
             boxes = "".join(f"M{column},{row}h1v1h-1z" for row, column in cells)
             paths.append(f'<path class="b2nd-{kind.css}" d="{boxes}"/>')
     svg = f'<svg role="img" aria-label="{label}" {size} preserveAspectRatio="none">'
-    text = f'<div class="b2nd-soft">{escape(layout_text(names, layout))}</div>'
-    return f"{svg}{''.join(paths)}</svg>{text}", bool((codes == MIXED).any())
+    lines = (
+        f'<span><i class="b2nd-{KINDS[code].css}"></i>{escape(text)}</span>'
+        for code, text in values.legend(codes)
+    )
+    legend = f'<div class="b2nd-legend">{"".join(lines)}</div>'
+    return f"{svg}{''.join(paths)}</svg>{paragraph(layout_text(names, layout))}{legend}"
 
 
 #: Most bytes to fetch and to decode for a preview.
@@ -253,7 +236,8 @@ def preview(frame: Frame) -> str:
     if fetched > MOST_FETCHED or decoded > MOST_DECODED:
         return f"not read, since {decoded:,} bytes would have to be decoded"
     last = [len(axis) for axis in corners[-2:]]
-    parts = [reference.read_axes(region).reshape(_plane_of(region)) for region in regions]
+    planes = [np.atleast_2d(reference.read_axes(region)) for region in regions]
+    parts = [plane.reshape(plane.shape[-2:]) for plane in planes]
     rows = last[0] if len(last) == 2 else 1
     columns = len(parts) // rows
     joined = np.block([parts[row * columns : (row + 1) * columns] for row in range(rows)])
@@ -272,12 +256,6 @@ def _corners(shape: tuple[int, ...]) -> list[list[range]]:
         else:
             corners.append([range(_ENDS), range(length - _ENDS, length)])
     return corners
-
-
-def _plane_of(region: tuple[range, ...]) -> tuple[int, int]:
-    """Rows and columns of a region: its last two lengths."""
-    lengths = [1, 1, *map(len, region)]
-    return lengths[-2], lengths[-1]
 
 
 def _lines(elements: NDArray[Any], shape: tuple[int, ...]) -> list[str]:

@@ -96,12 +96,7 @@ def title(name: str, *rest: str) -> str:
 def table(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
     """A table of texts with the names of the rows in the first column.
 
-    Parameters
-    ----------
-    rows : iterable of tuple of str
-        The last cell of a shorter row spans the missing columns.
-    head : tuple of str, optional
-        Names of the columns.
+    The last cell of a shorter row spans the missing columns; `head` has the names of the columns.
     """
     listed = list(rows)
     width = max([len(head), *map(len, listed)], default=0)

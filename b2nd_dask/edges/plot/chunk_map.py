@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from b2nd_dask.edges.display.chunk_values import (
     CODECS,
     KINDS,
     STATISTICS,
+    By,
     ChunkValues,
     chunk_values,
 )
@@ -34,7 +35,6 @@ from b2nd_dask.frame.info import axis_names
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-By = Literal["kind", "cbytes", "ratio", "codec", "min", "max", "mean", "nans", "nonzeros"]
 #: Most panels, and most cells along an axis of a panel; most cells along an axis of a 2-D array.
 _MOST_PANELS, _MOST_IN_A_PANEL, _MOST_CELLS = 36, 256, 1024
 #: A 1-D array with more chunks than this takes several rows.
@@ -183,9 +183,8 @@ def _aspect(layout: Layout, chunks: tuple[int, ...], picture: tuple[int, ...]) -
     """Height of a cell of width 1: that of its chunks, or "auto" if the picture is too long."""
     if len(chunks) < 2:
         return "equal" if picture[0] > 1 else 0.12 * picture[1]
-    height, width = (c * s for c, s in zip(chunks[-2:], layout.step[1:], strict=True))
-    whole = height * picture[0] / max(width * picture[1], 1)
-    return height / max(width, 1) if 0.2 <= whole <= 5 else "auto"
+    height = layout.cell_height(chunks)
+    return height if 0.2 <= height * picture[0] / picture[1] <= 5 else "auto"
 
 
 def _label(axes: Axes, frame: Frame, layout: Layout) -> None:

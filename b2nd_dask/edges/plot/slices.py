@@ -172,7 +172,7 @@ class Planes:
         if len(kept) != 3 or 0 in array.shape:
             remedy = f", as x[{', '.join('0' * (array.ndim - 3))}]" if len(kept) > 3 else ""
             raise ValueError(
-                f"an array of shape {array.shape} is no stack of planes: give 3 axes{remedy}"
+                f"an array of shape {array.shape} is not a stack of planes: give 3 axes{remedy}"
             )
         check_colours(array)
         sides = [n for n in kept if n != along]
@@ -199,10 +199,8 @@ class Planes:
     @property
     def placed(self) -> dict[str, Any]:
         """Arguments of `imshow` for a plane."""
-        rows = self.sides[0].coordinate
-        up = rows is not None and rows[-1] > rows[0]
         return {
-            "origin": "lower" if up else "upper",
+            "origin": self.sides[0].origin,
             "interpolation": "nearest",
             "aspect": "auto" if self.tall in (0.3, 3.0) else "equal",
         }
@@ -213,7 +211,7 @@ def _axis_number(source: Source, axis: int | str) -> int:
     names = [one.label.partition(" [")[0] for one in source.axes]
     if isinstance(axis, str):
         if axis not in names:
-            raise ValueError(f"no axis is called {axis!r}; there are {', '.join(names)}")
+            raise ValueError(f"there is no axis {axis!r}; the axes are {', '.join(names)}")
         return names.index(axis)
     if not -ndim <= axis < ndim:
         raise ValueError(f"axis={axis} of an array of {ndim} axes")
@@ -221,17 +219,7 @@ def _axis_number(source: Source, axis: int | str) -> int:
 
 
 class SliceBrowser:
-    """Shows one plane of an array, and a slider to choose it.
-
-    Parameters
-    ----------
-    planes : Planes
-        Planes to show.
-    figure : matplotlib.figure.Figure
-        Figure for the plane and the slider.
-    image : dict
-        Arguments of `imshow`.
-    """
+    """Shows one plane of an array, and a slider to choose it; `image` is for `imshow`."""
 
     def __init__(self, planes: Planes, figure: Figure, image: dict[str, Any]) -> None:
         self._planes = planes

@@ -14,8 +14,8 @@ from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import axis_names, packing_of
-from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
+from b2nd_dask.graph.write.options import source_frames
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +30,12 @@ class Axis:
     label: str
     coordinate: NDArray[Any] | None = None
     """Evenly spaced numbers, one for each element; None to count elements."""
+
+    @property
+    def origin(self) -> str:
+        """Argument of `imshow` for rows: coordinates increase upwards, row numbers downwards."""
+        rows = self.coordinate
+        return "lower" if rows is not None and rows[-1] > rows[0] else "upper"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +85,12 @@ def frame_of(x: Any) -> Frame:
     if _is_labelled(x):
         x = x.data if getattr(x, "chunks", None) is not None else None
     if x is None or isinstance(x, da.Array | np.ndarray):
-        graph = None if x is None or isinstance(x, np.ndarray) else x.dask
-        found = {ref.version + ref.label: ref for read in readings(graph) for ref in read.frames}
+        found = source_frames(x) if isinstance(x, da.Array) else []
         if len(found) == 1:
-            return Frame(next(iter(found.values())))
+            return Frame(found[0])
         raise ValueError(
-            f"the array reads {len(found) or 'no'} frames, and the chunks of one are shown: pass "
-            "its path, or open_b2nd(path)"
+            f"the array reads {len(found) or 'no'} frames, but the chunks of one are shown: "
+            "pass its path, or open_b2nd(path)"
         )
     # without verification: a map is also drawn of a frame with damaged metadata
     return open_b2nd(x, verify=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import dask.array as da
 import numpy as np
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Method = Literal["mean", "max", "nearest"]
 #: Most bytes of a block of whole squares, unless a single square is larger.
 _BLOCK_NBYTES = 128 << 20
-_METHODS = ("mean", "max", "nearest")
+_METHODS = get_args(Method)
 
 
 def thumbnail(
@@ -93,7 +93,7 @@ def thumbnail(
     axes = axes_for(ax, (6.4, 4.4))
     step = max(1, -(-max(array.shape) // size))
     pixels = _pixels(array, step, method)
-    placed = _placed(array.shape, pixels.shape, step, axes_of)
+    placed = _placed(axes_of, array.shape, tuple(step * n for n in pixels.shape))
     shown = axes.imshow(pixels, **{"interpolation": "nearest", **placed, **image})
     if "extent" not in image:
         _end_at_elements(axes, array.shape, axes_of)
@@ -115,7 +115,7 @@ def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
             remedy = f": give one of its planes, as x[{', '.join('0' * (kept[-3] + 1))}]"
         if len(kept) == 3:
             remedy += ", or look through them with b2nd_dask.plot.slices"
-        raise ValueError(f"an array of shape {shape} is no picture, which has two axes{remedy}")
+        raise ValueError(f"an array of shape {shape} is not a picture, which has two axes{remedy}")
     if 0 in shape:
         raise ValueError(f"an array of shape {shape} has no elements")
     index = tuple(slice(None) if axis in kept else 0 for axis in range(len(shape)))
@@ -180,32 +180,28 @@ def _ends(axis: Axis, length: int, count: int) -> tuple[float, float]:
     return first, first + space * count
 
 
+def _extent(
+    axes: list[Axis], shape: tuple[int, ...], counts: tuple[int, ...]
+) -> tuple[float, float, float, float]:
+    """Edges of the first `counts` elements as `imshow` takes them: left, right, bottom, top."""
+    (first, last), (left, right) = map(_ends, axes, shape, counts)
+    up = axes[0].origin == "lower"
+    return (left, right, first, last) if up else (left, right, last, first)
+
+
 def _end_at_elements(axes: Axes, shape: tuple[int, ...], axes_of: list[Axis]) -> None:
     """Limit the axes to the array: the squares of the last pixels may exceed it."""
-    (top, bottom), (left, right) = (
-        _ends(axis, length, length) for axis, length in zip(axes_of, shape, strict=True)
-    )
-    up = axes_of[0].coordinate is not None and bottom > top
-    axes.set(xlim=(left, right), ylim=(top, bottom) if up else (bottom, top))
+    left, right, bottom, top = _extent(axes_of, shape, shape)
+    axes.set(xlim=(left, right), ylim=(bottom, top))
     for axis, one in ((axes.yaxis, axes_of[0]), (axes.xaxis, axes_of[1])):
         if one.coordinate is None:
             whole_ticks(axis)
 
 
-def _placed(
-    shape: tuple[int, ...], pixels: tuple[int, ...], step: int, axes: list[Axis]
-) -> dict[str, Any]:
+def _placed(axes: list[Axis], shape: tuple[int, ...], counts: tuple[int, ...]) -> dict[str, Any]:
     """Arguments extent, origin and aspect of `imshow`."""
-    ends = [
-        _ends(axis, length, step * count)
-        for axis, length, count in zip(axes, shape, pixels, strict=True)
-    ]
-    (top, bottom), (left, right) = ends
-    # coordinates increase upwards like on a map, row numbers downwards like in a matrix
-    up = axes[0].coordinate is not None and bottom > top
-    where: dict[str, Any] = {"origin": "lower" if up else "upper"}
-    where["extent"] = (left, right, top, bottom) if up else (left, right, bottom, top)
+    left, right, bottom, top = extent = _extent(axes, shape, counts)
     units = [axis.coordinate is None for axis in axes]
     tall = abs(bottom - top) / max(abs(right - left), 1e-300)
-    where["aspect"] = "equal" if units[0] == units[1] and 0.2 <= tall <= 5 else "auto"
-    return where
+    aspect = "equal" if units[0] == units[1] and 0.2 <= tall <= 5 else "auto"
+    return {"extent": extent, "origin": axes[0].origin, "aspect": aspect}

@@ -75,7 +75,7 @@ def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
             f"take it one by one, as .b2nd.to_b2nd of each"
         )
     if isinstance(given, xr.DataTree) and mode not in ("w-", "w"):
-        raise ValueError("a DataTree is written anew; change its groups one by one")
+        raise ValueError("a DataTree is always written as a whole; change its groups one by one")
     if mode in ("w-", "w") and (append_dim is not None or region is not None):
         raise ValueError(
             f'mode={mode!r} makes a new dataset; append_dim= goes with mode="a", region= with "r+"'
@@ -191,7 +191,8 @@ def _append_array(
     def entries(frame: FrameReference) -> dict[str, Any]:
         if frame.shape != present[name].shape:
             raise StaleFrameError(
-                "another process appended to this array meanwhile: try again", path=str(urlpath)
+                "another process appended to this array in the meantime: try again",
+                path=str(urlpath),
             )
         coords = {str(each): _grown(each, ds, present, dim) for each in present.coords}
         return {COORDS: _packed(coords)} if coords else {}
@@ -229,13 +230,11 @@ def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Ha
     if len(present.data_vars) != 1:
         raise ValueError(
             f"{urlpath}: the array there is called as one of its dims, {list(present.coords)}: "
-            "change it by append_axis= or region= of its .data, or write it anew"
+            "change it by append_axis= or region= of its .data, or write it again"
         )
     (ours,), (theirs,) = ds.data_vars, present.data_vars
     if given.name is not None and theirs not in (NAMELESS, given.name):
-        raise ValueError(
-            f"the array is called {given.name!r}, and the one that is there {theirs!r}"
-        )
+        raise ValueError(f"the array is called {given.name!r}, and the existing one {theirs!r}")
     return ds.rename({ours: theirs}) if ours != theirs else ds, present, theirs
 
 

@@ -121,7 +121,7 @@ def placed(
     slices = _slices_of(region, ds, present)
     unknown = [name for name in ds.variables if name not in present.variables]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is not in the dataset that is there")
+        raise ValueError(f"{unknown[0]!r} is not in the existing dataset")
     _require_equal(ds.coords, ds, present.isel(slices), "at that region")
     found: dict[Hashable, tuple[Any, tuple[slice, ...]]] = {}
     for name, variable in ds.data_vars.variables.items():
@@ -138,12 +138,8 @@ def placed(
 def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> None:
     """Add variables to a dataset in a directory, and replace those of the same names.
 
-    A replaced variable keeps its packing and storage options.
-
-    Parameters
-    ----------
-    options : mapping
-        Options of new variables, as for `write_new`.
+    A replaced variable keeps its packing and storage options; `options` are for new ones, as for
+    `write_new`.
 
     Raises
     ------
@@ -214,14 +210,18 @@ def _stored_as(present: xr.Variable, member: Member) -> Member:
 
 def _require_folder(path: Path) -> None:
     if not path.exists():
-        raise FileNotFoundError(f"{path}: there is no dataset to change")
+        raise FileNotFoundError(f"{path}: the dataset does not exist")
     if not (path / MANIFEST).is_file():
-        what = "a .b2z is read only: write it anew" if path.is_file() else f"it has no {MANIFEST}"
+        what = (
+            "a .b2z cannot be changed: write it again"
+            if path.is_file()
+            else f"it has no {MANIFEST}"
+        )
         raise ValueError(f"{path}: only a directory that holds a dataset is changed; {what}")
     if not _manifest(path).commits:
         raise ValueError(
             f"{path}: another program wrote this dataset or appended to it, and has rules of its "
-            "own for what counts as written: append by that program, or write the dataset anew, "
+            "own for what counts as written: append by that program, or write the dataset again, "
             "as by xr.open_dataset(..., chunks={}).b2nd.to_b2nd(...)"
         )
 
@@ -250,7 +250,7 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
     """
     if variable.dims != present.dims:
         raise ValueError(
-            f"{name!r} has the dims {variable.dims}, and the one that is there {present.dims}"
+            f"{name!r} has the dims {variable.dims}, and the existing one {present.dims}"
         )
     packing = _packing_of(present)
     variable = variable.copy(deep=False)
@@ -262,7 +262,7 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
     if not fits(member.array.dtype, stored):
         raise TypeError(
             f"{name!r} has elements of {member.array.dtype}, which the ones that are there, of "
-            f"{stored}, cannot hold: write the dataset anew with a wider dtype, or convert by "
+            f"{stored}, cannot hold: write the dataset again with a wider dtype, or convert by "
             ".astype what loses nothing by it"
         )
     return member
@@ -292,9 +292,9 @@ def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable
     unknown = [name for name in ds.variables if name not in present.variables]
     if missing or unknown:
         what = (
-            f"{missing[0]!r} is missing in what is appended"
+            f"{missing[0]!r} is missing in the appended dataset"
             if missing
-            else f"{unknown[0]!r} is not in what is there"
+            else f"{unknown[0]!r} is not in the existing dataset"
         )
         raise ValueError(f"{what}: an append has the variables that have the dim {dim!r}: {found}")
     others = [name for name in ds.variables if name not in found]
@@ -330,10 +330,7 @@ def _difference(new: xr.Variable, old: xr.Variable) -> str:
 def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:
     """The region of a dataset in the existing one, as slices.
 
-    Parameters
-    ----------
-    region : mapping or "auto"
-        For each dim a slice of step 1, or ``"auto"``: the positions of the labels of `given`.
+    A region has for each dim a slice of step 1, or ``"auto"``: the positions of the labels.
 
     Raises
     ------
@@ -349,7 +346,7 @@ def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hash
     unknown = [dim for dim in region if dim not in present.sizes]
     if unknown:
         raise ValueError(
-            f"region={region!r}: there is no dim {unknown[0]!r}, but {list(present.sizes)}"
+            f"region={region!r}: there is no dim {unknown[0]!r}; the dims are {list(present.sizes)}"
         )
     found = {dim: _slice(dim, where, given, present) for dim, where in region.items()}
     for dim, size in given.sizes.items():
@@ -385,16 +382,22 @@ def _found(dim: Hashable, given: xr.Dataset, present: xr.Dataset) -> slice:
     """The slice of existing labels that equal the given ones."""
     if dim not in given.indexes or dim not in present.indexes:
         raise ValueError(
-            f'region={{{dim!r}: "auto"}}: {dim!r} has no labels here and there: give a slice'
+            f'region={{{dim!r}: "auto"}}: {dim!r} needs labels in both datasets: give a slice'
         )
     if not present.indexes[dim].is_unique:
         raise ValueError(
-            f'region={{{dim!r}: "auto"}}: labels of {dim!r} repeat there: give a slice of positions'
+            f'region={{{dim!r}: "auto"}}: stored labels of {dim!r} repeat: give a slice'
         )
     at = present.indexes[dim].get_indexer(given.indexes[dim])
     if (at < 0).any():
         missing = given.indexes[dim][at < 0][:_LISTED].tolist()
-        raise ValueError(f"labels of {dim!r} that are not there: {missing}; append_dim= adds them")
+        raise ValueError(
+            f"the existing dataset does not have these labels of {dim!r}: {missing}; "
+            "append_dim= adds them"
+        )
     if len(at) and not np.array_equal(at, np.arange(at[0], at[0] + len(at))):
-        raise ValueError(f"the labels of {dim!r} are not in a row there: write them in parts")
+        raise ValueError(
+            f"the labels of {dim!r} are not consecutive in the existing dataset: write them in "
+            "parts"
+        )
     return slice(int(at[0]), int(at[0]) + len(at)) if len(at) else slice(0, 0)

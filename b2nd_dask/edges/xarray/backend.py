@@ -22,6 +22,7 @@ from b2nd_dask.edges.datasets.places import (
     open_snapshot,
     place_of,
 )
+from b2nd_dask.edges.datasets.tree import DEEPEST
 from b2nd_dask.edges.xarray.dask_arrays import install
 from b2nd_dask.edges.xarray.nested import combined, is_nested
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
@@ -32,8 +33,6 @@ from b2nd_dask.storage import Location, printable, what_directory
 
 #: Suffixes of files and directories of this engine.
 _SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
-#: Most levels of groups.
-_DEEPEST = 32
 #: Most groups to open in one call; each takes some ms.
 _MOST_GROUPS = 10_000
 
@@ -167,11 +166,11 @@ def _groups(
         return {"/": _decoded(found, options, decoders)}
     return {
         path: _decoded(contents_of_place(place, options), options, decoders)
-        for path, place in _levels(found)
+        for path, place in levels_of(found)
     }
 
 
-def _levels(place: Place) -> list[tuple[str, Place]]:
+def levels_of(place: Place) -> list[tuple[str, Place]]:
     """The groups of a store or directory; UnsupportedFrameError if there are too many."""
     levels = [("/", place)]
     for at, (path, level) in enumerate(levels):
@@ -179,11 +178,13 @@ def _levels(place: Place) -> list[tuple[str, Place]]:
         # inner groups come right after their parent
         levels[at + 1 : at + 1] = inner
         problem = f"it has more than {_MOST_GROUPS} groups"
-        if inner and path.rstrip("/").count("/") == _DEEPEST:
-            problem = f"groups lie in more than {_DEEPEST} others"
+        if inner and path.rstrip("/").count("/") == DEEPEST:
+            problem = f"groups lie in more than {DEEPEST} others"
         elif len(levels) <= _MOST_GROUPS:
             continue
-        raise UnsupportedFrameError(f"{problem}; open one of them by group=", path=place.label)
+        raise UnsupportedFrameError(
+            f"{problem}; open one of them by group= or as PATH/GROUP", path=place.label
+        )
     return levels
 
 
@@ -195,7 +196,7 @@ def _names(place: Place) -> list[str]:
         if name in ("", ".", ".."):
             raise UnsupportedFrameError(
                 f"a member has a key with the part {name!r}, by which nothing is found: "
-                "python-blosc2 can give it another one",
+                "rename it with python-blosc2",
                 path=place.label,
             )
         if name not in listed and place.inside(name).read(MANIFEST) is None:
@@ -249,7 +250,7 @@ def _of_list(
 ) -> Contents:
     """Contents of a list of sources, as the variables of one dataset."""
     if not sources:
-        raise ValueError("an empty list, where the paths of frames are needed")
+        raise ValueError("an empty list instead of paths of frames")
     contents = Contents("a list of frames")
     for source in sources:
         found = _found(source, storage_options, options, group)

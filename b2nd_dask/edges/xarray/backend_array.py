@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from b2nd_dask.format.labels.manifest import Geogrid
 from b2nd_dask.frame.array import Frame, reference_of
-
-#: Points to read at a time: coordinates of 32 MB per axis.
-_POINTS = 1 << 22
-#: Positions at most so far apart are read together, even across chunks.
-_NEAR = 2
+from b2nd_dask.frame.read.positions import Along, positions_in, read_along, read_pointwise
 
 
 class _Shared(BackendArray):
@@ -40,13 +36,8 @@ class _Shared(BackendArray):
 class FrameArray(_Shared):
     """A frame behind xarray's lazy indexing.
 
-    Safe in threads; pickles as a reference to one version of the frame.
-
-    Parameters
-    ----------
-    frame : Frame
-    shape : tuple of int, optional
-        The committed shape, if it is less than that of the frame; ``()`` for a scalar.
+    Safe in threads; pickles as a reference to one version of the frame. The committed shape may be
+    less than that of the frame, and is ``()`` for a scalar.
     """
 
     def __init__(self, frame: Frame, shape: tuple[int, ...] | None = None) -> None:
@@ -57,41 +48,39 @@ class FrameArray(_Shared):
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("b2nd_dask.FrameArray", self.frame, self.shape)
 
-    @property
-    def region(self) -> tuple[slice, ...]:
-        """The region of the frame with the elements of this array."""
-        if len(self.shape) < self.frame.ndim:
-            # a scalar is stored as an array of one element
-            return (slice(0, 1),)
-        return tuple(slice(0, n) for n in self.shape)
-
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         if len(self.shape) < self.frame.ndim:
+            # a scalar is stored as an array of one element
             return self.frame[0]
         if isinstance(key, indexing.VectorizedIndexer):
-            return _read_points(self.frame, self.shape, key.tuple)
+            return read_pointwise(reference_of(self.frame), key.tuple, [*map(range, self.shape)])
         return _adapted(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> Any:
-        """Read ascending positions along each axis; near ones and those of a chunk at once."""
+        """Read slices, and lists of positions along any axes."""
+        # slices end at the shape: the frame may be longer
+        pairs = zip(key, self.shape, strict=True)
+        chosen = [range(n)[k] if isinstance(k, slice) else k for k, n in pairs]
         axis = next((at for at, index in enumerate(key) if isinstance(index, np.ndarray)), None)
         if axis is None:
-            # slices end at the shape: the frame may be longer
-            pairs = zip(key, self.shape, strict=True)
-            return self.frame[
-                tuple(slice(*k.indices(n)) if isinstance(k, slice) else int(k) for k, n in pairs)
-            ]
-        positions, chunk = _positions(key[axis], self.shape[axis]), self.frame.chunks[axis]
-        cuts = (np.diff(positions // max(chunk, 1)) > 0) & (np.diff(positions) > _NEAR)
+            return self.frame[tuple(map(_basic, chosen))]
+        others = (*chosen[:axis], *chosen[axis + 1 :])
+        lengths = (len(each) for each in others if isinstance(each, range | np.ndarray))
+        nbytes = self.dtype.itemsize * math.prod(lengths)
         # axes of integer indices are dropped from the result
         left = sum(isinstance(index, slice) for index in key[:axis])
-        parts = []
-        for run in np.split(positions, np.flatnonzero(cuts) + 1):
-            first, stop = (int(run[0]), int(run[-1]) + 1) if run.size else (0, 0)
-            elements = self._read((*key[:axis], slice(first, stop), *key[axis + 1 :]))
-            parts.append(elements.take(run - first, left))
-        # concatenate makes the byte order native; restore it
-        return np.concatenate(parts, left).astype(self.dtype, copy=False)
+        within = range(self.shape[axis])
+        along = Along(left, self.frame.chunks[axis], self.frame.blocks[axis], within, nbytes)
+        return read_along(
+            lambda covered: self._read((*key[:axis], _basic(covered), *key[axis + 1 :])),
+            positions_in(key[axis], within),
+            along,
+        )
+
+
+def _basic(index: Any) -> Any:
+    """An index of a frame for an ascending range, or an integer."""
+    return slice(index.start, index.stop, index.step) if isinstance(index, range) else int(index)
 
 
 def _adapted(
@@ -107,24 +96,6 @@ def _adapted(
         pairs = zip(key.tuple, nothing, strict=True)
         key = type(key)(tuple(slice(0) if empty else k for k, empty in pairs))
     return indexing.explicit_indexing_adapter(key, shape, support, read)
-
-
-def _positions(index: Any, size: int) -> NDArray[np.int64]:
-    """Positions of an integer array, checked and made non-negative."""
-    array = np.asarray(index, np.int64)
-    if array.size and not -size <= array.min() <= array.max() < size:
-        raise IndexError(f"a position is out of bounds for an axis with size {size}")
-    return np.where(array < 0, array + size, array)
-
-
-def _read_points(frame: Frame, shape: tuple[int, ...], key: tuple[Any, ...]) -> Any:
-    """Read single elements; the key has an array of positions per axis, broadcast together."""
-    coords = np.broadcast_arrays(*map(_positions, key, shape))
-    out = np.empty(coords[0].size, frame.dtype)
-    for start in range(0, out.size, _POINTS):
-        part = slice(start, start + _POINTS)
-        out[part] = reference_of(frame).read_points(tuple(each.flat[part] for each in coords))
-    return out.reshape(coords[0].shape)
 
 
 class GeogridArray(_Shared):

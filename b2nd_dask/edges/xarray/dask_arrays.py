@@ -179,7 +179,8 @@ def _read(lazy: FrameArray, chunks: Any, library: _Library) -> Any:
         return read(chunks=chunks)
     if len(lazy.shape) < lazy.frame.ndim:
         return read()[0]
-    return read()[lazy.region].rechunk({} if chunks is None else chunks)
+    committed = tuple(slice(0, n) for n in lazy.shape)
+    return read()[committed].rechunk({} if chunks is None else chunks)
 
 
 def _masked(

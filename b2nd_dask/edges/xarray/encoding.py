@@ -35,7 +35,7 @@ def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]
     known = {*_PACKING, *_TIMES, *STORAGE}
     for name, options in encoding.items():
         if name not in ds.variables:
-            raise KeyError(f"encoding={{{name!r}: ...}}: there is no such variable")
+            raise KeyError(f"encoding={{{name!r}: ...}}: the variable does not exist")
         try:
             unknown = sorted(dict(options).keys() - known)
         except ValueError as error:
@@ -51,12 +51,7 @@ def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]
 def member_of(
     name: Hashable, variable: xr.Variable, given: Mapping[str, Any], *, is_coord: bool
 ) -> Member:
-    """Make the array and labels of a variable.
-
-    Parameters
-    ----------
-    given : mapping
-        Its options in `encoding=`.
+    """Make the array and labels of a variable, with its options in `encoding=`.
 
     Raises
     ------
@@ -93,7 +88,7 @@ def _check_names(name: Hashable, variable: xr.Variable, where: str) -> None:
             )
         if not isinstance(each, str):
             raise TypeError(
-                f"{where}: names are text in a frame, and {each!r} is of type "
+                f"{where}: names must be text, and {each!r} is of type "
                 f"{type(each).__name__}; .rename({{{each!r}: {str(each)!r}}}) changes it"
             )
     if len(set(variable.dims)) < len(variable.dims):

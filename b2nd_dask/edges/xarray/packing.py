@@ -20,16 +20,11 @@ from b2nd_dask.format.labels.labels import MISSING, SCALING
 _ROUNDED = 0.5 + 1e-3
 #: Elements to pack at once: several arrays of this size fit into a core's cache.
 _PIECE = 1 << 16
-_REMEDY = "finer units, a wider dtype or a _FillValue in encoding= of a new file can hold it"
+_REMEDY = "finer units, a wider dtype or a _FillValue"
 
 
 def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: str) -> xr.Variable:
-    """Encode the elements of a variable.
-
-    Parameters
-    ----------
-    where : str
-        Name of the variable in messages.
+    """Encode the elements of a variable, which messages call `where`.
 
     Raises
     ------
@@ -101,17 +96,23 @@ def _require_same(
     except (ValueError, OverflowError) as error:
         raise ValueError(
             f"{where} cannot be written as {encoded.dtype} with {dict(attrs)}, which could not be "
-            f"read again: {_REMEDY}"
+            f"read again: {_REMEDY} in encoding= of a new file can hold it"
         ) from error
     same = (decoded == given) | ((given != given) & (decoded != decoded))
     if not np.all(same):
         at = tuple(index[0] for index in np.nonzero(~np.atleast_1d(same)))
         was, becomes = np.atleast_1d(given)[at], np.atleast_1d(decoded)[at]
-        raise ValueError(
-            f"{where}: {was} cannot be written as {encoded.dtype} with {dict(attrs)}: it would be "
-            f"read as {becomes}; {_REMEDY}"
-        )
+        raise _other_value(where, was, becomes, encoded.dtype, attrs, _REMEDY)
     return encoded
+
+
+def _other_value(
+    where: str, was: Any, becomes: Any, dtype: np.dtype[Any], attrs: Mapping[str, Any], remedy: str
+) -> ValueError:
+    return ValueError(
+        f"{where}: {was} cannot be written as {dtype} with {dict(attrs)}: it would be read as "
+        f"{becomes}; {remedy} in encoding= of a new file can hold it"
+    )
 
 
 def pack_numbers(
@@ -119,14 +120,7 @@ def pack_numbers(
 ) -> NDArray[Any]:
     """Pack a block like xarray packs NumPy arrays; check that unpacking returns its elements.
 
-    Parameters
-    ----------
-    dtype : dtype
-        Dtype of the stored elements.
-    attrs : mapping
-        Attributes by which readers unpack the elements.
-    where : str
-        Name of the variable in messages.
+    `dtype` is that of the stored elements; readers unpack them by `attrs`.
 
     Raises
     ------
@@ -223,11 +217,7 @@ class _Numbers:
                 remedy = "a dtype of floats"
             else:
                 remedy = "a wider dtype, a larger scale_factor or another add_offset"
-            raise ValueError(
-                f"{where}: {given[first]} cannot be written as {dtype} with {dict(self.attrs)}: it "
-                f"would be read as {unpacked[first]}; {remedy} in encoding= of a new file can hold "
-                "it"
-            )
+            raise _other_value(where, given[first], unpacked[first], dtype, self.attrs, remedy)
 
     def _allowed(self, given: NDArray[Any]) -> NDArray[Any]:
         """Greatest allowed differences between original and unpacked elements."""

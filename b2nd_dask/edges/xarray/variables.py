@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -143,8 +144,8 @@ def _stems(place: Place, manifest: Manifest, dropped: Collection[str]) -> list[s
     if stems is None:
         if not manifest.names:
             raise FileNotFoundError(
-                f"{place.label}: a web server does not list what it has, and there is no "
-                "dataset.json that does: pass a list of the URLs of frames"
+                f"{place.label}: web servers do not list their files, and there is no "
+                "dataset.json: pass a list of the URLs of frames"
             )
         stems = [*manifest.data_vars, *(COORD + name for name in manifest.coords)]
     return [stem for stem in stems if stem.removeprefix(COORD) not in dropped]
@@ -287,8 +288,10 @@ def _variable(
 
 def _encoding(frame: Frame, dims: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
     """The storage options of a frame as xarray's encoding."""
-    codec = choice_name(frame.cparams.codec)
-    encoding: dict[str, Any] = {"source": frame.path, "blocks": frame.blocks, "codec": codec}
+    encoding: dict[str, Any] = {"source": frame.path, "blocks": frame.blocks}
+    codec = frame.cparams.codec
+    # a number if python-blosc2 has no name for it
+    encoding["codec"] = choice_name(codec) if isinstance(codec, Enum) else codec
     if dims and all(frame.chunks):
         chunks = tuple(min(c, max(n, 1)) for c, n in zip(frame.chunks, shape, strict=False))
         encoding |= {"chunks": chunks, "preferred_chunks": dict(zip(dims, chunks, strict=True))}

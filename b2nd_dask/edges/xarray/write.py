@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 import xarray as xr
 
 from b2nd_dask.edges.datasets.frames import check_layout, write_dataset
-from b2nd_dask.edges.datasets.staged import staged
-from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs
+from b2nd_dask.edges.datasets.staged import local_target, staged
+from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, some_notes
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_encoding, member_of
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.graph.write.to_b2nd import write_together
@@ -21,16 +20,12 @@ Encoding = Mapping[Hashable, Mapping[str, Any]]
 #: Options of `to_b2nd` for new datasets.
 NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem", "fsync", "stats")
 RENAME = "change it by .rename"
-_LISTED = 5
 
 
 def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, options: Mapping[str, Any]) -> Tree:
     """Describe the arrays of a dataset as a tree, with all checks that are possible before a write.
 
-    Parameters
-    ----------
-    options : mapping
-        Options in `NEW_OPTIONS`, for all variables.
+    `options` are those in `NEW_OPTIONS`, for all variables.
 
     Raises
     ------
@@ -47,18 +42,13 @@ def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, options: Mapping[str
         member = member_of(name, ds.variables[name], given, is_coord=name in ds.coords)
         storage = _storage(str(name), member, given, options)
         tree.members[str(name)] = replace(member, storage=storage)
-    _require_attrs(tree)
-    return tree
-
-
-def _require_attrs(tree: Tree) -> None:
     keep_attrs(tree)
-    if bad := tree.lost:
-        more = f" and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
+    if tree.lost:
         raise TypeError(
-            f"not stored: {'; '.join(bad[:_LISTED])}{more}. Attributes are text, numbers, bytes, "
-            "NumPy arrays, and lists and maps of these: convert or remove them"
+            f"not stored: {some_notes(tree.lost)}. Attributes are text, numbers, bytes, NumPy "
+            "arrays, and lists and maps of these: convert or remove them"
         )
+    return tree
 
 
 def write_new(
@@ -66,10 +56,7 @@ def write_new(
 ) -> None:
     """Write a directory (``.b2d``) or an archive (``.b2z``) of frames, all or nothing.
 
-    Parameters
-    ----------
-    options : mapping
-        Options in `NEW_OPTIONS`, and ``encoding``.
+    `options` are those in `NEW_OPTIONS`, and ``encoding``.
     """
     encoding = options.get("encoding") or {}
     if isinstance(source, xr.DataTree):
@@ -101,7 +88,7 @@ def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
             unknown = set(asked).difference(known) if isinstance(asked, Mapping) else set()
             if unknown:
                 raise ValueError(
-                    f"{key}={asked!r}: there is no dim {min(unknown, key=str)!r}, but "
+                    f"{key}={asked!r}: there is no dim {min(unknown, key=str)!r}; the dims are "
                     f"{sorted(map(str, known))}"
                 )
 
@@ -161,17 +148,11 @@ def local_path(urlpath: Any) -> Path:
     ValueError
         The path is a URL, or names a single frame.
     """
-    text = os.fspath(urlpath)
-    if not isinstance(text, str) or "://" in text:
-        raise ValueError(
-            f"{text!r}: a dataset is written to a local directory or .b2z file, since it appears "
-            "at once; upload that, or write its arrays one by one"
-        )
-    path = Path(text).expanduser()
+    path = local_target(urlpath)
     if path.suffix in (".b2nd", ".b2e"):
         raise ValueError(
-            f"{text}: a {path.suffix} file is one array; write a dataset to a directory "
+            f"{urlpath}: a {path.suffix} file is one array; write a dataset to a directory "
             f"({path.with_suffix('.b2d').name}) or one file ({path.with_suffix('.b2z').name}), or "
             "one of its arrays, as ds['NAME'].b2nd.to_b2nd"
         )
-    return Path(os.path.abspath(path))  # noqa: PTH100 - keeps links as they are
+    return path

@@ -145,7 +145,7 @@ def chunk_length(data: Buffer, available: int) -> int:
     (cbytes,) = struct.unpack_from("<i", data, 12)
     if not header_len <= cbytes <= available:
         raise CorruptChunkError(
-            f"the chunk says that it has {cbytes} bytes, {available} are there", offset=12
+            f"the chunk's length is {cbytes} bytes, {available} are available", offset=12
         )
     return int(cbytes)
 
@@ -204,13 +204,13 @@ def _check_sizes(
     """Check the sizes against those of the frame; None accepts any."""
     if header.nbytes < 0 or header.typesize < 1:
         raise CorruptChunkError(
-            f"{header.nbytes} bytes in elements of {header.typesize} cannot be", offset=3
+            f"impossible sizes: {header.nbytes} bytes in elements of {header.typesize}", offset=3
         )
     if nbytes not in (None, header.nbytes):
         raise CorruptChunkError(f"it holds {header.nbytes} bytes, {nbytes} are expected", offset=4)
     if not 0 < header.blocksize <= min(MAX_BLOCKSIZE, max(header.nbytes, 1)):
         raise CorruptChunkError(
-            f"{header.nbytes} bytes in blocks of {header.blocksize} cannot be", offset=8
+            f"impossible sizes: {header.nbytes} bytes in blocks of {header.blocksize}", offset=8
         )
     if blocksize not in (None, header.blocksize):
         raise CorruptChunkError(
@@ -232,7 +232,7 @@ def _check_flags(header: ChunkHeader) -> None:
         or header.special > Special.UNINIT
     ):
         raise CorruptChunkError(
-            f"flags {header.flags2:#x} {header.special_flags:#x} mark no chunk of an array",
+            f"flags {header.flags2:#x} {header.special_flags:#x} do not mark a chunk of an array",
             offset=30,
         )
     if header.version not in _VERSIONS:
@@ -257,7 +257,7 @@ def _check_body(header: ChunkHeader) -> None:
         fits = body >= 4 * header.nblocks + 4 * header.has_dict
     if not fits:
         raise CorruptChunkError(
-            f"{body} bytes behind the header do not fit {header.nbytes} in {header.nblocks} blocks "
+            f"{body} bytes after the header do not fit {header.nbytes} in {header.nblocks} blocks "
             f"(special value {header.special}, stored plain: {header.memcpyed})",
             offset=12,
         )
@@ -279,7 +279,7 @@ def _check_pipeline(header: ChunkHeader) -> None:
     """Check the redundant fields of the header, and the requirements of split blocks."""
     if header.blocksize % header.typesize and header.nblocks > 1:
         raise CorruptChunkError(
-            f"blocks of {header.blocksize} bytes hold no whole number of elements of "
+            f"blocks of {header.blocksize} bytes do not hold a whole number of elements of "
             f"{header.typesize}",
             offset=8,
         )

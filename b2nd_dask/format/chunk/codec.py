@@ -84,7 +84,7 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
     """
     if how.codec not in _CODECS or not _FILTERS.issuperset(how.filters):
         raise UnsupportedFrameError(
-            f"codec {how.codec} with filters {how.filters}: not all of them are in python-blosc2"
+            f"python-blosc2 does not have codec {how.codec}, or one of filters {how.filters}"
         )
     try:
         chunk = blosc2.compress2(
@@ -103,7 +103,7 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
         )
     except (RuntimeError, ValueError) as error:
         raise UnsupportedFrameError(
-            f"python-blosc2 does not compress elements of {typesize} bytes with {how}"
+            f"python-blosc2 cannot compress elements of {typesize} bytes with {how}"
         ) from error
     return _without_absent_dict(bytes(chunk)) if how.use_dict else bytes(chunk)
 
@@ -173,7 +173,7 @@ def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
     array(nan, dtype='>f8')
     """
     if dtype.itemsize not in (4, 8) or dtype.kind not in "fcV" or dtype.fields is not None:
-        raise CorruptChunkError(f"it is marked as NaN, which {dtype} does not have")
+        raise CorruptChunkError(f"it is marked as NaN, but {dtype} has no NaN")
     if dtype.kind == "f":
         return read_only(np.array(np.nan, dtype))
     return read_only(np.array(np.nan, f"<f{dtype.itemsize}")).view(dtype)

@@ -80,22 +80,23 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     """
     if not isinstance(cparams, blosc2.CParams | Mapping | None):
         raise TypeError(
-            f"cparams is a blosc2.CParams or a dict of its parameters, not {type(cparams).__name__}"
+            "cparams must be a blosc2.CParams or a dict of its parameters, not "
+            f"{type(cparams).__name__}"
         )
     given = asdict(cparams) if isinstance(cparams, blosc2.CParams) else dict(cparams or {})
     if not isinstance(cparams, blosc2.CParams) and given.get("typesize", itemsize) != itemsize:
         raise ValueError(
-            f"cparams say typesize {given['typesize']}, the elements have {itemsize} bytes"
+            f"cparams has typesize {given['typesize']}, but the elements have {itemsize} bytes"
         )
     if given.get("blocksize"):
-        raise ValueError("cparams say a blocksize; give the shape of blocks by blocks=")
+        raise ValueError("cparams has a blocksize; give the shape of blocks by blocks= instead")
     chosen = {name: value for name, value in given.items() if name not in _OURS}
     chosen.setdefault("clevel", _CLEVEL)
     if not 1 < itemsize <= MAX_TYPESIZE:
         chosen.setdefault("filters", [])
     _check_names(chosen)
     if not isinstance(chosen["clevel"], int) or not 0 <= chosen["clevel"] <= 9:
-        raise ValueError(f"clevel={chosen['clevel']!r}; levels go from 0 to 9, as int")
+        raise ValueError(f"clevel={chosen['clevel']!r}: give an int from 0 to 9")
     if "codec" in chosen:
         chosen["codec"] = _member("codec", blosc2.Codec, chosen["codec"])
     if "filters" in chosen:
@@ -116,8 +117,8 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     )
     if how.needs_shape:
         raise UnsupportedFrameError(
-            f"codec {how.codec} with filters {filters} needs the array's shape, which chunks "
-            "that are compressed one by one do not have; write such arrays with blosc2.asarray"
+            f"codec {how.codec} with filters {filters} needs the array's shape, but b2nd_dask "
+            "compresses each chunk alone; write such arrays with blosc2.asarray"
         )
     return how
 
@@ -169,7 +170,7 @@ def _check_names(given: Mapping[str, Any]) -> None:
     known = sorted({field.name for field in fields(blosc2.CParams)} - {"typesize", "blocksize"})
     for name in given:
         if name not in known:
-            raise TypeError(f"cparams have no {name!r}; known are {', '.join(known)}")
+            raise TypeError(f"cparams has no {name!r}; known are {', '.join(known)}")
 
 
 def _member(parameter: str, kind: type[Enum], value: Any) -> Any:

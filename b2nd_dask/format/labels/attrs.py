@@ -24,7 +24,7 @@ def storable(name: Any, value: Any) -> Any:
     [1, 2.5, 'm']
     """
     if not isinstance(name, str):
-        raise NotKeptError("its name is no text")
+        raise NotKeptError("its name is not text")
     try:
         if _loses_type(value):
             pack_value(_with_arrays(value))
@@ -67,7 +67,7 @@ def as_json(value: Any) -> Any:
         return [as_json(each) for each in value]
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise NotKeptError("a map whose keys are no text")
+            raise NotKeptError("a map whose keys are not text")
         return {key: as_json(each) for key, each in value.items()}
     if value is None or isinstance(value, str | bool | int | float):
         return value

@@ -71,13 +71,13 @@ class Labels:
 def too_many_coords(nbytes: Mapping[str, int]) -> str | None:
     """Explain why a frame cannot hold coordinates of these sizes; None if it can."""
     if len(nbytes) > MAX_COORDS:
-        return f"{len(nbytes)} coordinates; the most is {MAX_COORDS} in a frame"
+        return f"{len(nbytes)} coordinates; the maximum is {MAX_COORDS} in a frame"
     total = sum(nbytes.values())
     if total > MAX_COORDS_NBYTES:
         largest = max(nbytes, key=lambda name: nbytes[name])
         return (
             f"{total} bytes of coordinates, of which {largest!r} has {nbytes[largest]}; "
-            f"the most is {MAX_COORDS_NBYTES} in a frame"
+            f"the maximum is {MAX_COORDS_NBYTES} in a frame"
         )
     return None
 
@@ -130,14 +130,14 @@ def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> UnpackedL
 def _dims(stored: Any, shape: Sequence[int]) -> tuple[tuple[str, ...], bool]:
     """Determine the dims of the array, and whether its only element is a scalar."""
     if not isinstance(stored, list | tuple):
-        raise _wrong(DIMS, f"names of dims are a list of text, not {_kind(stored)}")
+        raise _wrong(DIMS, f"names of dims must be a list of text, not {_kind(stored)}")
     dims = tuple(_checked_name(DIMS, each) for each in stored)
     if tuple(shape) in ((), (1,)) and dims in ((SCALAR_DIM,), ()):
         return (), bool(shape)
     if len(dims) != len(shape):
         raise _wrong(DIMS, f"it names {len(dims)} dims, and the array has {len(shape)} axes")
     if len(set(dims)) < len(dims):
-        raise _wrong(DIMS, f"two axes have one name: {', '.join(map(repr, dims))}")
+        raise _wrong(DIMS, f"two axes have the same name: {', '.join(map(repr, dims))}")
     return dims, False
 
 
@@ -152,9 +152,9 @@ def _name(entries: Mapping[str, Any], *, is_coord: bool) -> tuple[str | None, bo
 
 def _checked_name(entry: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise _wrong(entry, f"a name is text, not {_kind(value)}")
+        raise _wrong(entry, f"a name must be text, not {_kind(value)}")
     if not value or len(value) > MAX_NAME_LENGTH:
-        raise _wrong(entry, f"a name of {len(value)} characters, where 1 to {MAX_NAME_LENGTH} fit")
+        raise _wrong(entry, f"a name of {len(value)} characters, not 1 to {MAX_NAME_LENGTH}")
     return value
 
 
@@ -164,7 +164,7 @@ def _strings(entries: Mapping[str, Any], shape: Sequence[int]) -> tuple[str, ...
         return None
     stored = entries["labels"]
     if not isinstance(stored, list | tuple) or not all(isinstance(each, str) for each in stored):
-        raise _wrong("labels", "the elements of a coordinate of text are a list of text")
+        raise _wrong("labels", "the elements of a coordinate of text must be a list of text")
     if tuple(shape) != (len(stored),):
         raise _wrong("labels", f"{len(stored)} elements of text for an array of shape {shape}")
     return tuple(stored)
@@ -184,13 +184,13 @@ def _map_of_attrs(stored: Any) -> dict[str, Any]:
         try:
             stored = json.loads(stored)
         except (ValueError, RecursionError) as error:
-            raise _wrong(ATTRS, f"it is no JSON: {str(error) or 'nested too deep'}") from error
+            raise _wrong(ATTRS, f"it is not JSON: {str(error) or 'nested too deep'}") from error
     return _checked_map(ATTRS, stored)
 
 
 def _checked_map(entry: str, stored: Any) -> dict[str, Any]:
     if not isinstance(stored, dict) or not all(isinstance(name, str) for name in stored):
-        raise _wrong(entry, f"attributes are a map of names to values, not {_kind(stored)}")
+        raise _wrong(entry, f"attributes must be a map of names to values, not {_kind(stored)}")
     return stored
 
 
@@ -222,7 +222,7 @@ def _decoded(entries: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]
             found[name] = unpacked(entries[name])
         except B2ndError as error:
             # entries of other programs: the array is usable without them
-            warnings.warn(f"left out of the attributes: {error}", stacklevel=level_of_caller())
+            warnings.warn(f"omitted from the attributes: {error}", stacklevel=level_of_caller())
     return found
 
 
@@ -232,7 +232,7 @@ def _coords(entries: Mapping[str, Any]) -> dict[str, bytes]:
         return {}
     stored = entries[COORDS]
     if not isinstance(stored, dict):
-        raise _wrong(COORDS, f"coordinates are a map of names to frames, not {_kind(stored)}")
+        raise _wrong(COORDS, f"coordinates must be a map of names to frames, not {_kind(stored)}")
     for name, frame in stored.items():
         _checked_name(COORDS, name)
         if not isinstance(frame, bytes):

@@ -79,18 +79,18 @@ def parse_manifest(raw: bytes) -> Manifest:
     ('t',)
     """
     if len(raw) > MAX_MANIFEST_NBYTES:
-        raise FrameFormatError(f"{len(raw)} bytes; the most is {MAX_MANIFEST_NBYTES}")
+        raise FrameFormatError(f"{len(raw)} bytes; the maximum is {MAX_MANIFEST_NBYTES}")
     try:
         stored = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise FrameFormatError(f"it is no JSON: {str(error) or 'nested too deep'}") from error
+        raise FrameFormatError(f"it is not JSON: {str(error) or 'nested too deep'}") from error
     if not isinstance(stored, dict):
-        raise FrameFormatError("it is no JSON object")
+        raise FrameFormatError("it is not a JSON object")
     packed = _map(stored, "zstd_dict").get("variables") or ()
     if packed:
         raise UnsupportedFrameError(
-            "xarray-blosc2 compressed variables with a zstd dictionary (files .zstd, which are no "
-            "frames): open the dataset with xarray_blosc2.open, and save it without zstd_dict="
+            "xarray-blosc2 compressed variables with a zstd dictionary (files .zstd, not frames): "
+            "open the dataset with xarray_blosc2.open, and save it without zstd_dict="
         )
     own = _own_entry(stored)
     attrs = dict(_map(stored, "attrs"))
@@ -118,7 +118,7 @@ def _own_entry(stored: dict[str, Any]) -> dict[str, Any]:
     own = _map(stored, "b2nd")
     if own and own.get("version") != VERSION:
         raise UnsupportedFrameError(
-            f"version {own.get('version')!r} of the manifest: a newer b2nd_dask reads it"
+            f"version {own.get('version')!r} of the manifest needs a newer b2nd_dask"
         )
     return own
 
@@ -129,7 +129,7 @@ def _typed(own: dict[str, Any]) -> dict[str, Any]:
     try:
         raw = base64.b64decode(own["attrs"], validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise _wrong("b2nd", f"its attributes are no base64: {error}") from error
+        raise _wrong("b2nd", f"its attributes are not base64: {error}") from error
     try:
         return typed_attrs(unpack_value(raw))
     except (FrameFormatError, UnsupportedFrameError) as error:
@@ -142,7 +142,7 @@ def _map(stored: Mapping[str, Any], entry: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise _wrong(entry, f"a JSON object is needed, not {type(value).__name__}")
+        raise _wrong(entry, f"it must be a JSON object, not {type(value).__name__}")
     return value
 
 
@@ -151,10 +151,10 @@ def _names(stored: Mapping[str, Any], entry: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise _wrong(entry, f"a list of names is needed, not {type(value).__name__}")
+        raise _wrong(entry, f"it must be a list of names, not {type(value).__name__}")
     for name in value:
         if not is_file_stem(name):
-            raise _wrong(entry, f"{name!r} is no name that a file can have")
+            raise _wrong(entry, f"{name!r} is not a valid file name")
     if len(set(value)) < len(value):
         raise _wrong(entry, "it names a variable twice")
     return tuple(value)
@@ -180,7 +180,7 @@ def _sizes(stored: Mapping[str, Any]) -> dict[str, int]:
 
 def _geogrid(name: str, packing: Any) -> Geogrid:
     if not isinstance(packing, dict):
-        raise _wrong("geogrid", f"the packing of {name!r} is no JSON object")
+        raise _wrong("geogrid", f"the packing of {name!r} is not a JSON object")
     # xarray-blosc2 writes values that are not Python numbers or bools as text
     try:
         scale, offset = float(packing["scale_factor"]), float(packing["add_offset"])
@@ -188,7 +188,7 @@ def _geogrid(name: str, packing: Any) -> Geogrid:
         raise _wrong("geogrid", f"{name!r} has no scale_factor or add_offset") from error
     dtype = packing.get("original_dtype", "float32")
     if dtype not in ("float16", "float32", "float64"):
-        raise _wrong("geogrid", f"{name!r} was of dtype {dtype!r}, which is no float")
+        raise _wrong("geogrid", f"{name!r} had the dtype {dtype!r}, which is not a float")
     row_diff = packing.get("row_diff", False) in (True, "True")
     return Geogrid(scale, offset, dtype, row_diff)
 

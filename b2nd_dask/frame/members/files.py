@@ -118,7 +118,7 @@ def plain_key(key: str) -> str:
     plain = key.strip("/").removesuffix(ARRAY)
     parts = plain.replace(os.sep, "/").split("/")
     if not plain or any(part in ("", ".", "..") for part in parts) or "\0" in plain:
-        raise ValueError(f"component={key!r} is no key: give one such as '/group/x'")
+        raise ValueError(f"component={key!r} is not a key: give one such as '/group/x'")
     return plain
 
 

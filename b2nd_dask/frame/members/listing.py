@@ -144,8 +144,8 @@ def _keys_in(store: Location, pattern: str) -> list[str] | None:
         return None
     if is_folder(store) and _WEB.match(store.url):
         raise ValueError(
-            f"{store.label}: what is in a folder of a web server is not known for certain: pass a "
-            "list of paths, STORE/KEY for each member"
+            f"{store.label}: a web server does not list its folders reliably: pass a list of "
+            "paths, STORE/KEY for each member"
         )
     key = pattern.removesuffix(ARRAY)
     parts = key.split("/")
@@ -158,8 +158,8 @@ def _keys_in(store: Location, pattern: str) -> list[str] | None:
     if long:
         # it must neither be omitted nor take hours
         raise UnsupportedFrameError(
-            f"a key has {max(long)} characters, and patterns are for stores with keys of at most "
-            f"{_MAX_KEY}, in {_MAX_PARTS} parts: pass the keys of members instead",
+            f"a key has {max(long)} characters, and patterns support keys of at most {_MAX_KEY} "
+            f"characters in {_MAX_PARTS} parts: pass the keys of members instead",
             path=store.label,
         )
     arrays = {m.key for m in members if m.what and not m.what.startswith(_NO_ARRAYS)}
@@ -172,8 +172,8 @@ def _keys_in(store: Location, pattern: str) -> list[str] | None:
     wrong = [each for each in found if not is_key(each)]
     if wrong:
         raise UnsupportedFrameError(
-            f"/{key} matches what has no key to open it by: {some_of(wrong)}; "
-            "python-blosc2 can give it another one, and a narrower pattern leaves it out",
+            f"/{key} matches members whose keys do not open them: {some_of(wrong)}; "
+            "rename them with python-blosc2, or pass a narrower pattern",
             path=store.label,
         )
     return found

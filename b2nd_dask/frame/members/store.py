@@ -131,7 +131,7 @@ def locate_member(location: Location, key: str) -> Location:
     damaged, or it is not a store.
     """
     if not isinstance(key, str):
-        raise TypeError(f"component is the key of a member, not a {type(key).__name__}")
+        raise TypeError(f"component= must be the key of a member, not a {type(key).__name__}")
     plain = plain_key(key)
     if isinstance(location.urlpath, bytes) or location.offset:
         raise ValueError(f"{location.label}: component= needs the path or URL of a store")
@@ -141,8 +141,8 @@ def locate_member(location: Location, key: str) -> Location:
             return found[0]
         if store.embed is None and store.is_folder:
             if location.is_url:
-                raise FileNotFoundError(f"{location.label}: there is no {EMBED}: not a store")
-            raise FrameFormatError(f"a folder without {EMBED} is no store of python-blosc2")
+                raise FileNotFoundError(f"{location.label}: not a store: it has no {EMBED}")
+            raise FrameFormatError(f"a folder without {EMBED} is not a store of python-blosc2")
         if store.embed and f"/{plain}" in store.embed.entries:
             return _embedded(store.embed, f"/{plain}")
         for suffix, what in OTHERS.items():

@@ -44,13 +44,13 @@ def target_of(
     named = _without_dots(location)
     if is_named_store(named):
         raise ValueError(
-            f"{location.label}: {', '.join(STORES)} are names of stores, which hold arrays by "
-            f"their keys: write the frame to a file NAME{ARRAY}; store[KEY] = blosc2.open(FILE) of "
-            f"python-blosc2 puts it into a store, and STORE.b2d/KEY{ARRAY} is a file in a folder"
+            f"{location.label}: {', '.join(STORES)} are suffixes of stores, not of frames: write "
+            f"the frame to a file NAME{ARRAY}. To put it into a store, use store[KEY] = "
+            f"blosc2.open(FILE) of python-blosc2, or write to STORE.b2d/KEY{ARRAY}"
         )
     if _require_own_file(named) and not contiguous:
         raise ValueError(
-            f"{location.label}: members of a store are contiguous frames: no contiguous=False"
+            f"{location.label}: members of a store are contiguous frames: omit contiguous=False"
         )
     return location
 
@@ -70,8 +70,8 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
     named = _without_dots(location)
     if is_there and is_named_store(named) and list_members(named) is not None:
         raise ValueError(
-            f"{location.label}: this is a store of python-blosc2, not a frame: only the frames "
-            f"that are files of their own in a .b2d can be changed here, as STORE.b2d/KEY{ARRAY}"
+            f"{location.label}: this is a store of python-blosc2, not a frame: b2nd_dask can "
+            f"change only the frames in separate files of a .b2d: pass STORE.b2d/KEY{ARRAY}"
         )
     if not is_there:
         _require_own_file(named)
@@ -107,10 +107,10 @@ def _require_own_file(location: Location) -> bool:
         return False
     if not is_folder(store) and not store.url.endswith(".b2d"):
         raise ValueError(
-            f"{location.label}: {key} is a member of the store {store.label}, and members of .b2z "
-            "and .b2e are only read here: to change one, copy it to a file of its own, "
-            f"to_b2nd(from_b2nd(MEMBER), NAME{ARRAY}), and change that; "
-            "store[KEY] = blosc2.open(FILE) of python-blosc2 puts a file into a store"
+            f"{location.label}: {key} is a member of the store {store.label}, and b2nd_dask cannot "
+            "change members of .b2z and .b2e. Copy it to a separate file by "
+            f"to_b2nd(from_b2nd(MEMBER), NAME{ARRAY}), change that file, and put it into the store "
+            "by store[KEY] = blosc2.open(FILE) of python-blosc2"
         )
     member = f"/{key.removesuffix(ARRAY)}"
     own = inside(store, f"{member[1:]}{ARRAY}")
@@ -120,7 +120,7 @@ def _require_own_file(location: Location) -> bool:
         _require_free(location, store, member)
     if own != location:
         raise ValueError(
-            f"{location.label}: in the folder of a store the array {member} is a file with a "
+            f"{location.label}: the file of the array {member} in the folder of a store has a "
             f"suffix: give {own.label}"
         )
     return True
@@ -137,9 +137,9 @@ def _require_free(location: Location, store: Location, member: str) -> None:
             keys = embedded if store.is_url else there.keys()
     if member in embedded:
         raise ValueError(
-            f"{location.label}: {member} is in the {EMBED} of the store, and members of embed "
-            "stores are only read here; a file for the same key would hide it: change it with "
-            "python-blosc2, or delete it there before its file is written"
+            f"{location.label}: {member} is in the {EMBED} of the store, which b2nd_dask cannot "
+            "change, and a file for the same key would hide it: change it with python-blosc2, or "
+            "delete it with python-blosc2 before you write its file"
         )
     for key in keys:
         if key.startswith(f"{member}/"):
@@ -148,5 +148,5 @@ def _require_free(location: Location, store: Location, member: str) -> None:
             )
         if member.startswith(f"{key}/"):
             raise ValueError(
-                f"{location.label}: {printable(key)} is a member of the store, and no group"
+                f"{location.label}: {printable(key)} is a member of the store, not a group"
             )

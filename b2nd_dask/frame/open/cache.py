@@ -39,7 +39,7 @@ class FrameCache:
         opened = _open(location) if version is None else _open_again(location, parsed)
         if version not in (None, opened.version):
             raise StaleFrameError(
-                f"{OUTDATED} (seen from {here()}, which may have another file of this name)",
+                f"{OUTDATED} (seen from {here()}, which may see another file at this path)",
                 path=location.label,
             )
         key = location.key, opened.version

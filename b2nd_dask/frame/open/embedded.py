@@ -114,17 +114,18 @@ class EmbedStore(ObjectReader):
         values = entry if isinstance(entry, dict) else {}
         if "urlbase" in values:
             raise UnsupportedFrameError(
-                f"{printable(key)} is a C2Array: the address of an array on a server, which is "
-                "not in the store; open it with python-blosc2",
+                f"{printable(key)} is a C2Array, the address of an array on a server; open it with "
+                "python-blosc2",
                 path=self.label,
             )
         offset, length = values.get("offset"), values.get("length")
         if type(offset) is not int or type(length) is not int:
-            raise FrameFormatError(f"no position of {printable(key)} in the store", path=self.label)
+            problem = f"the store has no offset and length of {printable(key)}"
+            raise FrameFormatError(problem, path=self.label)
         if not 0 <= offset < offset + length <= self._header.nbytes:
             raise FrameFormatError(
-                f"{printable(key)} has bytes {offset} to {offset + length} of the store, which has "
-                f"{self._header.nbytes}",
+                f"{printable(key)} is at bytes {offset} to {offset + length} of the store, which "
+                f"has {self._header.nbytes}",
                 path=self.label,
             )
         return offset, length
@@ -179,7 +180,7 @@ class EmbedStore(ObjectReader):
         with locating(chunk=number):
             decoded = unpack_entry(data, nbytes)
             if len(decoded) < nbytes:
-                raise CorruptChunkError(f"it has {len(decoded)} bytes, the store says {nbytes}")
+                raise CorruptChunkError(f"it has {len(decoded)} bytes, expected {nbytes}")
             return decoded
 
 
@@ -206,16 +207,16 @@ def _read_list(reader: ByteReader) -> _List:
 
 def _check(header: FrameHeader) -> None:
     if not {"b2embed", "b2dict", "b2tree"} & header.metalayers.keys():
-        raise UnsupportedFrameError("this frame is no store, and has no members")
+        raise UnsupportedFrameError("this frame is not a store, and has no members")
     if header.sparse:
-        raise UnsupportedFrameError("an embed store in a sparse frame is not read")
+        raise UnsupportedFrameError("an embed store in a sparse frame is not supported")
     if header.nbytes and not 0 < header.chunksize <= MAX_CHUNK_NBYTES:
         raise UnsupportedFrameError(
-            f"an embed store in chunks of {header.chunksize} bytes; {MAX_CHUNK_NBYTES} is the most "
-            "that is read"
+            f"an embed store in chunks of {header.chunksize} bytes; the maximum is "
+            f"{MAX_CHUNK_NBYTES}"
         )
     if header.nbytes and -(-header.nbytes // header.chunksize) > MAX_CHUNKS:
-        raise FrameFormatError(f"an embed store of {header.nbytes} bytes", offset=30)
+        raise FrameFormatError(f"an embed store of {header.nbytes} bytes is too large", offset=30)
 
 
 def _entries(vlmeta: Mapping[str, bytes]) -> Mapping[str, Any]:

@@ -43,13 +43,13 @@ from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, changes_s
 
 #: Text of StaleFrameError for a frame that changed since it was opened.
 OUTDATED = (
-    "the frame changed after it was opened or after the graph was built: open it anew by from_b2nd "
-    "or open_b2nd, and build what reads it anew from that"
+    "the frame changed after it was opened or after the graph was built: open it again by "
+    "from_b2nd or open_b2nd, and build the graph again"
 )
 #: Text of FileNotFoundError for a frame that existed when it was opened.
 NOT_SHARED = (
-    "the frame was there when it was opened; if it was not removed since, this process needs it "
-    "under the same path (a shared file system, a mounted volume), or open it by a URL"
+    "the frame existed when it was opened; if it was not removed since then, this process needs "
+    "it under the same path (a shared file system, a mounted volume), or open it by a URL"
 )
 
 #: Attempts to read metadata under concurrent changes.
@@ -202,13 +202,13 @@ class OpenedFrame:
         checksums, label = self.parsed.columns.checksums, self.reader.label
         if checksums.is_damaged and self.verify:
             raise ChecksumError(
-                f"the frame is damaged: {checksums.reason}; verify=False reads it nevertheless",
+                f"the frame is damaged: {checksums.reason}; to read it anyway, pass verify=False",
                 path=label,
             )
         if checksums.state is ChecksumState.ABSENT and self.verify is True:
             raise ChecksumError(
-                f"the frame has no valid checksums: {checksums.reason}; b2nd_dask.seal adds them, "
-                'verify="auto" reads without',
+                f"the frame has no valid checksums: {checksums.reason}; add them by "
+                'b2nd_dask.seal, or pass verify="auto"',
                 path=label,
             )
 
@@ -218,8 +218,8 @@ class OpenedFrame:
         if not checksums.remedy or not self.verify:
             return
         warnings.warn(
-            f"{self.reader.label}: {checksums.reason}. {checksums.remedy}; verify=True refuses "
-            "such a frame, verify=False reads it without this warning",
+            f"{self.reader.label}: {checksums.reason}. {checksums.remedy}; verify=True rejects "
+            "such a frame, verify=False omits this warning",
             UserWarning,
             stacklevel=level_of_caller(),
         )

@@ -48,13 +48,13 @@ class Tail:
         start, stop = header.index_start, header.frame_len
         if start > stop:
             raise FrameFormatError(
-                f"the data region of {header.cbytes} bytes reaches past the frame's end at {stop}",
+                f"the data region of {header.cbytes} bytes extends past the frame's end at {stop}",
                 offset=39,
             )
         if stop - start > (_OFFSET_NBYTES + _RECORD_NBYTES) * nchunks + MAX_METADATA:
             raise FrameFormatError(
-                f"{stop - start} bytes behind the data are no index of {nchunks} chunks and "
-                "metadata",
+                f"{stop - start} bytes after the data are too many for the index of {nchunks} "
+                "chunks and metadata",
                 offset=start,
             )
         held, end = b"", b""
@@ -87,8 +87,8 @@ class Tail:
         length = index_len_of(head, self.index_len, nchunks)
         if self.index_len - length > _MAX_GAP:
             raise FrameFormatError(
-                f"an offset index of {length} bytes, and {self.index_len - length} more before "
-                "the trailer",
+                f"between the offset index of {length} bytes and the trailer there are "
+                f"{self.index_len - length} unknown bytes",
                 offset=0,
             )
         parts = bytearray()
@@ -99,7 +99,7 @@ class Tail:
             # compressed bytes or different offsets are not all zeros, but holes of a file are
             if len(part) == PART_NBYTES and part.count(0) == len(part):
                 raise FrameFormatError(
-                    f"{PART_NBYTES} zeros in the offset index", offset=at - start
+                    f"the offset index has {PART_NBYTES} zeros in a row", offset=at - start
                 )
             parts += part
         return bytes(parts)
@@ -116,8 +116,8 @@ class Tail:
         length = self.stop - start
         if length > _RECORD_NBYTES * nstored + MAX_METADATA:
             raise FrameFormatError(
-                f"a trailer of {length} bytes is more than metadata, checksums and statistics of "
-                f"{nstored} chunks",
+                f"a trailer of {length} bytes is too long for metadata, checksums and statistics "
+                f"of {nstored} chunks",
                 offset=0,
             )
         (head,) = self.reader.read([Span(start, min(start + HEADER_LEN, self.stop))])

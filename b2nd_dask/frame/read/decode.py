@@ -63,7 +63,7 @@ class Fill:
         try:
             return cls(dtype, read_only(np.array(uninit, dtype).reshape(())))
         except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"uninit={uninit!r} is no value of dtype {dtype}") from error
+            raise ValueError(f"uninit={uninit!r} is not a value of dtype {dtype}") from error
 
     def element(self, kind: int) -> NDArray[Any]:
         """Return the 0-d, read-only element of a special chunk, of a `ChunkKind` other than STORED.
@@ -77,7 +77,7 @@ class Fill:
             return nan_element(self.dtype)
         if self.uninit is None:
             raise UninitializedChunkError(
-                'it was never written, and uninit="raise" asks for this error'
+                'it was never written, and uninit="raise" requests this error'
             )
         return self.uninit
 

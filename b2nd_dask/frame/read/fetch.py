@@ -159,7 +159,7 @@ def _read(
 def _read_into(opened: OpenedFrame, rows: list[tuple[LocatedRequest, Span, memoryview]]) -> None:
     for (request, _, target), (count, _) in zip(rows, _read_some(opened, rows), strict=True):
         if count < len(target):
-            raise CorruptChunkError("the file ends inside it", chunk=request.chunk)
+            raise CorruptChunkError("the file ends inside the chunk", chunk=request.chunk)
 
 
 def _read_some(

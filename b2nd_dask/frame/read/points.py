@@ -60,7 +60,7 @@ def read_points(
 
 def _check(coords: tuple[NDArray[np.int64], ...], grid: Grid) -> None:
     if len(coords) != grid.ndim or not coords:
-        raise IndexError(f"{len(coords)} arrays of positions for {grid.ndim} axes")
+        raise IndexError(f"{len(coords)} arrays of positions for a frame of {grid.ndim} axes")
     for axis, (positions, size) in enumerate(zip(coords, grid.shape, strict=True)):
         if len(positions) and not 0 <= positions.min() <= positions.max() < size:
             raise IndexError(f"a position is out of bounds for axis {axis} with size {size}")

@@ -58,7 +58,7 @@ class TooLittleMemoryError(ValueError):
     def __str__(self) -> str:
         return (
             f'max_mem="{shown(self.asked, up=False)}" is too little {self.what}. '
-            f'Pass max_mem="{shown(self.least)}" or more, which is the least that would do'
+            f'Pass max_mem="{shown(self.least)}" or more, which is the minimum'
         ) + (f"; or {self.advice}" if self.advice else "")
 
 

@@ -94,9 +94,9 @@ def plan_passes(source: Grid, target: Grid, budget: Budget) -> PassPlan:
         best = min(fitting, key=lambda plan: plan.seconds, default=best)
     if best is None:
         raise budget.too_little(
-            f"for new chunks {target.chunks} of {shown(target.chunk_nbytes)} out of chunks "
+            f"for new chunks {target.chunks} of {shown(target.chunk_nbytes)} from chunks "
             f"{source.chunks} of {shown(source.chunk_nbytes)} in blocks {source.blocks}: a task "
-            "holds a few new chunks, and what they touch of the old ones",
+            "holds a few new chunks, and the blocks of the old chunks that they overlap",
             lambda more: least_nbytes(source, target, more),
             "choose smaller chunks=",
         )

@@ -124,8 +124,9 @@ def require_disjoint(
         raise StaleFrameError(CHANGED, path=label)
     if base.shape != present.grid.shape and base.shape != plan.grid.shape:
         raise StaleFrameError(
-            f"{CHANGED}: it has the shape {present.grid.shape} now, and had {base.shape} when this "
-            f"append was planned{_named(since or ())}. Append again, one after the other",
+            f"{CHANGED}: its shape is now {present.grid.shape}, and was {base.shape} when this "
+            f"append was planned{_named(', changed by', since or ())}. Append again, one after the "
+            "other",
             path=label,
         )
     for update in since or ():
@@ -133,16 +134,16 @@ def require_disjoint(
         if not common.is_empty:
             raise StaleFrameError(
                 f"{CHANGED}: this update writes the chunks of the elements "
-                f"{common.region(present.grid)}{_named([update])}. Write it again if it is to come "
-                f"after that one. Chunks, of {plan.grid.chunks} elements, are written whole: "
-                "regions that begin and end at multiples of these share none",
+                f"{common.region(present.grid)}{_named(', as did', [update])}. To apply it after "
+                f"that one, write again. Chunks, of {plan.grid.chunks} elements, are written "
+                "whole: regions that start and end at multiples of these share none",
                 path=label,
             )
     # without the history of updates, compare their results
     if _entries_digest(present, base.box) != base.entries or (lost and not _is_proven(base)):
         raise StaleFrameError(
-            f"{CHANGED}: others wrote some of the chunks of the elements "
-            f"{base.box.region(plan.grid)}, or so many updates came in between that this cannot be "
+            f"{CHANGED}: other updates wrote some chunks of the elements "
+            f"{base.box.region(plan.grid)}, or so many updates were published that this cannot be "
             "ruled out. Write again",
             path=label,
         )
@@ -223,10 +224,10 @@ def _numbers(cells: tuple[NDArray[Any], ...], counts: tuple[int, ...]) -> NDArra
     return np.asarray(numbers, np.int64)
 
 
-def _named(updates: tuple[PastUpdate, ...] | list[PastUpdate]) -> str:
-    """Format the updates since the plan; the newest suffice."""
+def _named(verb: str, updates: tuple[PastUpdate, ...] | list[PastUpdate]) -> str:
+    """Format the updates since the plan after a verb; the newest suffice."""
     said = [
-        f"{key}, which published at {datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        f"{key} (published at {datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC)"
         for key, ms, _, _ in updates[-3:]
     ]
-    return f", as did the write {' and '.join(said)}" if said else ""
+    return f"{verb} the write {' and '.join(said)}" if said else ""

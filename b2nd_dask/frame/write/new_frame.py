@@ -226,20 +226,20 @@ def check_statistics(dtype: np.dtype[Any]) -> None:
     """Raise TypeError for a dtype without statistics."""
     if not supports_statistics(dtype):
         raise TypeError(
-            f"there are statistics of numbers of up to 64 bits (complex ones of 128), bool and "
-            f"times, not of elements of {dtype}"
+            f"statistics support numbers of up to 64 bits (complex numbers of 128 bits), bool and "
+            f"times, not elements of {dtype}"
         )
 
 
 def _check_stats(stats: Any, dtype: np.dtype[Any]) -> None:
     """Raise TypeError with advice for an invalid option `stats`."""
     if not isinstance(stats, bool | np.bool_):
-        raise TypeError(f"stats={stats!r} is neither True nor False")
+        raise TypeError(f"stats={stats!r}: give True or False")
     if stats:
         try:
             check_statistics(dtype)
         except TypeError as error:
-            raise TypeError(f"stats=True: {error}; leave stats= out") from None
+            raise TypeError(f"stats=True: {error}; omit stats=") from None
 
 
 def halved(sizes: Sequence[int], itemsize: int, most: int) -> tuple[int, ...]:
@@ -277,13 +277,13 @@ def _new_grid(
     _check_chunk(chunks, dtype, grid.chunk_nbytes)
     if grid.nchunks > MAX_CHUNKS:
         raise ValueError(
-            f"the shape {shape} in chunks {chunks} has {grid.nchunks} chunks, {MAX_CHUNKS} is the "
-            "most: choose larger chunks="
+            f"the shape {shape} in chunks {chunks} has {grid.nchunks} chunks, the maximum is "
+            f"{MAX_CHUNKS}: choose larger chunks="
         )
     if grid.block_nbytes > MAX_BLOCKSIZE:
         raise ValueError(
             f"blocks {blocks} of {dtype} have {grid.block_nbytes} bytes, "
-            f"{MAX_BLOCKSIZE} is the most: choose smaller blocks="
+            f"the maximum is {MAX_BLOCKSIZE}: choose smaller blocks="
         )
     return grid
 
@@ -291,8 +291,8 @@ def _new_grid(
 def _check_chunk(chunks: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> None:
     if nbytes > LARGEST_WRITTEN_CHUNK:
         raise ValueError(
-            f"chunks {chunks} of {dtype} have {nbytes} bytes, {LARGEST_WRITTEN_CHUNK} is the most: "
-            "choose smaller chunks="
+            f"chunks {chunks} of {dtype} have {nbytes} bytes, the maximum is "
+            f"{LARGEST_WRITTEN_CHUNK}: choose smaller chunks="
         )
 
 
@@ -305,22 +305,22 @@ def _check_metadata(plan: FramePlan) -> None:
     if plan.caterva and plan.grid.ndim > MAX_CATERVA_NDIM:
         raise ValueError(
             f"caterva=True: the array has {plan.grid.ndim} dimensions, Caterva has at most "
-            f"{MAX_CATERVA_NDIM}; leave caterva= out"
+            f"{MAX_CATERVA_NDIM}; omit caterva="
         )
     room = MAX_METALAYERS - 1 - plan.caterva
     own = 1 + plan.stats
     if len(plan.meta) > room or len(plan.vlmeta) + own > MAX_METALAYERS:
         what = "checksums and statistics" if plan.stats else "checksums"
         raise ValueError(
-            f"a frame has room for {room} entries of meta=, and beside its {what} for "
-            f"{MAX_METALAYERS - own} of vlmeta=, but {len(plan.meta)} and {len(plan.vlmeta)} are "
-            "given; put several values into one entry"
+            f"too many entries: {len(plan.meta)} of meta= and {len(plan.vlmeta)} of vlmeta=. A "
+            f"frame has room for {room} of meta= and, beside its {what}, for "
+            f"{MAX_METALAYERS - own} of vlmeta=; put several values into one entry"
         )
     header_len = len(plan.header())
     if header_len > MAX_HEADER_LEN:
         raise ValueError(
-            f"meta=: the header would have {header_len} bytes, {MAX_HEADER_LEN} is the most; put "
-            "large entries into vlmeta="
+            f"meta=: the header would have {header_len} bytes, the maximum is {MAX_HEADER_LEN}; "
+            "put large entries into vlmeta="
         )
 
 

@@ -36,7 +36,7 @@ from b2nd_dask.frame.write.records import (
     require_all,
     with_digest,
 )
-from b2nd_dask.frame.write.transaction import Transaction, clean_up, has_published
+from b2nd_dask.frame.write.transaction import Transaction, has_published
 from b2nd_dask.frame.write.writer import cast_value, constant_records, write_block
 from b2nd_dask.storage import Location, Staging, staging_for
 
@@ -95,7 +95,7 @@ class PendingFrame(Transaction):
         if _plan_in(staging)[_KEY.stop :] != plan[_KEY.stop :]:
             raise FileExistsError(
                 errno.EEXIST,
-                "another frame was begun here, with other options: commit it, or remove it by "
+                "a frame with other options was started at this path: commit it, or remove it by "
                 f"remove_staging(..., key={AREA_KEY!r})",
                 staging.label,
             )
@@ -114,7 +114,7 @@ class PendingFrame(Transaction):
                 return
             if manifests != manifests_of(self.staging, self.plan.grid):
                 raise B2ndError(
-                    "parts were staged while they were committed: commit when all jobs have ended",
+                    "a part was staged during the commit: commit again when all jobs have ended",
                     path=self.staging.label,
                 )
             self.publish(records)
@@ -148,12 +148,13 @@ def _plan_in(staging: Staging) -> bytes:
     except FileNotFoundError as error:
         raise FileNotFoundError(
             errno.ENOENT,
-            "no frame is begun here, or it is committed: b2nd_dask.create begins one",
+            "no frame was started at this path, or it is committed: start one by b2nd_dask.create",
             staging.label,
         ) from error
     if body is None or len(body) <= _KEY.stop:
         raise FrameFormatError(
-            "the plan of the frame that was begun here is damaged: remove_staging removes it",
+            "the plan of the frame that was started at this path is damaged: remove it by "
+            "remove_staging",
             path=staging.label,
         )
     return body
@@ -205,7 +206,7 @@ class Part(Transaction):
             return None
         return FileNotFoundError(
             errno.ENOENT,
-            "the frame was committed meanwhile, without what was staged now: write that by "
+            "the frame was committed in the meantime, without this part: write the part by "
             'to_b2nd(..., mode="r+", region=...)',
             self.staging.label,
         )
@@ -216,7 +217,9 @@ class Part(Transaction):
             raise committed
         if _plan_in(self.staging)[_KEY].hex() != self.frame_key:
             raise FileNotFoundError(
-                errno.ENOENT, "the frame was given up meanwhile, and begun anew", self.staging.label
+                errno.ENOENT,
+                "the frame was removed and started again in the meantime: stage this part again",
+                self.staging.label,
             )
 
 
@@ -272,7 +275,7 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     with pending.once():
         pending.join(fill)
     # after the lock: NFS keeps an open file, and thus its directory
-    clean_up(pending.staging)
+    pending.staging.clean_up()
     return open_b2nd(urlpath, storage_options=storage_options)
 
 
@@ -333,7 +336,7 @@ def _require_as_staged(
         hit = [box for box in boxes if np.isin(box.chunks(grid), damaged).any()]
         regions = ", ".join(box.region(grid) for box in hit[:_LISTED])
         raise B2ndError(
-            f"what was staged of {len(damaged)} chunks is damaged or gone: stage the parts "
+            f"{len(damaged)} staged chunks are damaged or missing: stage the parts "
             f"{regions}{' and others' if len(hit) > _LISTED else ''} again, then commit",
             path=staging.label,
         )
@@ -384,8 +387,8 @@ def require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label:
     if found:
         named = ", ".join(f"{a.region(grid)} and {b.region(grid)}" for a, b in found[:_LISTED])
         raise B2ndError(
-            f"parts overlap: {named}. Parts are disjoint; the same part may be staged again, and "
-            "remove_staging removes all of them",
+            f"parts overlap: {named}. Parts must be disjoint; only the same part may be staged "
+            "again. To start again, remove all parts by remove_staging",
             path=label,
         )
 

@@ -8,7 +8,6 @@ Each task may run twice: dask repeats tasks after the loss of a worker.
 from __future__ import annotations
 
 import errno
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -37,15 +36,13 @@ from b2nd_dask.frame.write.records import ChunkRecords, put_manifest, require_al
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import ByteReader, Identity, Span, Staging
 
-logger = logging.getLogger("b2nd_dask")
-
 #: Errors of a duplicate task after the publication of its write: the staged files are gone, the
 #: target exists, the frame to change differs, records are missing. Disk errors are not among them.
 _DUPLICATE = (FileNotFoundError, FileExistsError, B2ndError)
 
 _NOT_SHARED = (
-    "all tasks of a write need its folder, and what others have staged there, under the same path "
-    "(a shared file system, a mounted volume); otherwise write to a URL"
+    "all tasks of a write must see its folder, with the staged files of other tasks, under the "
+    "same path (a shared file system, a mounted volume); otherwise write to a URL"
 )
 
 
@@ -213,7 +210,7 @@ class Transaction:
         with self.reached(), self.once(), self.staging.exclusive():
             self.publish(records)
         # after the lock: NFS keeps an open file, and thus its directory
-        clean_up(self.staging)
+        self.staging.clean_up()
         return self.staging.label
 
     def publish(self, records: ChunkRecords) -> None:
@@ -257,7 +254,7 @@ class Transaction:
 
     def _require_wanted(self) -> None:
         if self.staging.key in _given_up:
-            clean_up(self.staging)
+            self.staging.clean_up()
             problem = "another task of this write failed"
             raise FileNotFoundError(errno.ENOENT, problem, self.staging.label)
 
@@ -286,24 +283,10 @@ def _of_target(staging: Staging, says: Callable[[ByteReader], bool]) -> bool:
         return False
 
 
-def clean_up(staging: Staging) -> None:
-    """Remove staged files; log a failure and continue, since the target is not affected."""
-    try:
-        staging.discard()
-    except Exception as error:  # noqa: BLE001 - each store has its own error classes
-        logger.warning(
-            "%s: what was staged under the key %s could not be removed (%s); "
-            "`remove_staging` removes it",
-            staging.label,
-            staging.key,
-            error,
-        )
-
-
 def give_up(staging: Staging) -> None:
     """Remove the staged files of a write that failed in this process, permanently."""
     _given_up.add(staging.key)
-    clean_up(staging)
+    staging.clean_up()
 
 
 def keys_of(reader: ByteReader) -> tuple[str, ...]:

@@ -45,19 +45,19 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     in_elements = array_meta_of(header.metalayers).ndim < grid.ndim
     if old.stored_dtype is None or 0 in old.grid.chunks or in_elements:
         raise UnsupportedFrameError(
-            "a frame without a dtype, with chunks of 0 elements, or of elements that are arrays is "
-            'not updated; write it anew with mode="w"'
+            "a frame without a dtype, with chunks of 0 elements, or with elements that are arrays "
+            'cannot be updated; rewrite it with mode="w"'
         )
     if header.compression.needs_shape:
         raise UnsupportedFrameError(
-            "its codec or filter needs the array's shape, which chunks that are compressed one by "
-            "one do not have; change it with python-blosc2"
+            "its codec or filter needs the array's shape, but b2nd_dask compresses each chunk "
+            "alone; change the frame with python-blosc2"
         )
     stats = old.statistics is not None
     plan = FramePlan.of_header(header, grid, old.stored_dtype, old.vlmeta, stats=stats)
     if len(plan.header()) != header.header_len:
         raise UnsupportedFrameError(
-            'the header of this frame would change its length; write the frame anew with mode="w"'
+            'the header of this frame would change its length; rewrite the frame with mode="w"'
         )
     return plan
 

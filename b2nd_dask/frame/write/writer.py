@@ -356,9 +356,9 @@ def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArr
             elements = np.asarray(block, wanted)
     except FloatingPointError:
         raise OverflowError(
-            f"{name_in_error} has elements that are too large for {wanted}: they would be written "
-            "as infinity. Where that is meant, convert by .astype before, or write a frame of a "
-            "wider dtype"
+            f"{name_in_error} has elements that are too large for {wanted}: they would become "
+            "infinity. Write a frame of a wider dtype; or convert by .astype first, if infinity "
+            "is intended"
         ) from None
     except OverflowError:
         # NumPy 2.5 raises instead of wrapping times around
@@ -370,8 +370,8 @@ def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArr
 
 def _other_times(wanted: np.dtype[Any], name_in_error: str) -> OverflowError:
     return OverflowError(
-        f"{name_in_error} has times that {wanted} cannot hold, out of its range or between its "
-        "units: they would become other times. Write a frame of another unit, or round them before"
+        f"{name_in_error} has times that {wanted} cannot hold: they are out of its range, or not "
+        "multiples of its unit. Write a frame with another unit, or round the times first"
     )
 
 

@@ -64,7 +64,7 @@ def absorbed(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
         if found is None or isinstance(found, str):
             return found
         kept = source._preserve_grid_contract(parent, found, dependents)
-        return "what is above counts on its blocks" if kept is None else kept
+        return "an expression above it depends on its blocks" if kept is None else kept
 
     above = f"{type(parent).__name__} {parent._name}"
     return _decided(source, above, _rule_for(type(parent)), found_by)
@@ -78,7 +78,7 @@ def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
 
     def found_by(_: Rule) -> FrameExpr | str:
         if source.tree.compiled.read.source.is_remote:
-            return "what is read from a store is read once"
+            return "it is in a store, whose chunks are read only once"
         return _read_in_blocks(source, chunks)
 
     kind = getattr(compat.rule_names(), "Rechunk", None)
@@ -99,18 +99,13 @@ def _decided(
 ) -> Any:
     """The replacement that a rule finds; None, with a line at DEBUG, if it returns a reason.
 
-    Also None if the rule raises an exception.
-
-    Raises
-    ------
-    ValueError
-        A setting of this package is invalid.
+    Also None if the rule raises an exception, other than `SettingError`.
     """
     found: Any
     try:
         rules = active_rules()
         if rule is None:
-            found = "no rule knows it"
+            found = "no rule supports it"
         elif rule.switch not in (None, *rules):
             found = f"the rule {rule.switch} is off"
         else:
@@ -132,7 +127,7 @@ def _decided(
 def _moved(source: FrameExpr, top: Node | None, chunks: Chunks) -> FrameExpr | str:
     """The source of a moved node; a reason if the node did not accept the move."""
     if top is None:
-        return "its elements cannot be read so"
+        return "the read does not support it"
     return source_of(top, source.dtype, chunks, source.prefix)
 
 
@@ -162,7 +157,7 @@ def _expanded(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
 
 def _rechunked(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
     if parent.method == "p2p":
-        return "the user wants its elements moved between workers"
+        return "the user chose to move its elements between workers"
     return _read_in_blocks(source, parent.chunks)
 
 
@@ -173,7 +168,7 @@ def _read_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | str:
     if top is not None:
         return source_of(top, source.dtype, chunks, source.prefix)
     if any(along.step != 1 for each in source.tree.compiled.reads for along in each.positions):
-        return "it leaves out elements, or reverses them"
+        return "it skips elements, or reverses them"
     return "in such blocks chunks would be decoded too often"
 
 

@@ -88,7 +88,7 @@ class _Conversion:
             convert = _converter(expression)
             return None if convert is None else convert(self, expression)
         except Exception:  # in any case the tasks of dask_array are right
-            logger.debug("%s: its tasks are taken", expression._name, exc_info=True)
+            logger.debug("%s: dask_array makes its tasks", expression._name, exc_info=True)
             return None
 
     def _source(self, source: FrameExpr) -> Any:

@@ -33,13 +33,12 @@ from b2nd_dask.graph.expression.nodes import (
     Literal,
     Node,
     Read,
-    broadcast_chunks,
     size_of,
     with_leaves,
 )
 from b2nd_dask.graph.optimize.optimizer import active_rules
 from b2nd_dask.graph.optimize.reductions import ReducedRead, merge_limit
-from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.read.blocks import Chunks, broadcast_chunks
 from b2nd_dask.graph.task_names import reading_name
 
 _NAMES: Any = compat.rule_names()
@@ -111,13 +110,7 @@ def _is_broadcast(source: FrameExpr, parent: Any) -> bool:
 
 
 def call_of(expression: Any) -> tuple[Any, Mapping[str, Any], bool] | None:
-    """The function of an elementwise expression, its keywords, and whether it filters.
-
-    Returns
-    -------
-    tuple or None
-        None if it may do more than elementwise work, or if blocks do not align.
-    """
+    """As `parse_call`, for an expression; None also if blocks do not align."""
     names = compat.rule_names()
     if type(expression) is not names.Elemwise or expression.where is not True:
         return None
@@ -200,7 +193,7 @@ def reduced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameRedu
         return None
     # a user's subclass may do anything
     if type(parent)._lower is not _Reduction._lower:
-        return "it makes tasks of its own"
+        return "its class makes its own tasks"
     found = _reduced_read(source, parent)
     if isinstance(found, str):
         return found
@@ -226,7 +219,7 @@ def _reduced_read(source: Any, reduction: Any) -> ReducedRead | str:
     """The read of a reduction of a source; the reason if its chunk step does not fold."""
     fold = _fold_of(reduction)
     if fold is None or type(source) is not FrameExpr or source.top.filters:
-        return "its chunk step does not run chunk by chunk, or counts on the blocks"
+        return "its chunk step does not run chunk by chunk, or depends on the blocks"
     return ReducedRead.of(source.top, fold, asks="statistics" in active_rules())
 
 

@@ -294,7 +294,7 @@ def source_of(top: Node, dtype: Any, chunks: Chunks, prefix: str | None = None) 
 def unfused(source: FrameExpr, parent: Any) -> Any:
     """The same expression above a copy of the source whose blocks have their own tasks."""
     if source.prefix == UNFUSED:
-        return "its blocks have tasks of their own"
+        return "its blocks have their own tasks"
     apart = source_of(source.top, source.dtype, source.chunks, UNFUSED)
     operands = (apart if getattr(o, "_name", "") == source._name else o for o in parent.operands)
     return type(parent)(*operands)

@@ -20,6 +20,7 @@ from b2nd_dask.frame.read.reduction import (
     extremes,
 )
 from b2nd_dask.graph._dask_compat import _concatenate2, chunk, reductions
+from b2nd_dask.graph.expression import pruning
 from b2nd_dask.graph.expression.chunk_kernels import (
     Kernel,
     extreme_kernel,
@@ -30,7 +31,7 @@ from b2nd_dask.graph.expression.chunk_kernels import (
 )
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
-from b2nd_dask.graph.expression.pruning import Question
+from b2nd_dask.graph.expression.pruning import FieldsOf, Question
 from b2nd_dask.graph.expression.tiles import reduce_in_tiles
 
 #: Keywords of dask's chunk steps.
@@ -94,6 +95,8 @@ class ReductionKind:
     """Computes partial results, perhaps in a wider dtype than dask's chunk step."""
     combined_by: tuple[Callable[..., Any], ...]
     """Steps by which dask combines results of the chunk step."""
+    fields: FieldsOf | None = None
+    """Partial results from statistics of chunks; None if these determine none."""
     is_tiled: bool = False
     """Whether the kernel makes arrays of all elements; tiles keep these in the cache."""
 
@@ -138,8 +141,8 @@ class Fold:
 
     def reduction(self, dtype: np.dtype[Any]) -> Reduction:
         """The reduction chunk by chunk of elements of a dtype; the program has no inputs."""
-        func, keywords = _with_keywords(self.func)
-        ask = Question(func, keywords, self.program, dtype) if self.asks else None
+        _, keywords = _with_keywords(self.func)
+        ask = Question(self._kind.fields, keywords, self.program, dtype) if self.asks else None
         return Reduction(self.axis, self._kind.accumulation, self.partial_result, ask)
 
     def partial_result(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> PartialResult:
@@ -211,21 +214,27 @@ def _is_inexact(dtype: Any) -> bool:
     return dtype is None or np.dtype(dtype).kind in "fc"
 
 
-def _extreme(ufunc: np.ufunc, *combined_by: Callable[..., Any]) -> ReductionKind:
-    return ReductionKind(extremes(ufunc), extreme_kernel(ufunc), combined_by)
+def _extreme(ufunc: np.ufunc, fields: FieldsOf, *combined_by: Callable[..., Any]) -> ReductionKind:
+    return ReductionKind(extremes(ufunc), extreme_kernel(ufunc), combined_by, fields)
 
 
+_NANSUM = partial(sum_kernel, sum=chunk.nansum)
+_NANPROD = partial(product_kernel, skips_nan=True)
+_LEAST = partial(pruning.extreme_fields, "least")
+_GREATEST = partial(pruning.extreme_fields, "greatest")
+
+#: The known chunk steps of dask.
 _KINDS: dict[Callable[..., Any], ReductionKind] = {
-    chunk.sum: ReductionKind(SUMS, sum_kernel, (chunk.sum,)),
-    chunk.nansum: ReductionKind(SUMS, partial(sum_kernel, sum=chunk.nansum), (chunk.sum,)),
+    chunk.sum: ReductionKind(SUMS, sum_kernel, (chunk.sum,), pruning.sum_fields),
+    chunk.nansum: ReductionKind(SUMS, _NANSUM, (chunk.sum,), pruning.nansum_fields),
     chunk.prod: ReductionKind(PRODUCTS, product_kernel, (chunk.prod,)),
-    chunk.nanprod: ReductionKind(PRODUCTS, partial(product_kernel, skips_nan=True), (chunk.prod,)),
-    chunk.any: _extreme(np.logical_or, chunk.any),
-    chunk.all: _extreme(np.logical_and, chunk.all),
-    reductions.chunk_min: _extreme(np.minimum, reductions.chunk_min, chunk.min),
-    reductions.chunk_max: _extreme(np.maximum, reductions.chunk_max, chunk.max),
-    reductions._nanmin_skip: _extreme(np.fmin, reductions._nanmin_skip),
-    reductions._nanmax_skip: _extreme(np.fmax, reductions._nanmax_skip),
-    reductions.mean_chunk: ReductionKind(SUMS, mean_kernel, _MEANS),
+    chunk.nanprod: ReductionKind(PRODUCTS, _NANPROD, (chunk.prod,)),
+    chunk.any: _extreme(np.logical_or, pruning.any_fields, chunk.any),
+    chunk.all: _extreme(np.logical_and, pruning.all_fields, chunk.all),
+    reductions.chunk_min: _extreme(np.minimum, _LEAST(), reductions.chunk_min, chunk.min),
+    reductions.chunk_max: _extreme(np.maximum, _GREATEST(), reductions.chunk_max, chunk.max),
+    reductions._nanmin_skip: _extreme(np.fmin, _LEAST(skips_nan=True), reductions._nanmin_skip),
+    reductions._nanmax_skip: _extreme(np.fmax, _GREATEST(skips_nan=True), reductions._nanmax_skip),
+    reductions.mean_chunk: ReductionKind(SUMS, mean_kernel, _MEANS, pruning.mean_fields),
     reductions.moment_chunk: ReductionKind(MOMENTS, moment_kernel, _MOMENTS, is_tiled=True),
 }

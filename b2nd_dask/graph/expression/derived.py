@@ -186,10 +186,7 @@ def range_of(
 ) -> Range | None:
     """The range of a program's results in each chunk; None if unknown.
 
-    Parameters
-    ----------
-    counts : ndarray of int64
-        Number of elements of each chunk.
+    `counts` are the numbers of elements of the chunks.
     """
     if not statistics.has_range:
         return None

@@ -159,13 +159,9 @@ def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def parse_call(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Any, Mapping[str, Any], bool] | None:
-    """Parse the call of an elementwise function, or of a filter.
+    """The function of an elementwise call, its keywords, and whether it filters.
 
-    Returns
-    -------
-    tuple or None
-        The function, its keywords, and whether it filters, that is, selects the elements at which a
-        mask is true. None if it may do more than elementwise work.
+    A filter selects the elements at which a mask is true. Returns None for a call that may do more.
     """
     if func is _enforce_dtype:
         # dask wraps the function if a result is 0-d

@@ -7,7 +7,7 @@ A node may absorb an operation above it: `accept_slice`, `accept_rechunk` and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -360,27 +360,6 @@ def with_leaves(top: Node, leaf: Callable[[Node], Node]) -> Node:
         return done[id(node)]
 
     return replaced(top)
-
-
-def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
-    """Blocks of arrays that NumPy broadcasts to each other; None if their blocks do not align.
-
-    One block longer than 1 does not align with several blocks.
-
-    Examples
-    --------
-    >>> broadcast_chunks([((1,), (5, 5)), ((2, 2), (1,))])
-    ((2, 2), (5, 5))
-    """
-    found: list[tuple[int, ...]] = []
-    for own in each:
-        found = [(1,)] * (len(own) - len(found)) + found
-        for axis, along in enumerate(own, start=len(found) - len(own)):
-            if found[axis] == (1,):
-                found[axis] = along
-            elif along not in ((1,), found[axis]):
-                return None
-    return tuple(found)
 
 
 def compose(positions: range, along: range) -> range:

@@ -127,13 +127,7 @@ class Program:
         return self.examples(arrays)[-1].dtype
 
     def examples(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
-        """Empty examples of the elements (the first array) and of each step's result.
-
-        Parameters
-        ----------
-        arrays : sequence
-            The elements, and the inputs.
-        """
+        """Empty examples of the elements and of each step's result; `arrays`: elements, inputs."""
         # empty, since a step may raise for a value that no frame has
         values = [each[(slice(0),) * np.ndim(each)] if np.ndim(each) else each for each in arrays]
         elements, inputs = np.asarray(values[0]), values[1:]
@@ -186,12 +180,9 @@ class Compiled(NamedTuple):
 
 
 def compile_tree(top: Node, *, reading: bool = True) -> Compiled | None:
-    """Compile a tree of elementwise calls to a program; None if it reads no frame.
+    """Compile a tree of elementwise calls to a program.
 
-    Parameters
-    ----------
-    reading : bool
-        Whether the tree must read a frame.
+    Returns None if the tree has no leaf or, with `reading`, reads no frame.
     """
     kinds = Read if reading else Read | Opaque
     reads = [node for node in nodes_of(top) if isinstance(node, kinds)]

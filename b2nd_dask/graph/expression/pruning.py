@@ -18,7 +18,7 @@ from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.frame.read.reduction import Answers, Counted
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.graph._dask_compat import chunk, reductions
+from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.derived import (
     Derived,
     are_exact_totals,
@@ -48,7 +48,7 @@ _Totals = tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]
 """The fields of each chunk's partial result, and the mask of chunks where they are known."""
 Fields = dict[str, Known]
 """The fields of a partial result, each with its own mask."""
-_FieldsOf = Callable[[Derived, np.dtype[Any], Mapping[str, Any]], Fields]
+FieldsOf = Callable[[Derived, np.dtype[Any], Mapping[str, Any]], Fields]
 """Takes statistics of chunks, the dtype of their elements, and the step's keywords."""
 
 
@@ -56,8 +56,8 @@ _FieldsOf = Callable[[Derived, np.dtype[Any], Mapping[str, Any]], Fields]
 class Question:
     """A chunk step after a program, as a `frame.read.reduction.Ask`."""
 
-    step: Callable[..., Any]
-    """dask's chunk step, without its keywords."""
+    fields: FieldsOf | None
+    """Partial results of the chunk step from statistics; None if they determine none."""
     keywords: Mapping[str, Any]
     program: Program
     dtype: np.dtype[Any]
@@ -68,23 +68,26 @@ class Question:
         return or_unknown(lambda: self._answers(Derived(statistics, counts)), Answers())
 
     def _answers(self, chunks: Derived) -> Answers:
-        has_fields = is_among(self.step, _FIELDS)
         is_filled = self.dtype.kind in "fc" and _replaces_nan(self.program)
         dtype = self.dtype if is_filled else _only_cast_to(self.program, self.dtype)
-        if has_fields and dtype is not None:
+        if self.fields is not None and dtype is not None:
             return Answers(totals=self._totals(chunks.filled() if is_filled else chunks, dtype))
         if not self.program.steps:
             return Answers()
-        totals = or_unknown(lambda: self._totals_of_made(chunks), None) if has_fields else None
+        totals = or_unknown(lambda: self._totals_of_made(chunks), None)
         return Answers([*self._constants(chunks), *self._classes(chunks)], totals)
 
     def _totals_of_made(self, chunks: Derived) -> _Totals | None:
+        if self.fields is None:
+            return None
         made = derived_from(self.program, chunks.statistics, chunks.counts)
         return None if made is None else self._totals(made, made.statistics.least.dtype)
 
-    def _totals(self, chunks: Derived, dtype: np.dtype[Any]) -> _Totals:
-        """The fields of the chunk step, for elements cast to a dtype."""
-        fields = _FIELDS[self.step](chunks, dtype, self.keywords)
+    def _totals(self, chunks: Derived, dtype: np.dtype[Any]) -> _Totals | None:
+        """The fields of the chunk step, for elements cast to a dtype; None if unknown."""
+        if self.fields is None:
+            return None
+        fields = self.fields(chunks, dtype, self.keywords)
         known = [chunks.statistics.known, *(known for _, known in fields.values())]
         answered: NDArray[np.bool_] = np.logical_and.reduce(known)
         return {name: values for name, (values, _) in fields.items()}, answered
@@ -204,30 +207,37 @@ def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
 _ACCUMULATORS = {"f": np.dtype("f8"), "c": np.dtype("c16")}
 
 
-def _total(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+def sum_fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+    """Fields of `sum`."""
     return {"": _sum(chunks, dtype, keywords.get("dtype"))}
 
 
-def _nan_total(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
-    return _total(chunks.filled(), dtype, keywords)
+def nansum_fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+    """Fields of `nansum`."""
+    return sum_fields(chunks.filled(), dtype, keywords)
 
 
-def _mean(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+def mean_fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+    """Fields of `mean` and `nanmean`."""
     skips = keywords.get("sum", chunk.sum) is chunk.nansum
     counts = chunks.counts - chunks.statistics.nans if skips else chunks.counts
     total = _sum(chunks.filled() if skips else chunks, dtype, keywords.get("dtype", "f8"))
     return {"n": (counts, chunks.knows("nans")), "total": total}
 
 
-def _any(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+def any_fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+    """Fields of `any`."""
     return {"": (chunks.statistics.nonzeros > 0, chunks.knows("nonzeros"))}
 
 
-def _all(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+def all_fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+    """Fields of `all`."""
     return {"": (chunks.statistics.nonzeros == chunks.counts, chunks.knows("nonzeros"))}
 
 
-def _extreme(column: str, *, skips_nan: bool = False) -> _FieldsOf:
+def extreme_fields(column: str, *, skips_nan: bool = False) -> FieldsOf:
+    """Make the function of `min` or `max`, from the column of statistics."""
+
     def fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
         statistics = chunks.statistics
         needed = (column, *(() if skips_nan else ("nans",)))
@@ -239,19 +249,6 @@ def _extreme(column: str, *, skips_nan: bool = False) -> _FieldsOf:
         return {"": (values, known)}
 
     return fields
-
-
-_FIELDS: dict[Callable[..., Any], _FieldsOf] = {
-    chunk.sum: _total,
-    chunk.nansum: _nan_total,
-    chunk.any: _any,
-    chunk.all: _all,
-    reductions.chunk_min: _extreme("least"),
-    reductions.chunk_max: _extreme("greatest"),
-    reductions._nanmin_skip: _extreme("least", skips_nan=True),
-    reductions._nanmax_skip: _extreme("greatest", skips_nan=True),
-    reductions.mean_chunk: _mean,
-}
 
 
 def is_constant(

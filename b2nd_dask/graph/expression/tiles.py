@@ -32,15 +32,7 @@ _RUN = 512
 
 
 class Tiles:
-    """The tiles of a box, which contain whole reduced axes if these fit.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of the box.
-    axis : tuple of int
-        Reduced axes.
-    """
+    """The tiles of a box of a shape, which contain the whole reduced axes if these fit."""
 
     def __init__(self, shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
         last = len(shape) - 1
@@ -85,18 +77,9 @@ def _pieces(length: int, most: int) -> list[slice]:
 def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None = None) -> Any:
     """Run a program on a block: in tiles, or on one element if the arrays are constant.
 
-    Parameters
-    ----------
-    arrays : list
-        The elements and the inputs, which broadcast to each other. The elements are removed from
-        the list, so that they can be freed early.
-    out : ndarray, optional
-        Array for the result, of its shape and dtype.
-
-    Returns
-    -------
-    ndarray
-        The program's result for whole arrays, bit for bit; it may be a read-only view.
+    `arrays` are the elements and the inputs, which broadcast to each other. The elements are
+    removed from the list, so that they can be freed early. The result, `out` if given, is that for
+    whole arrays, bit for bit; it may be a read-only view.
     """
     plain = not program.filters and all(map(is_plain, arrays))
     shape = np.broadcast_shapes(*map(np.shape, arrays)) if plain else ()
@@ -194,13 +177,7 @@ class InPlace(NamedTuple):
     def run(
         self, arrays: Sequence[Any], room: Sequence[NDArray[Any]], out: NDArray[Any] | None = None
     ) -> Any:
-        """Run the steps on the elements and the inputs.
-
-        Returns
-        -------
-        ndarray
-            The result: `out`, or perhaps an array of the room.
-        """
+        """Run the steps on elements and inputs; the result is `out`, or may be in the room."""
         elements, *inputs = arrays
         shape = np.broadcast_shapes(*map(np.shape, arrays))
         count = math.prod(shape)
@@ -215,12 +192,8 @@ class InPlace(NamedTuple):
 def in_place(program: Program, arrays: Sequence[Any], shape: tuple[int, ...]) -> InPlace:
     """Choose the array that each step of a program writes to.
 
-    Parameters
-    ----------
-    arrays : sequence
-        The elements and the inputs, or examples with their dtypes and axes.
-    shape : tuple of int
-        The shape to which they broadcast.
+    `arrays` are the elements and the inputs, which broadcast to `shape`, or examples of these with
+    their dtypes and axes.
     """
     examples, inputs = program.examples(arrays), list(arrays[1:])
     is_full = [np.shape(arrays[0]) == shape]

@@ -26,13 +26,12 @@ from b2nd_dask.graph.expression.nodes import (
     Node,
     Opaque,
     Read,
-    broadcast_chunks,
     nodes_of,
     repeated,
     size_of,
 )
 from b2nd_dask.graph.layers.moves import is_reshape, selection_of, transposed_axes
-from b2nd_dask.graph.read.blocks import Chunks, constant_of, reading_of
+from b2nd_dask.graph.read.blocks import Chunks, broadcast_chunks, constant_of, reading_of
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -40,12 +39,7 @@ logger = logging.getLogger("b2nd_dask")
 class Layers:
     """The layers of a graph and their nodes.
 
-    Parameters
-    ----------
-    rules : container of str
-        Names of the active rules.
-    of_opaque : bool
-        Whether slices and rechunks of opaque layers are parsed, too.
+    With `of_opaque`, slices and rechunks of opaque layers are parsed, too.
     """
 
     def __init__(
@@ -141,7 +135,10 @@ class Layers:
             return None
         if size_of(args) > MAX_NODES:
             # start a new tree, over the blocks of the first one
-            args = [_as_opaque(arg) if isinstance(arg, Elemwise) else arg for arg in args]
+            args = [
+                Opaque(arg.layers[0], arg.chunks) if isinstance(arg, Elemwise) else arg
+                for arg in args
+            ]
         return Elemwise(func, tuple(args), kwargs, None if filters else chunks, (name,))
 
     def _broadcast_chunks(self, layer: Any) -> Chunks | None:
@@ -189,7 +186,7 @@ class Layers:
     def _rechunked(self, child: Node, chunks: Chunks, name: str) -> Node:
         moved = child.accept_rechunk(chunks, name) if "new_blocks" in self._rules else None
         if moved is None:
-            logger.debug("%s is dask's rechunk: read so, chunks are decoded too often", name)
+            logger.debug("%s is dask's rechunk: in its blocks chunks are decoded too often", name)
             return Moved(child, None, chunks, (name,))
         # dask may rechunk in several steps, one layer each
         reads = (node for node in nodes_of(child) if isinstance(node, Read))
@@ -208,10 +205,6 @@ class Layers:
         """Whether the graph itself holds the elements of a layer."""
         function = _dask_compat.block_function(self.graph.layers[name])
         return function is None and not self.graph.dependencies[name]
-
-
-def _as_opaque(node: Elemwise) -> Opaque:
-    return Opaque(node.layers[0], node.chunks)
 
 
 def noted_dtype(layer: Any) -> np.dtype[Any] | None:

@@ -59,12 +59,7 @@ def selection_of(
 ) -> Selection | None:
     """Parse a layer whose blocks are slices of the array below, in order; None for other layers.
 
-    Parameters
-    ----------
-    below : str
-        The layer below.
-    chunks : tuple of tuple of int
-        The blocks of the layer below.
+    `below` is the layer below, `chunks` are its blocks.
     """
     along = [dict(enumerate(cut(range(sum(sizes)), sizes))) for sizes in chunks]
 

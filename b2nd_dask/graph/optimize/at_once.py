@@ -38,12 +38,9 @@ MOST_NBYTES = 1 << 30
 def tasks_at_once(
     layers: Layers, output_keys: set[Key], *, asks: bool
 ) -> dict[Key, GraphNode] | None:
-    """Make one task for each result; None unless each result comes from a frame.
+    """Make one task for each result; None unless each comes from a frame.
 
-    Parameters
-    ----------
-    asks : bool
-        Whether statistics prune chunks.
+    With `asks`, statistics prune chunks.
     """
     tasks: dict[Key, GraphNode] = {}
     touched: Counter[int] = Counter()

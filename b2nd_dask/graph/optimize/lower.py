@@ -181,7 +181,7 @@ def with_own_names(graph: HighLevelGraph, lowered: set[str], outputs: set[str]) 
     if not names:
         return graph
     for old, new in names.items():
-        logger.debug("%s is called %s", old, new)
+        logger.debug("%s is renamed to %s", old, new)
     return HighLevelGraph(
         {
             names.get(name, name): _renamed(layer, names) if name in changed else layer

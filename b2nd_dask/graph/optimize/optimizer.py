@@ -160,15 +160,7 @@ def active_rules() -> tuple[str, ...]:
 def chosen_rules(setting: Any, statistics: Any = True) -> tuple[str, ...]:
     """Names of the rules that settings enable, in the order of `RULE_NAMES`.
 
-    Parameters
-    ----------
-    setting, statistics
-        Values of `KEY` and `STATISTICS_KEY`.
-
-    Raises
-    ------
-    SettingError
-        A setting is invalid.
+    The settings are values of `KEY` and `STATISTICS_KEY`; raises `SettingError` for invalid ones.
     """
     names = _names_in(setting)
     asks = True if statistics is None else _SWITCHES.get(str(statistics).lower())
@@ -202,20 +194,13 @@ def _reads_frames(dsk: Any) -> bool:
     return next(blocks.readings(dsk), None) is not None
 
 
-def _rewriting() -> Any:
-    """The module `rewrite`, imported for the first graph that reads a frame."""
-    found = _imported()
-    if isinstance(found, Exception):
-        raise found
-    return found
-
-
 @cache
-def _imported() -> ModuleType | Exception:
-    """The module `rewrite`, or the error of its import; imported only once."""
-    try:
-        resolve_all()
-        from b2nd_dask.graph.optimize import rewrite
-    except Exception as error:  # noqa: BLE001 - raised again for each graph
-        return error
+def _rewriting() -> ModuleType:
+    """The module `rewrite`, imported for the first graph that reads a frame.
+
+    After a failure the next graph tries again.
+    """
+    resolve_all()
+    from b2nd_dask.graph.optimize import rewrite
+
     return rewrite

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from dask.typing import Key
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import steps
-from b2nd_dask.graph._dask_compat import List, Task, TaskRef, held_tasks
+from b2nd_dask.graph._dask_compat import List, Task, TaskRef, flatten, held_tasks
 from b2nd_dask.graph.expression.chunk_steps import Fold, combining_step
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
@@ -203,24 +203,14 @@ def _keys_in(name: str, box: tuple[slice, ...]) -> set[Key]:
 
 
 def _called(task: Any) -> tuple[Any, set[Any]]:
-    """The function of a task with one list, and the keys in the list; empty if one repeats."""
-    if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
-        func, results = task.func, task.args[0]
-    elif isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], list):
-        func, results = task
-    else:
+    """The function of a task with one list, and the keys in the list; empty if one repeats.
+
+    dask (2025.12.0 to 2026.8.0) makes these tasks as tuples of a function and nested lists.
+    """
+    if not isinstance(task, tuple) or len(task) != 2 or not isinstance(task[1], list):
         return None, set()
-    keys = list(_leaves(results))
-    return func, set(keys) if len(set(keys)) == len(keys) else set()
-
-
-def _leaves(results: Any) -> Iterator[Any]:
-    """The keys in nested lists, and any other entries."""
-    if isinstance(results, List | list):
-        for inner in results.args if isinstance(results, List) else results:
-            yield from _leaves(inner)
-    else:
-        yield results.key if isinstance(results, TaskRef) else results
+    keys = list(flatten(task[1]))
+    return task[0], set(keys) if len(set(keys)) == len(keys) else set()
 
 
 def _argument(results: Any) -> Any:
@@ -269,15 +259,15 @@ class ReducedRead:
         """Parse the node below a chunk step; return the reason if it cannot fold into a read."""
         compiled = compile_tree(node)
         if compiled is None:
-            return "no frame is read there, or something else needs it, too"
+            return "it reads no frame, or another layer needs it, too"
         if not compiled.read.positions:
             return "it has one element"
         if not compiled.read.is_box:
-            return "axes of what is read are reversed, exchanged, dropped or new"
+            return "axes of the read are reversed, exchanged, dropped or new"
         if not compiled.is_numeric:
-            return "its elements are no numbers"
+            return "its elements are not numbers"
         if any(each.chunks != node.chunks for each in compiled.reads):
-            return "its blocks come of reads that are broadcast"
+            return "its blocks come from reads that are broadcast"
         return cls(compiled, fold, asks=asks)
 
     def in_blocks(self, chunks: Chunks) -> ReducedRead:

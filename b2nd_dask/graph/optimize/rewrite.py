@@ -39,28 +39,11 @@ class UnsoundGraphError(Exception):
 def rewritten(
     own: Callable[..., Any], graph: HighLevelGraph, keys: Any, rules: Container[str], **kwargs: Any
 ) -> Any:
-    """Apply rules to the layers of a graph; dask's own optimizer continues with the result.
+    """Apply rules to the layers of a graph, which does not change; return its tasks.
 
-    Parameters
-    ----------
-    own : callable
-        dask's own optimizer of arrays; `kwargs` are its other arguments.
-    graph : HighLevelGraph
-        The user's graph; it is not modified.
-    keys : Key, list or set
-        The output keys, in nested lists.
-    rules : container of str
-        Names of the rules to apply.
-
-    Returns
-    -------
-    mapping or None
-        The optimized tasks; None if no rule applies.
-
-    Raises
-    ------
-    Exception
-        An error of any rule, or `UnsoundGraphError`.
+    The result is None if no rule applies. `own`, dask's optimizer of arrays, continues with the
+    rewritten layers; `keys` (nested lists of output keys) and `kwargs` are its other arguments.
+    Raises any error of a rule, or `UnsoundGraphError`.
     """
     if any(read.source.is_remote for read in readings(graph)):
         prefetching.announce()
@@ -221,10 +204,10 @@ def _check_layers(graph: HighLevelGraph, before: HighLevelGraph) -> None:
 def _check_tasks(tasks: Any, below: Set[Any] = frozenset()) -> None:
     """Verify that tasks depend only on each other and on tasks of the layers below."""
     if not isinstance(tasks, Mapping):
-        raise UnsoundGraphError(f"a rule made a {type(tasks).__name__} of a graph")
+        raise UnsoundGraphError(f"a rule returned a {type(tasks).__name__}, not tasks")
     for key, node in tasks.items():
         if not isinstance(node, GraphNode) or node.key != key:
-            raise UnsoundGraphError(f"{key!r} is no task of that key: {node!r:.200}")
+            raise UnsoundGraphError(f"{key!r} is not the key of its task: {node!r:.200}")
     _check_order(
         {
             key: {other for other in node.dependencies if _layer_of(other) not in below}
@@ -251,7 +234,7 @@ def _check_order(below: Mapping[Any, Set[Any]]) -> None:
     try:
         TopologicalSorter(below).prepare()
     except CycleError as error:
-        raise UnsoundGraphError(f"they wait for each other: {_some(set(error.args[1]))}") from None
+        raise UnsoundGraphError(f"a cycle of dependencies: {_some(set(error.args[1]))}") from None
 
 
 def _layer_of(key: Any) -> Any:

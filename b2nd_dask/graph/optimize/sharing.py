@@ -57,14 +57,8 @@ _COPYING = frozenset(
 class Sharing:
     """The dependents of the layers of a graph.
 
-    Parameters
-    ----------
-    outputs : set of str
-        Layers whose results are requested.
-    answered : set of str
-        Layers that statistics answer, which need no blocks from below.
-    repeats : bool
-        Whether reads are repeated if their blocks would wait in memory.
+    Results of the layers `outputs` are requested. Statistics answer the layers `answered`, which
+    need no blocks from below. With `repeats`, blocks that would wait in memory are read again.
     """
 
     def __init__(
@@ -86,15 +80,8 @@ class Sharing:
     def absorbed(self, top: Node, dependent: str | None = None) -> Node | None:
         """The tree of a node; layers with other dependents become opaque.
 
-        Parameters
-        ----------
-        dependent : str, optional
-            The layer that absorbs the whole tree, such as the chunk step of a reduction.
-
-        Returns
-        -------
-        Node or None
-            None if the tree itself cannot be absorbed.
+        `dependent` is the layer that absorbs the whole tree, such as the chunk step of a reduction.
+        Returns None if the tree itself cannot be absorbed.
         """
         included = {dependent or top.layers[0]}
         opaque: set[str] = set()

@@ -164,12 +164,12 @@ def plan(*collections: Any) -> Plan:
     for number, collection in enumerate(collections):
         if not is_dask_collection(collection):
             raise TypeError(
-                f"argument {number} is no dask collection, but a {type(collection).__name__}: plan "
-                "what is not computed yet, as from_b2nd and to_b2nd(..., compute=False) return it"
+                f"argument {number} is a {type(collection).__name__}, not a dask collection: pass "
+                "a result of from_b2nd or to_b2nd(..., compute=False) that is not computed yet"
             )
     if _dask_compat.is_planned():
         raise NotImplementedError(
-            "plan does not know the tasks that dask makes with array.query-planning: set "
+            "plan does not support graphs that dask makes with array.query-planning: set "
             "DASK_ARRAY__QUERY_PLANNING=False before dask.array is imported"
         )
     # imported here: only plans need these private names of dask
@@ -194,7 +194,7 @@ def _rows_of_plan(found: Plan) -> Rows:
         rows += [("fetch", fetch), ("decode", decimal(found.decode_nbytes))]
         rows.append(("peak of a task", decimal(found.peak_nbytes)))
     else:
-        rows.append(("frames", "none is read; what other sources take is not known"))
+        rows.append(("frames", "none is read; the cost of other sources is unknown"))
     if found.targets:
         rows.insert(1, ("writing tasks", f"{found.writing_tasks:,}"))
     return rows
@@ -233,7 +233,7 @@ def _rows_of_target(target: Target) -> Rows:
 
 
 def _fetch(nbytes: int, is_unknown: bool) -> str:
-    unknown = ", intermediate frames as if they did not compress"
+    unknown = ", with intermediate frames counted as uncompressed"
     return decimal(nbytes) + unknown * is_unknown
 
 

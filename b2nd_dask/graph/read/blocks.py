@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Selection, parse_selection
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import writable
-from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.processes import reduced_strictly
 
@@ -32,6 +31,27 @@ def cut(positions: range, sizes: tuple[int, ...]) -> list[range]:
     """The positions of each block along an axis."""
     ends = itertools.accumulate(sizes, initial=0)
     return [positions[start:stop] for start, stop in itertools.pairwise(ends)]
+
+
+def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
+    """Blocks of arrays that NumPy broadcasts to each other; None if their blocks do not align.
+
+    One block longer than 1 does not align with several blocks.
+
+    Examples
+    --------
+    >>> broadcast_chunks([((1,), (5, 5)), ((2, 2), (1,))])
+    ((2, 2), (5, 5))
+    """
+    found: list[tuple[int, ...]] = []
+    for own in each:
+        found = [(1,)] * (len(own) - len(found)) + found
+        for axis, along in enumerate(own, start=len(found) - len(own)):
+            if found[axis] == (1,):
+                found[axis] = along
+            elif along not in ((1,), found[axis]):
+                return None
+    return tuple(found)
 
 
 class FrameRegion:
@@ -82,11 +102,6 @@ class FrameBlocks(BlockArgument):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced_strictly(type(self), self.source, self.chunks)
-
-    @property
-    def frames(self) -> tuple[FrameReference, ...]:
-        """The source frames."""
-        return self.source.frames
 
     @cached_property
     def _slices(self) -> Any:

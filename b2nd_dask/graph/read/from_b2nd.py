@@ -142,7 +142,7 @@ def from_b2nd(
     if sources is not None:
         source = join(open_all(sources, opened), axis or 0, bool(stack))
     elif axis is not None or stack:
-        raise ValueError("axis= and stack= put several frames together: pass a list or a pattern")
+        raise ValueError("axis= and stack= join several frames: pass a list or a pattern")
     else:
         source = opened(urlpath)
     array = array_of(source, chunks, name, array_type)
@@ -182,12 +182,8 @@ def array_of(
 def expressions() -> Any:
     """Import the module for arrays of `dask_array`; the import changes dask's configuration.
 
-    So it is imported only for a user who wants such arrays.
-
-    Raises
-    ------
-    ImportError
-        The library is not installed; the message has the command to install it.
+    So it is imported only for a user who wants such arrays. Raises ImportError, with the command to
+    install the library, if it is missing.
     """
     try:
         importlib.import_module("dask_array")

@@ -84,13 +84,13 @@ def _check_count(source: Readable, count: int, chunks: Any) -> None:
     """Raise if a graph cannot hold so many blocks; warn of many blocks if they are the default."""
     if count > MAX_TASKS:
         raise UnsupportedFrameError(
-            f"{source.description} becomes {count} blocks, but a graph has room for {MAX_TASKS} "
-            'tasks; pass chunks="auto" to group them'
+            f"{source.description} would have {count} blocks, and a graph can hold {MAX_TASKS} "
+            'tasks; pass chunks="auto" for larger blocks'
         )
     if count > MANY_TASKS and chunks is None:
         warnings.warn(
-            f"{source.description} becomes {count} blocks, one for each chunk, and dask takes "
-            'about 0.3 ms for each; pass chunks="auto" to group them',
+            f"{source.description} has {count} blocks, one for each chunk, and dask needs about "
+            '0.3 ms for each block; pass chunks="auto" for larger blocks',
             stacklevel=level_of_caller(),
         )
 
@@ -246,11 +246,11 @@ def warn_of_work(source: Readable, sizes: Chunks) -> None:
     work = sum(nbytes * relative_work(*boxes) for boxes, nbytes in found.items())
     if work > _MUCH_WORK * stored and work > _MANY_NBYTES:
         warnings.warn(
-            f"{source.description}: to compute all of it in the blocks of chunks= takes about "
-            f"{work / stored:.0f} times as long as in its own, since each reads parts of many "
-            "chunks. Give larger blocks, or multiples of its own; from_b2nd(...).rechunk(chunks) "
-            "leaves it to dask, which may hold the whole array; written by to_b2nd(..., max_mem=) "
-            "it becomes a frame of such chunks in little memory",
+            f"{source.description}: with the blocks of chunks= a computation of the whole array "
+            f"takes about {work / stored:.0f} times as long as with its own chunks, because each "
+            "block reads parts of many chunks. Give larger blocks, or multiples of its chunks. "
+            "Or write from_b2nd(...).rechunk(chunks) by to_b2nd(..., max_mem=), which needs little "
+            "memory; dask's rechunk alone may hold the whole array",
             stacklevel=level_of_caller(),
         )
 

@@ -26,7 +26,7 @@ from b2nd_dask.graph.expression.nodes import Moved, Node, Read, Selection
 from b2nd_dask.graph.layers.layers import Layers, noted_dtype
 from b2nd_dask.graph.read.blocks import is_layer_of_expression, regions_of
 from b2nd_dask.graph.read.sizes import aligned_sizes
-from b2nd_dask.graph.write.input_arrays import numpy_source
+from b2nd_dask.graph.write.numpy_arrays import numpy_source
 from b2nd_dask.graph.write.rechunk_job import (
     Elements,
     IntermediateFrames,
@@ -53,8 +53,8 @@ def bounded_job(job: WriteJob, max_mem: Any) -> Job:
     """
     if not _dask_compat.has_layers() or not isinstance(job.elements.dask, HighLevelGraph):
         raise ValueError(
-            "max_mem= needs dask arrays of layers, which this dask, or its option "
-            "array.query-planning, does not have: leave max_mem= out"
+            "max_mem= needs arrays whose graph has layers; with this version of dask, or with its "
+            "option array.query-planning, they have none: omit max_mem="
         )
     try:
         return _Bounded(job, max_mem).job()
@@ -209,9 +209,9 @@ class _Bounded:
             raise _not_understood(name)
         if dtype is None:
             raise ValueError(
-                f"max_mem= needs the dtype of what {function_name(name)} returns, which the "
-                "graph does not say: pass dtype= where the function is called, as to map_blocks, "
-                "or leave max_mem= out"
+                f"max_mem= needs the dtype of the result of {function_name(name)}, and the graph "
+                "does not contain it: pass dtype= where the function is called (for instance to "
+                "map_blocks), or omit max_mem="
             )
         graph = self._array.dask.cull_layers([name])
         return self._replaced(da.Array(graph, name, sizes, dtype=dtype))
@@ -281,8 +281,8 @@ class _Bounded:
             is_in_memory = numpy_source(array) is not None
             smaller = "give it smaller chunks=" if is_in_memory else _SMALLER_BLOCKS
             raise budget.too_little(
-                f"for blocks of {shown(block)} in {budget.threads} threads, of which a task "
-                f"of {function_name(array.name)} takes about {_BLOCKS_OF_TASK} at once",
+                f"for blocks of {shown(block)} in {budget.threads} threads: each task of "
+                f"{function_name(array.name)} holds about {_BLOCKS_OF_TASK} blocks",
                 lambda _: least,
                 f"{smaller}, or compute in fewer threads",
             )
@@ -298,10 +298,10 @@ def _not_understood(name: str) -> ValueError:
     if function == "getitem":
         function = "indexing by integers, lists or slices with steps"
     return ValueError(
-        f"max_mem= cannot bound the memory of {function}: only rechunks, transposes, reshapes and "
-        "slices of frames are planned, with functions of single blocks before, between and behind "
-        "them. Write the array before that step to a frame, and go on from that frame; or leave "
-        "max_mem= out"
+        f"max_mem= cannot bound the memory of {function}. It supports rechunks, transposes, "
+        "reshapes and slices of frames, with functions of single blocks before, between and after "
+        "them. Write the array before that step to a frame, and continue with that frame; or omit "
+        "max_mem="
     )
 
 

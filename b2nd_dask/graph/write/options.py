@@ -99,27 +99,27 @@ class WriteOptions:
         """Check the options of a change of an existing frame."""
         mode = self.mode
         if mode == "stage" and self.region is None:
-            raise ValueError('mode="stage" stages a part of a frame: say which, by region=')
+            raise ValueError('mode="stage" stages a part of a frame: pass its region=')
         if self.region is None and self.append_axis is None:
             ways = "region= or append_axis=" if mode == "r+" else "append_axis="
-            raise ValueError(f"mode={mode!r} changes a frame: say where, by {ways}")
+            raise ValueError(f"mode={mode!r} changes a frame: pass {ways}")
         if mode == "a" and self.region is not None:
-            raise ValueError('a region is written into a frame that is there: use mode="r+"')
+            raise ValueError('region= changes an existing frame: pass mode="r+"')
         if mode != "a" and self.given:
             raise ValueError(
                 f"mode={mode!r} does not change chunks, compression and metadata of the frame: "
-                f"leave out {', '.join(f'{name}=' for name in self.given)}"
+                f"omit {', '.join(f'{name}=' for name in self.given)}"
             )
         if self.max_mem is not None:
-            raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: leave it out")
+            raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: omit it")
         part = 'a part (mode="stage")'
         if mode == "stage" and self.resume:
-            raise ValueError(f"resume=True: {part} is staged again as a whole; leave out")
+            raise ValueError(f"resume=True: {part} is staged again as a whole; omit resume=")
         if mode == "stage" and self.stats:
-            raise ValueError("stats=True: whether a frame has statistics, create(..., stats=) says")
+            raise ValueError("stats=True: omit it here, and pass it to create(..., stats=True)")
         if mode == "stage" and not self.fsync:
             raise ValueError(
-                f"fsync=False: {part} must last until its frame is committed; leave out"
+                f"fsync=False: {part} must last until its frame is committed; omit fsync="
             )
 
 
@@ -145,18 +145,18 @@ def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions
     """Check that the options match the existing frame; defaults always match."""
     if not options.contiguous and not frame.parsed.header.sparse:
         raise ValueError(
-            "contiguous=False: the frame that is there is one file, and a change leaves it so; "
-            'leave contiguous= out, or write a new frame with mode="w"'
+            "contiguous=False: the existing frame is one file, and a change keeps it one file; "
+            'omit contiguous=, or write a new frame with mode="w"'
         )
     if options.caterva and "caterva" not in frame.parsed.header.metalayers:
         raise ValueError(
-            "caterva=True: the frame that is there has no metalayer of Caterva, and a change adds "
-            'none; leave caterva= out, or write a new frame with mode="w"'
+            "caterva=True: the existing frame has no metalayer of Caterva, and a change does not "
+            'add one; omit caterva=, or write a new frame with mode="w"'
         )
     if options.stats and frame.statistics is None:
         raise ValueError(
-            "stats=True: the frame that is there has no statistics of its chunks, and a change of "
-            "some of them adds none; b2nd_dask.add_stats does: call it, and leave stats= out"
+            "stats=True: the existing frame has no statistics of its chunks, and a change does not "
+            "add them; call b2nd_dask.add_stats, and omit stats="
         )
     if not options.given:
         return
@@ -166,8 +166,8 @@ def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions
     other = [name for name in options.given if name in differing]
     if other:
         raise ValueError(
-            f"{' and '.join(other)}: the frame that is there has other values, and an append does "
-            'not change them; leave out what differs, or write a new frame with mode="w"'
+            f"{' and '.join(other)}: the existing frame has other values, and an append does not "
+            'change them; omit these options, or write a new frame with mode="w"'
         )
 
 
@@ -231,8 +231,8 @@ def _one_size(lengths: Any, shape: tuple[int, ...], axis: int) -> Any:
     size, n = next(iter(lengths), 0), shape[axis]
     if not isinstance(size, int | np.integer) or size < 1 or steps(n, int(size)) != tuple(lengths):
         raise ValueError(
-            f"chunks= lists {tuple(lengths)!s:.60} along axis {axis}, of {n} elements: chunks of a "
-            "frame have one size, and the last is what is left; give that size"
+            f"chunks= lists {tuple(lengths)!s:.60} along axis {axis} of {n} elements. All chunks "
+            "of a frame have one size, only the last may be shorter: give that size"
         )
     return int(size)
 
@@ -267,8 +267,8 @@ def dropped_metadata(given: Any, array: da.Array, options: WriteOptions) -> str:
     if not lost:
         return ""
     return (
-        f"only the elements are written, and these are dropped: {'; '.join(lost)}. Say by "
-        f"{' and '.join(advice)} what is written with the elements"
+        f"only the elements are written, and these are dropped: {'; '.join(lost)}. To choose what "
+        f"is written with the elements, pass {' and '.join(advice)}"
     )
 
 
@@ -283,9 +283,9 @@ def packed_metadata(
     frames = source_frames(array)
     if len(frames) != 1:
         raise ValueError(
-            f'{name}="keep" needs one frame that the graph of the array reads, and finds '
-            f"{len(frames)}; give a mapping instead, as meta=frame.meta and vlmeta=frame.vlmeta of "
-            "a frame, or vlmeta=x.attrs of an array of xarray"
+            f'{name}="keep" needs a graph that reads one frame, and this one reads {len(frames)}; '
+            "give a mapping instead: meta=frame.meta and vlmeta=frame.vlmeta of a frame, or "
+            "vlmeta=x.attrs of an xarray array"
         )
     stored: Mapping[str, bytes] = getattr(frames[0], name).stored
     return stored

@@ -153,8 +153,8 @@ def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
         return src
     if isinstance(src, list | tuple) or sources_of(src, storage_options) is not None:
         raise ValueError(
-            f"src={src!r} means several frames, and rechunk takes one: write "
-            "from_b2nd(src).rechunk(chunks) by to_b2nd(..., dst, max_mem=)"
+            f"src={src!r} means several frames, and rechunk takes one: pass "
+            "from_b2nd(src).rechunk(chunks) to to_b2nd(..., dst, max_mem=)"
         )
     # the options belong to the target's store: a local source gets none
     remote = isinstance(src, str) and Location.of(src).is_url

@@ -1,17 +1,13 @@
-"""Regions of frames: `create` starts a frame that jobs stage in parts, updates change a frame.
+"""Changes of frames: an update writes a region or appends.
 
-An update writes a region or appends; old elements complete its elements to whole chunks.
+Old elements complete its elements to whole chunks.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-import os
-import uuid
-from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,156 +16,23 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import MAX_NBYTES, Grid, expand_ellipsis, parse_selection
-from b2nd_dask.frame.members.writable import target_of
+from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import ChunkBox, UpdateBase
-from b2nd_dask.frame.write.new_frame import check_storable, pack_entries
-from b2nd_dask.frame.write.parts import Part, PendingFrame, pending_at
+from b2nd_dask.frame.write.new_frame import pack_entries
 from b2nd_dask.frame.write.transaction import Transaction, keys_of
 from b2nd_dask.frame.write.update import Update, update_plan, update_staging
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
-from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, constant_element, converted
-from b2nd_dask.graph.write.options import (
-    LARGEST_DEFAULT_CHUNK,
-    NEW,
-    STAGED_LAYOUT,
-    WriteOptions,
-    are_sizes,
-    check_mode,
-    new_plan,
-)
+from b2nd_dask.graph.write.input_arrays import constant_element, converted
+from b2nd_dask.graph.write.options import STAGED_LAYOUT, WriteOptions
 from b2nd_dask.graph.write.write_tasks import WriteJob
 from b2nd_dask.storage import Location, list_staging
 
-#: Above this dask would list too many blocks; the format allows more.
-_MOST_BLOCKS = 1 << 28
 #: Positions along each axis: ranges of step 1.
 Axes = tuple[range, ...]
-
-
-def create(
-    urlpath: str | os.PathLike[str],
-    shape: int | tuple[int, ...],
-    dtype: Any,
-    *,
-    mode: str = "w-",
-    chunks: Any = None,
-    blocks: Any = None,
-    cparams: Any = None,
-    meta: Mapping[str, Any] | None = None,
-    vlmeta: Mapping[str, Any] | None = None,
-    contiguous: bool = True,
-    storage_options: Mapping[str, Any] | None = None,
-    stats: bool = False,
-) -> None:
-    """Create a frame that jobs write in parts; it appears by `commit`.
-
-    ``to_b2nd(x, urlpath, mode="stage", region=...)`` stages a part: whole chunks, from any process
-    on any machine that reaches the target, at any time and in any order. Parts must not overlap. A
-    repeated job replaces its part. `list_staging` shows the pending frame, and `remove_staging`
-    deletes it. To create the same frame again changes nothing; jobs may do so concurrently. A
-    second, different frame raises an error. This is not certain in a store without conditional
-    puts (put only if absent); S3 has them.
-
-    Parameters
-    ----------
-    urlpath : str or os.PathLike
-        Path of the frame, or an fsspec URL.
-    shape : int or tuple of int
-        Shape of the whole array.
-    dtype : dtype-like
-        Dtype of its elements.
-    mode : {"w-", "w"}
-        ``"w"`` if the commit may replace an existing frame.
-    chunks, blocks, cparams, meta, vlmeta, contiguous, storage_options, stats
-        As for `to_b2nd`. Choose `chunks` so that each part is made of whole chunks; the default is
-        dask's choice for the shape.
-
-    Raises
-    ------
-    FileExistsError
-        The target exists and `mode` does not replace it, or another frame was created there.
-    ValueError
-        The shape, chunks or blocks do not fit, or there are too many metadata entries.
-    TypeError
-        `dtype` is no dtype, or holds Python objects, or metadata cannot be stored.
-    OSError
-        The target cannot be written.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.b2nd")
-    >>> create(path, (1000, 500), "f4", chunks=(100, 500))
-    >>> path.exists()
-    False
-    """
-    check_mode(mode)
-    location = target_of(urlpath, storage_options, contiguous=contiguous)
-    options = WriteOptions(
-        chunks=chunks,
-        blocks=blocks,
-        cparams=cparams,
-        meta=meta,
-        vlmeta=vlmeta,
-        contiguous=contiguous,
-        stats=stats,
-    )
-    plan = new_plan(_array_like(shape, dtype, chunks), options)
-    PendingFrame.at(location, plan, replace=NEW[mode], key=uuid.uuid4().hex[:16]).begin()
-
-
-def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
-    """Make an array of zeros, in dask's default blocks unless `chunks` are sizes."""
-    try:
-        elements = np.dtype(dtype)
-    except TypeError as error:
-        raise TypeError(f"dtype={dtype!r} is no dtype: {error}") from None
-    if not elements.itemsize:
-        raise TypeError(f"dtype={dtype!r} has no length: give it one, as in {elements.str[:2]}20")
-    check_storable(elements)
-    sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in sizes):
-        raise ValueError(f"shape={shape!r} is not a number of elements for each axis")
-    if min(sizes, default=0) < 0:
-        raise ValueError(f"shape={shape!r}: lengths are 0 or more")
-    nbytes = math.prod(max(int(n), 1) for n in sizes) * elements.itemsize
-    if nbytes > MAX_NBYTES:
-        raise ValueError(f"shape={shape!r} of {elements} has {nbytes} bytes, {MAX_NBYTES} is most")
-    # one block if the sizes are known: dask lists the length of each block
-    blocks = sizes if chunks is not None and are_sizes(chunks) else "auto"
-    if blocks == "auto" and nbytes > LARGEST_DEFAULT_CHUNK * _MOST_BLOCKS:
-        raise ValueError(f"shape={shape!r} is too large for the default of chunks=: give chunks=")
-    zeros: da.Array = da.zeros(sizes, dtype=elements, chunks=blocks)
-    return zeros
-
-
-def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> WriteJob:
-    """Make the job that stages a part of the frame created at a location.
-
-    Raises FileNotFoundError if there is none, and ValueError if the region is not made of whole
-    chunks or the array does not fit it.
-    """
-    pending = pending_at(location)
-    plan = pending.plan
-    array = as_dask(as_elements(arr, plan.dtype), named=False, snapshot=snapshot)
-    axes, singles = region_axes(region, plan.grid.shape)
-    box = ChunkBox.of(_corner(axes), tuple(map(len, axes)), plan.grid)
-    # another part would write the rest of a cut chunk; an empty region has no chunks
-    if all(axes) and box.axes(plan.grid) != axes:
-        raise ValueError(
-            f"region={region!r} cuts chunks of {plan.grid.chunks}, and a part is made of whole "
-            f"chunks: stage {box.region(plan.grid)}, or create the frame with other chunks"
-        )
-    array = broadcast_to_region(converted(array, plan.dtype), plan.grid, axes, singles)
-    # the staging area records whole parts, not the chunks that a part's tasks have staged
-    staging = replace(pending.staging, resumable=False)
-    part = Part(plan, staging, box, pending.frame_key)
-    return WriteJob(transaction=part, elements=array, origin=_corner(axes))
 
 
 def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) -> WriteJob:
@@ -198,7 +61,7 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
         axes = _appended_axes(array, frame.shape, int(options.append_axis or 0))
         shape = tuple(along.stop for along in axes)
     plan = update_plan(frame.parsed, shape)
-    box = ChunkBox.of(_corner(axes), tuple(map(len, axes)), plan.grid)
+    box = ChunkBox.of(corner_of(axes), tuple(map(len, axes)), plan.grid)
     whole = box.axes(plan.grid)
     carries = 0 not in array.shape and whole != axes
     # the frame may be updated concurrently while the old elements of cut chunks are read
@@ -209,13 +72,14 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
         # (and so the names of tasks that read it), which change when a commit is killed, and no
         # other chunks, which concurrent updates may change.
         content = content_digest(process_cache().open(location, frame.version), cut)
-        staging = staging_of(resume_key=call + tokenize(_corner(axes), plan, content)[:8])
+        staging = staging_of(resume_key=call + tokenize(corner_of(axes), plan, content)[:8])
     base = UpdateBase.of(frame.parsed, box, carries=carries)
     update = Update(plan, staging, base, pack_entries(entries, compressed=True))
-    return WriteJob(transaction=update, elements=elements, origin=_corner(whole))
+    return WriteJob(transaction=update, elements=elements, origin=corner_of(whole))
 
 
-def _corner(axes: Axes) -> tuple[int, ...]:
+def corner_of(axes: Axes) -> tuple[int, ...]:
+    """The first position along each axis."""
     return tuple(along.start for along in axes)
 
 
@@ -264,9 +128,7 @@ def _appended_axes(arr: da.Array, shape: tuple[int, ...], axis: int) -> Axes:
     axis = checked_axis(axis, len(shape))
     rest = (*shape[:axis], *shape[axis + 1 :])
     if arr.ndim != len(shape) or (*arr.shape[:axis], *arr.shape[axis + 1 :]) != rest:
-        hint = (
-            f"; give it that axis, as da.expand_dims(x, {axis}) does" if arr.shape == rest else ""
-        )
+        hint = f"; add that axis by da.expand_dims(x, {axis})" if arr.shape == rest else ""
         raise ValueError(
             f"an array of shape {arr.shape} cannot be appended along axis {axis} to a frame of "
             f"shape {shape}: the other axes differ{hint}"
@@ -296,12 +158,12 @@ def region_axes(region: Any, shape: tuple[int, ...]) -> tuple[Axes, list[int]]:
     index = list(region) if isinstance(region, tuple) else [region]
     for part in index:
         if part is None:
-            raise ValueError(f"region={region!r}: a region has no new axes; leave out None")
+            raise ValueError(f"region={region!r}: a region has no new axes; remove None")
         if not _is_basic(part):
             kind = type(part).__name__
             raise ValueError(
-                f"only integers, slices of step 1 and ... make a region, not a {kind}: "
-                'for other elements assign to the dask array, and write it with mode="w"'
+                f"a region consists of integers, slices of step 1 and ..., not a {kind}. "
+                'To change other elements, assign to the dask array, and write it with mode="w"'
             )
     try:
         selection = parse_selection(tuple(index), shape)
@@ -314,15 +176,15 @@ def region_axes(region: Any, shape: tuple[int, ...]) -> tuple[Axes, list[int]]:
         start, stop, step = axis.indices(n)
         # slices past the end would drop elements silently
         if axis.stop is not None and axis.stop > n:
-            hint = "append_axis= makes it longer"
+            hint = "append_axis= makes the axis longer"
         elif step != 1:
-            hint = "steps are not written"
+            hint = "the step must be 1"
         elif stop < start:
             hint = "its stop is before its start"
         else:
             continue
         raise ValueError(
-            f"region={region!r}: {axis} is no range of an axis with {n} elements; {hint}"
+            f"region={region!r}: {axis} is not a range of an axis with {n} elements; {hint}"
         )
     return selection.axes, [i for i, axis in enumerate(axes) if not isinstance(axis, slice)]
 
@@ -378,8 +240,8 @@ def _with_axes_of(shape: tuple[int, ...], singles: list[int], arr: da.Array) -> 
     matches = (n in (1, shape[axis]) for n, axis in zip(lengths, axes, strict=True))
     if math.prod(arr.shape[:extra]) != 1 or not all(matches):
         raise ValueError(
-            f"an array of shape {arr.shape} does not fill the region of shape {shape}, and does "
-            "not broadcast to it: give an array of that shape"
+            f"an array of shape {arr.shape} does not broadcast to the region of shape {shape}: "
+            "give an array of that shape"
         )
     # two steps: integers and new axes in one index give wrong results with array.query-planning
     dropped: da.Array = arr[(0,) * extra] if extra else arr

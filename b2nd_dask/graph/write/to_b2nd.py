@@ -19,7 +19,7 @@ from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.members.writable import frame_to_change, target_of
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.transaction import Transaction, clean_up, give_up
+from b2nd_dask.frame.write.transaction import Transaction, give_up
 from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.read.from_b2nd import array_of, expressions, is_expression
 from b2nd_dask.graph.read.sizes import own_or_auto
@@ -32,7 +32,8 @@ from b2nd_dask.graph.write.options import (
     dropped_metadata,
     new_plan,
 )
-from b2nd_dask.graph.write.regions import checked_axis, part_job, update_job
+from b2nd_dask.graph.write.parts import part_job
+from b2nd_dask.graph.write.regions import checked_axis, update_job
 from b2nd_dask.graph.write.write_tasks import Job, WriteJob, log_reused, write_graphs
 from b2nd_dask.lazy import lazy
 from b2nd_dask.processes import unseen
@@ -237,7 +238,7 @@ def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **given: Any) -
     """Write elements as `to_b2nd` does; `given` are fields of `WriteOptions`."""
     for name in ("append_dim", "encoding"):
         if name in given:
-            raise ValueError(f"{name}= is for objects of xarray, which have names: leave it out")
+            raise ValueError(f"{name}= is for objects of xarray, which have names: omit it")
     options = WriteOptions(**given)
     if options.mode == "stage":
         location = target_of(urlpath, options.storage_options)
@@ -328,7 +329,7 @@ def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delaye
     """Compute a job and open its frame, or return its Delayed."""
     if job.staging.resumable and job.transaction.is_published():
         # an earlier run was killed after it published the frame
-        clean_up(job.staging)
+        job.staging.clean_up()
         log_reused(job.staging, job.plan.grid.nchunks, job.plan.grid.nchunks)
         if not compute:
             done: Delayed = delayed(job.staging.label)
@@ -363,7 +364,7 @@ def _compute(job: Job, written: Delayed) -> None:
             raise
     hint = only_here(job.staging.label)
     if hint and not job.transaction.is_published():
-        clean_up(job.staging)
+        job.staging.clean_up()
         raise FileNotFoundError(
             errno.ENOENT, f"another process wrote the frame{hint}", job.staging.label
         )
@@ -375,6 +376,6 @@ def _opened(job: Job, location: Location) -> FrameReference:
         return frame_at(location)
     except FileNotFoundError as error:
         # this client's own staging area, which is empty
-        clean_up(job.staging)
-        advice = "the tasks have written the frame where this process does not see it"
+        job.staging.clean_up()
+        advice = "the tasks wrote the frame to a path that this process does not see"
         raise unseen(error, location.label, advice) from error

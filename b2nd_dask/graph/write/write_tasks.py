@@ -275,8 +275,8 @@ def checked_block(
     """Cast a block; its shape and dtype must be those of the dask array."""
     if np.shape(block) != shape:
         raise ValueError(
-            f"{name} has the shape {np.shape(block)}, the array "
-            f"promises {shape}; where a function changes shapes, pass chunks= to map_blocks"
+            f"{name} has the shape {np.shape(block)}, but the array has blocks of "
+            f"{shape} here; if a function changes shapes, pass chunks= to map_blocks"
         )
     if isinstance(block, np.ma.MaskedArray):
         raise TypeError(
@@ -285,7 +285,7 @@ def checked_block(
     dtype = np.asarray(block).dtype
     if not fits(dtype, wanted):
         raise TypeError(
-            f"{name} has the dtype {dtype}, the array promises "
-            f"{wanted}; where a function changes dtypes, pass dtype= to map_blocks"
+            f"{name} has the dtype {dtype}, but the array has the dtype "
+            f"{wanted}; if a function changes dtypes, pass dtype= to map_blocks"
         )
     return checked_cast(block, wanted, name)

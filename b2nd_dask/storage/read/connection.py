@@ -201,10 +201,10 @@ def setting(name: str) -> float:
     Raises
     ------
     ValueError
-        The setting is no positive number.
+        The setting is not a positive number.
     """
     given = conf.get("b2nd", {}).get(name, SETTINGS[name])
     with suppress(TypeError, ValueError):
         if (number := float(given)) > 0 or (name == READ_AHEAD and number == 0):
             return number
-    raise ValueError(f'{name}={given!r} in fsspec.config.conf["b2nd"] is no positive number')
+    raise ValueError(f'{name}={given!r} in fsspec.config.conf["b2nd"] is not a positive number')

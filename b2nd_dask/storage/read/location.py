@@ -200,9 +200,9 @@ def _normalized(urlpath: object) -> str | bytes:
     has_drive = os.path.splitdrive(urlpath)[0]
     if not (local_url or has_drive) and _MISTYPED.match(urlpath):
         raise ValueError(
-            "urlpath looks like a mistyped URL, which is not shown for it may hold a password: "
-            "a URL begins with scheme://, without a space; pass a file of such a name as "
-            "pathlib.Path"
+            "urlpath looks like a mistyped URL, which is not shown, since it may hold a "
+            "password; a URL starts with scheme:// and has no spaces; pass a file with such a name "
+            "as pathlib.Path"
         )
     path = path_of_url(urlpath[local_url.end() :]) if local_url else urlpath
     return _absolute(path)

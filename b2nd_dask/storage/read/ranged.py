@@ -6,7 +6,6 @@ import asyncio
 import errno
 import math
 import random
-import re
 from abc import ABC, abstractmethod
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ from b2nd_dask.storage.read.connection import LOW_SPEED, alone, requests_at_once
 from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from concurrent.futures import Future
 
 ATTEMPTS = 4
@@ -34,23 +33,11 @@ _PAUSE = 0.25
 #: Most seconds of a pause that the server requests.
 _LONGEST_PAUSE = 60.0
 
-MAX_WHOLE = 16 * 1024 * 1024
-"""Most bytes to fetch for a range from a server that ignores ranges."""
-
 #: Most pending responses of one read: each costs memory before its request is sent.
 _MOST_WAITING = 256
 
 #: Least number of concurrent requests of a client: botocore's default for connections.
 _CONNECTIONS = 10
-
-_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
-_TOTAL = re.compile(r"bytes \*/([0-9]{1,19})")
-_TOKENS = (
-    ("etag", "e_tag"),
-    ("versionid", "generation", "version_id", "version"),
-    ("content_md5", "content-md5", "md5hash", "digest", "checksum", "crc", "sha"),
-    ("last-modified", "last_modified", "lastmodified", "mtime", "modified", "modify", "created"),
-)
 
 
 class RangeRequest(NamedTuple):
@@ -84,11 +71,7 @@ class RangeRequest(NamedTuple):
 class PassingError(OSError):
     """A transient failure: another request for the range may succeed.
 
-    Parameters
-    ----------
-    problem : str
-    after : float, optional
-        Seconds until the next request, if the server says so.
+    `after`: seconds until the next request, if the server says so.
     """
 
     def __init__(self, problem: str, after: float | None = None) -> None:
@@ -101,13 +84,7 @@ class SlowServerError(TimeoutError):
 
 
 class RangeSource(ABC):
-    """Requests byte ranges of the objects of one store.
-
-    Parameters
-    ----------
-    fs : object
-        The file system of fsspec.
-    """
+    """Requests byte ranges of the objects of one store, through a file system of fsspec."""
 
     def __init__(self, fs: Any) -> None:
         self.fs = fs
@@ -170,12 +147,7 @@ def begin(
 ) -> Future[Response]:
     """Request a range without waiting for the response; all threads share one limit of requests.
 
-    Parameters
-    ----------
-    after : float
-        Seconds until the request; a future that is cancelled before sends none.
-    attempts : int
-        Most requests.
+    The request starts after `after` seconds, unless the future is cancelled before.
     """
     fs = source.fs
     loop = fs.loop if isinstance(fs, AsyncFileSystem) else get_loop()
@@ -261,119 +233,6 @@ async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
         ) from error
 
 
-async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
-    """Read the body of a response.
-
-    Parameters
-    ----------
-    read : callable
-        Returns the coroutine that reads.
-    nbytes : int
-        Length of the body.
-
-    Raises
-    ------
-    PassingError
-        Fewer bytes arrive.
-    SlowServerError
-    """
-    try:
-        async with in_time(nbytes):
-            data = await read()
-    except SlowServerError:
-        raise
-    except Exception as error:  # noqa: BLE001 - several libraries have their own error trees
-        problem = f"{type(error).__name__}: {error}"
-    else:
-        if len(data) == nbytes:
-            return data
-        problem = f"{len(data)} of {nbytes} bytes arrived"
-    raise PassingError(f"the response broke off: {problem}")
-
-
-def token_of(details: Mapping[str, Any]) -> str:
-    """Choose the strongest detail that changes with an object.
-
-    Parameters
-    ----------
-    details : mapping
-        The `info` of fsspec, or headers of a response.
-
-    Returns
-    -------
-    str
-        Empty if there is none.
-    """
-    by_name = {key.lower(): value for key, value in details.items()}
-    for keys in _TOKENS:
-        found = [str(by_name[key]) for key in keys if by_name.get(key)]
-        if found:
-            return "-".join(found)
-    return ""
-
-
-def size_in(content_range: str, request: RangeRequest) -> int:
-    """Size of an object, from the header Content-Range of a response.
-
-    Parameters
-    ----------
-    content_range : str
-        Such as ``bytes 0-99/1234``.
-
-    Raises
-    ------
-    OSError
-        The response does not say the size, or its range is not the requested one.
-    """
-    found = _CONTENT_RANGE.fullmatch(content_range.strip())
-    if found is None:
-        raise unknown_size()
-    first, last, size = map(int, found.groups())
-    if (first, last + 1) != request.bytes_of(size):
-        raise OSError(
-            f"the server sent the range {content_range!r} for a request of {request.header()}"
-        )
-    return size
-
-
-def size_past_end(content_range: str) -> int:
-    """Size of an object, from the header Content-Range of a response with status 416.
-
-    Parameters
-    ----------
-    content_range : str
-        Such as ``bytes */1234``.
-
-    Raises
-    ------
-    OSError
-        The response does not say the size.
-    """
-    found = _TOTAL.fullmatch(content_range.strip())
-    if found is None:
-        raise unknown_size()
-    return int(found[1])
-
-
-def unknown_size() -> OSError:
-    """Error for a server that does not report sizes."""
-    return OSError(
-        "the server does not report the size of the object; "
-        "copy it to a local file, or open it through simplecache::"
-    )
-
-
-def require_known(request: RangeRequest, identity: Identity) -> None:
-    """Check that a response comes from the known state of the object.
-
-    Raises
-    ------
-    StaleFrameError
-    """
-    if request.known not in (None, identity):
-        raise changed(request)
-
-
 def changed(request: RangeRequest) -> StaleFrameError:
     """Error for an object that has changed since its known state."""
     return StaleFrameError(
@@ -381,26 +240,3 @@ def changed(request: RangeRequest) -> StaleFrameError:
         path=request.label,
         offset=request.span.start,
     )
-
-
-def require_short(size: int, stop: int, label: str) -> None:
-    """Check that an object can be fetched from its start, if the server ignores ranges.
-
-    Parameters
-    ----------
-    size : int
-        Bytes of the object.
-    stop : int
-        End of the range.
-    label : str
-        Label of the object, for the error.
-
-    Raises
-    ------
-    OSError
-    """
-    if min(size, stop) > MAX_WHOLE:
-        raise OSError(
-            f"{label}: the server ignores byte ranges, so that each read transfers up to {size} "
-            "bytes; copy the object to a local file, or open it through simplecache::"
-        )

@@ -1,12 +1,21 @@
-"""Byte ranges from the store of a URL; HTTP and S3 send size and etag with the bytes."""
+"""Byte ranges from stores: web servers, S3, other file systems of fsspec, copies of simplecache.
+
+HTTP and S3 send size and etag with the bytes. Elsewhere `info` gives the state of an object.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import itertools
 import re
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from fsspec.asyn import AsyncFileSystem
 
 from b2nd_dask.storage.byte_reader import Identity, Response
 from b2nd_dask.storage.failures import public_error, store_code
@@ -16,21 +25,22 @@ from b2nd_dask.storage.read.ranged import (
     PassingError,
     RangeRequest,
     RangeSource,
+    called_alone,
     changed,
     get_all,
     in_time,
+)
+from b2nd_dask.storage.read.responses import (
+    described,
+    identity_in,
     read_body,
     require_known,
     require_short,
-    size_in,
-    size_past_end,
-    token_of,
-    unknown_size,
 )
-from b2nd_dask.storage.read.ranged_any import AnyRanges, CopyRanges
+from b2nd_dask.storage.spans import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
@@ -41,6 +51,9 @@ _PASSING = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
+
+_copied: dict[str, Identity] = {}
+"""By the path of each copy: the state of the copied object."""
 
 
 class HttpRanges(RangeSource):
@@ -80,7 +93,7 @@ class HttpRanges(RangeSource):
 
 
 async def _read_response(response: Any, request: RangeRequest) -> Response:
-    status, headers, span = response.status, response.headers, request.span
+    status, headers = response.status, response.headers
     if status in _MISSING:
         raise FileNotFoundError(request.path)
     if status == HTTPStatus.PRECONDITION_FAILED:
@@ -89,31 +102,13 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
         wanted = headers.get("Retry-After", "")
         problem = f"status {status} ({response.reason}), for {ATTEMPTS} requests"
         raise PassingError(problem, float(wanted) if wanted.isdecimal() else None)
-    # no digests: those of a 206 are of its part
-    token = token_of({name: headers[name] for name in ("ETag", "Last-Modified") if name in headers})
-    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        size = size_past_end(headers.get("Content-Range", ""))
-        return Response(span.start, b"", Identity(size, token))
-    response.raise_for_status()
-    if status == HTTPStatus.PARTIAL_CONTENT:
-        size = size_in(headers.get("Content-Range", ""), request)
-        require_known(request, Identity(size, token))
-        start, stop = request.bytes_of(size)
-        data = await _http_body(response, stop - start)
-        return Response(start, data, Identity(size, token))
-    if response.content_length is None or request.from_end:
-        raise unknown_size()
-    size = response.content_length
-    require_known(request, Identity(size, token))
-    require_short(size, span.stop, request.label)
+    content_range = headers.get("Content-Range", "")
+    if status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        response.raise_for_status()
+        content_range = content_range if status == HTTPStatus.PARTIAL_CONTENT else None
+    found, nbytes = described(request, headers, content_range, response.content_length)
     # closing the connection drops the rest
-    data = await _http_body(response, min(span.stop, size))
-    return Response(0, data, Identity(size, token), ranges_ignored=True)
-
-
-async def _http_body(response: Any, nbytes: int) -> bytes:
-    """Read `nbytes` bytes and no more, whatever the server sends."""
-    return await read_body(lambda: response.content.readexactly(nbytes), nbytes)
+    return found._replace(data=await read_body(response.content, nbytes))
 
 
 class S3Ranges(RangeSource):
@@ -142,9 +137,9 @@ class S3Ranges(RangeSource):
             raise
         body = found["Body"]
         try:
-            described, nbytes = _described(found, request)
-            data = await read_body(lambda: _read(body, nbytes), nbytes)
-            return described._replace(data=data)
+            lengths = found.get("ContentRange"), found.get("ContentLength")
+            response, nbytes = described(request, found, *lengths)
+            return response._replace(data=await read_body(body, nbytes))
         finally:
             # closes the connection, too, if bytes are left
             body.close()
@@ -171,34 +166,118 @@ class S3Ranges(RangeSource):
     async def _past_the_end(self, request: RangeRequest) -> Response:
         # a response with status 416 has no details of the object
         info = await self.fs._info(request.path, refresh=True)
-        identity = Identity(int(info["size"]), token_of(info))
-        require_known(request, identity)
-        return Response(request.span.start, b"", identity)
+        return Response(request.span.start, b"", identity_in(info))
 
 
-async def _read(body: Any, nbytes: int) -> bytes:
-    """Read `nbytes` bytes and no more, whatever the server sends."""
-    parts = []
-    while nbytes and (part := await body.read(nbytes)):
-        parts.append(part)
-        nbytes -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+class AnyRanges(RangeSource):
+    """Request byte ranges from any file system.
 
+    Bytes come without the state of the object, so `info` is requested after them, and also before
+    them if no state is known. If the file system reports no version, digest or time, only a change
+    of the size is detected.
+    """
 
-def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Response, int]:
-    """Return the response without its body, and the number of bytes to read from the body."""
-    token = token_of({name: found[name] for name in ("ETag", "LastModified") if name in found})
-    if "ContentRange" in found:
-        identity = Identity(size_in(found["ContentRange"], request), token)
-        require_known(request, identity)
+    def __init__(self, fs: Any) -> None:
+        super().__init__(fs)
+        self._looks: WeakValueDictionary[str, _Look] = WeakValueDictionary()
+
+    async def fetch(self, request: RangeRequest) -> Response:
+        """Request a range; see `RangeSource.fetch`."""
+        path = request.path
+        identity = request.known or await self._identity(path)
         start, stop = request.bytes_of(identity.size)
-        return Response(start, b"", identity), stop - start
-    if "ContentLength" not in found or request.from_end:
-        raise unknown_size()
-    identity = Identity(int(found["ContentLength"]), token)
-    require_known(request, identity)
-    require_short(identity.size, identity.size, request.label)
-    return Response(0, b"", identity, ranges_ignored=True), identity.size
+        data = b""
+        if start < stop:
+            data = await self._ask("cat_file", path, start=start, end=stop)
+        look = self._looks.setdefault(path, _Look())
+        found = await look.after_now(partial(self._identity, path))
+        require_known(request._replace(known=identity), found)
+        return _response(data, Span(start, stop), identity, request)
+
+    async def _identity(self, path: str) -> Identity:
+        """Request the current state of an object, not the state in the file system's cache."""
+        if self.fs.cachable:
+            # all of the cache: some file systems keep details of a file in the listing of its
+            # parent, which invalidate_cache(path) does not drop
+            self.fs.invalidate_cache()
+        return identity_in(await self._ask("info", path))
+
+    async def _ask(self, method: str, *args: Any, **keywords: Any) -> Any:
+        """Call the file system, in a thread if it has no event loop."""
+        if isinstance(self.fs, AsyncFileSystem):
+            return await getattr(self.fs, f"_{method}")(*args, **keywords)
+        return await called_alone(getattr(self.fs, method), *args, **keywords)
+
+
+class _Look:
+    """Lookups of an object's state; each serves all callers that waited for its start."""
+
+    def __init__(self) -> None:
+        self._clock = itertools.count(1)
+        self._lock = asyncio.Lock()
+        self._begun = 0
+
+    async def after_now(self, look: Callable[[], Awaitable[Identity]]) -> Identity:
+        """Return the state of the object at a moment after this call."""
+        now = next(self._clock)
+        async with self._lock:
+            if self._begun < now:
+                begun = next(self._clock)
+                self._found = await look()
+                self._begun = begun
+            return self._found
+
+
+class CopyRanges(AnyRanges):
+    """Request byte ranges from simplecache: from copies of the known state of each object.
+
+    If another process made a copy (in an existing ``cache_storage``), only its size is compared.
+    """
+
+    async def fetch(self, request: RangeRequest) -> Response:
+        """Request a range; copies do not change, so there is no second lookup of `info`."""
+        identity = request.known or await self._identity(request.path)
+        response: Response = await called_alone(self._read_copy, request, identity)
+        return response
+
+    def _read_copy(self, request: RangeRequest, identity: Identity) -> Response:
+        self._prepare(request, identity)
+        start, stop = request.bytes_of(identity.size)
+        data = b""
+        if start < stop:
+            # not cat_file, which first checks that the object exists
+            (data,) = self.fs.cat_ranges([request.path], [start], [stop], on_error="raise")
+        return _response(data, Span(start, stop), identity, request)
+
+    def _prepare(self, request: RangeRequest, identity: Identity) -> None:
+        copy: str | None = self.fs._check_file(request.path)
+        if copy is not None:
+            if copy not in _copied and Path(copy).stat().st_size == identity.size:
+                _copied[copy] = identity
+            if _copied.get(copy) == identity:
+                return
+            if request.known is not None and copy in _copied:
+                raise changed(request)
+            self._drop(copy)
+        self.fs.cat_ranges([request.path], [0], [0], on_error="raise")
+        copy = str(self.fs._check_file(request.path))
+        if identity_in(self.fs.info(request.path)) != identity:
+            self._drop(copy)
+            raise changed(request)
+        _copied[copy] = identity
+
+    def _drop(self, copy: str) -> None:
+        _copied.pop(copy, None)
+        Path(copy).unlink(missing_ok=True)
+
+
+def _response(data: bytes, span: Span, identity: Identity, request: RangeRequest) -> Response:
+    if len(data) == span.stop - span.start:
+        return Response(span.start, data, identity)
+    if len(data) == identity.size:
+        require_short(identity.size, identity.size, request.label)
+        return Response(0, data, identity, ranges_ignored=True)
+    raise changed(request)
 
 
 class RemoteStore(Connection):

@@ -22,8 +22,9 @@ from b2nd_dask.storage.byte_reader import (
 )
 from b2nd_dask.storage.failures import what_directory
 from b2nd_dask.storage.read.prefetch import prefetched
-from b2nd_dask.storage.read.ranged import RangeRequest, begin, changed, require_short
+from b2nd_dask.storage.read.ranged import RangeRequest, begin, changed
 from b2nd_dask.storage.read.ranged_stores import RemoteStore
+from b2nd_dask.storage.read.responses import require_short
 from b2nd_dask.storage.redaction import public_url
 from b2nd_dask.storage.spans import Reading, Span, clip
 

@@ -100,7 +100,7 @@ def _wait_for(path: Path, label: str, area: Path | None, is_directory: bool) -> 
     while True:
         # before each attempt: an interrupt of the write removes its staging area
         if area is not None and not area.is_dir():
-            message = "the staging area of this write was removed while it waited for others"
+            message = "the staging area of this write was removed while it waited for other writers"
             raise FileNotFoundError(errno.ENOENT, message, label)
         with about(label):
             fd = try_lock(path, label, is_directory=is_directory)

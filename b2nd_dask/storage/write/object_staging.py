@@ -34,7 +34,7 @@ import logging
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
@@ -88,8 +88,7 @@ class BaseObjectStaging(Staging):
         try:
             store.each(call, [self.check_target, self.make_area])
         except BaseException:
-            with suppress(OSError):
-                self.discard()
+            self.clean_up()
             raise
 
     def make_area(self) -> None:
@@ -130,16 +129,16 @@ class BaseObjectStaging(Staging):
         store = self.area().store
         check_writable(store)
         kind = store.kind(store.target)
-        if kind is not None and not self.replace:
-            raise FileExistsError(
-                errno.EEXIST, 'something is there already; pass mode="w" to replace it', self.label
-            )
         if kind == "directory":
             raise FileExistsError(
                 errno.EEXIST,
-                "several objects begin with this name, perhaps those of a sparse frame, which a "
-                "store cannot replace at once: remove them first, or write to another name",
+                "several objects have names that start with this one, as in a sparse frame, and a "
+                "store cannot replace them at once; remove them first, or write to another name",
                 self.label,
+            )
+        if kind is not None and not self.replace:
+            raise FileExistsError(
+                errno.EEXIST, 'the object exists already; pass mode="w" to replace it', self.label
             )
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
@@ -240,7 +239,7 @@ class SparseObjectStaging(BaseObjectStaging):
         if store.kind(store.target) is not None and not ours:
             raise FileExistsError(
                 errno.EEXIST,
-                "something is there already, and a store cannot replace it by a sparse frame at "
+                "the target exists already, and a store cannot replace it by a sparse frame at "
                 "once: remove it first, write to another name, or write a contiguous frame",
                 self.label,
             )
@@ -317,7 +316,7 @@ def check_writable(store: ObjectStore) -> None:
     if store.has_protocol("http"):
         raise OSError(
             errno.EROFS,
-            "a web server is read only; write to a path or an object store",
+            "web servers are read-only; write to a path or an object store",
             store.label,
         )
     if store.has_protocol("s3") and store.fs.split_path(store.target)[2]:
@@ -342,7 +341,7 @@ def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -
     except FileNotFoundError:
         raise
     except OSError as error:
-        logger.info("%s: the store joins no objects (%s); this process does", store.label, error)
+        logger.info("%s: the store cannot join objects (%s); this process does", store.label, error)
         return False
     return True
 

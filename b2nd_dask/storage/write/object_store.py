@@ -175,7 +175,7 @@ class ObjectStore(Connection):
 def wrong_length(label: str) -> OSError:
     """Error for a staged object that is longer or shorter than its record."""
     return OSError(
-        errno.EIO, f"{label}: a staged object has not the length that was written; write again"
+        errno.EIO, f"{label}: a staged object does not have its written length; write again"
     )
 
 
@@ -218,13 +218,15 @@ class StagingArea:
             # some read-only file systems of fsspec drop written bytes without an error
             self.check()
         except FileNotFoundError as error:
-            problem = "nothing can be put there; is there such a bucket or folder?"
+            problem = "no object can be created there; does the bucket or folder exist?"
             if error.strerror == NO_BUCKET:
                 problem = NO_BUCKET
             raise FileNotFoundError(errno.ENOENT, problem, label) from error
         except (NotImplementedError, ValueError) as error:
             raise OSError(
-                errno.EROFS, f"fsspec cannot write to this store ({error}); write elsewhere", label
+                errno.EROFS,
+                f"fsspec cannot write to this store ({error}); choose another target",
+                label,
             ) from error
 
     @contextmanager
@@ -274,7 +276,7 @@ class StagingArea:
         if self.store.kind(self.path(_OPEN)) is None:
             raise FileNotFoundError(
                 errno.ENOENT,
-                "this write has ended or was given up: its staging area is gone"
+                "this write has ended or was given up: its staging area does not exist"
                 + only_here(self.store.label),
                 self.store.label,
             )

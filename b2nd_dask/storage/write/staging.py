@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from b2nd_dask.storage.byte_reader import ByteReader
     from b2nd_dask.storage.read.location import Location
+
+logger = logging.getLogger("b2nd_dask")
 
 #: Suffix of the small files in an area.
 FILE_SUFFIX = ".kept"
@@ -188,6 +191,19 @@ class Staging(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Remove the staging area; the target does not change."""
+
+    def clean_up(self) -> None:
+        """Discard; log a failure and continue, since the target is not affected."""
+        try:
+            self.discard()
+        except Exception as error:  # noqa: BLE001 - each store has its own error classes
+            logger.warning(
+                "%s: the staged files of the key %s could not be removed (%s); "
+                "remove them by `remove_staging`",
+                self.label,
+                self.key,
+                error,
+            )
 
 
 def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:

@@ -36,7 +36,7 @@ def test_a_copy_has_the_bytes_of_the_chunks(source: Path, tmp_path: Path) -> Non
     again = run("copy", str(source), str(target))
     assert again.exit_code == 1
     assert again.stderr == (
-        f"Error: {target}: something is there already; give --overwrite to replace it\n"
+        f"Error: {target}: the path exists already; give --overwrite to replace it\n"
     )
     assert run("copy", "--overwrite", "--no-verify", str(source), str(target)).exit_code == 0
 
@@ -110,5 +110,5 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     b2nd_dask.to_b2nd(np.arange(3), tmp_path / "a.b2nd")
     result = run("copy", str(tmp_path / "a.b2nd"), f"{tmp_path}/sub/")
     assert result.exit_code == 1
-    assert "sub/: there is no such directory to write to" in result.output
+    assert "sub/: the directory of the target does not exist" in result.output
     assert [each.name for each in tmp_path.iterdir()] == ["a.b2nd"]

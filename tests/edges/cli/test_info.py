@@ -108,6 +108,7 @@ def test_json_is_what_python_says(tmp_path: Path) -> None:
     values = np.arange(600.0, dtype="f4").reshape(20, 30)
     values[:10] = 0
     entries = {"dims": ["y", "x"], "units": "K", "raw": b"\xff", "bad": math.nan}
+    entries |= {"range": np.array([0, 3], "i2"), "since": np.array("2020-01-01", "M8[D]")}
     b2nd_dask.to_b2nd(values, path, chunks=(10, 10), vlmeta=entries, cparams={"codec": "lz4"})
     (found,) = told("info", str(path))
     frame = b2nd_dask.open_b2nd(path)
@@ -125,6 +126,8 @@ def test_json_is_what_python_says(tmp_path: Path) -> None:
     assert found["statistics"] == {"chunks": 0, "of": 6, "nbytes": 0}
     assert found["attributes"]["units"] == "K"
     assert found["attributes"]["bad"] == "nan"
+    assert found["attributes"]["range"] == [0, 3]
+    assert found["attributes"]["since"] == "2020-01-01"
     assert found["superseded_nbytes"] == 0
     assert list(found) == KEYS
 

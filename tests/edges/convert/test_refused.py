@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from pathlib import Path
 
+import blosc2
 import numpy as np
 import pytest
 
+import b2nd_dask
 from b2nd_dask import convert, open_b2nd, to_b2nd
 from tests.edges.convert.samples import RNG, names
 
@@ -56,9 +59,9 @@ def test_names_that_no_file_can_have() -> None:
     zarr.create_array("a.zarr", data=np.arange(3))
     for bad, text in (
         (("a.zarr", "new.tiff"), "target_format="),
-        (("a.zarr", "s3://bucket/new.b2nd"), "local files"),
+        (("a.zarr", "s3://bucket/new.b2nd"), "must be a local path"),
         (("https://host/a.h5", "new.b2nd"), "download"),
-        (("none.h5", "new.b2nd"), "no such file"),
+        (("none.h5", "new.b2nd"), "the file does not exist"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=text):
             convert(*bad)
@@ -288,3 +291,49 @@ def test_no_secret_of_a_url_is_shown(tmp_path: Path) -> None:
         with pytest.raises(Exception, match=r"127\.0\.0\.1:9/a\.zarr") as error:
             convert(url, "new.b2d")
         assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["deep.h5", "deep.zarr", "deep.b2z"])
+def test_groups_in_very_many_others(name: str) -> None:
+    def write(levels: int) -> None:
+        key = "g/" * levels + "x"
+        if name == "deep.h5":
+            with h5py.File(name, "w") as file:
+                file[key] = np.arange(3)
+        elif name == "deep.zarr":
+            zarr.create_array(name, name=key, data=np.arange(3), overwrite=True)
+        else:
+            with zipfile.ZipFile(name, "w") as archive:
+                archive.writestr(f"{key}.b2nd", blosc2.asarray(np.arange(3)).to_cframe())
+
+    write(32)
+    convert(name, "new.b2d")
+    inner = "/".join(["new.b2d", *"g" * 32, "x.b2nd"])
+    np.testing.assert_array_equal(open_b2nd(inner), np.arange(3))
+    write(33)
+    with pytest.raises((TypeError, b2nd_dask.B2ndError), match=rf"{name}.*more than 32 others"):
+        convert(name, "new.b2d", overwrite=True)
+    assert names(Path("new.b2d")) >= {"g"}
+
+
+def test_a_group_in_very_many_others_can_be_left_out() -> None:
+    with h5py.File("deep.h5", "w") as file:
+        file["g/" * 33 + "x"] = file["near"] = np.arange(3)
+    with pytest.warns(UserWarning, match="the group lies in more than 32 others"):
+        convert("deep.h5", "new.b2d", skip=True)
+    np.testing.assert_array_equal(open_b2nd("new.b2d/near.b2nd"), np.arange(3))
+    convert("deep.h5", "near.npy", member="near")
+    np.testing.assert_array_equal(np.load("near.npy"), np.arange(3))
+
+
+def test_a_home_in_the_path_of_source_and_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    xr.Dataset({name: ("n", [1, 2]) for name in "vw"}).b2nd.to_b2nd("d.b2d")
+    with pytest.raises(ValueError, match="one lies inside the other"):
+        convert("~/d.b2d/v.b2nd", "~/d.b2d", overwrite=True)
+    with pytest.raises(ValueError, match="source and target are the same"):
+        convert("~/d.b2d", "~/d.b2d", overwrite=True)
+    assert names(Path("d.b2d")) >= {"v.b2nd", "w.b2nd"}
+    np.save("a.npy", np.arange(3))
+    convert("a.npy", "~nobody-of-this-name.b2nd")
+    assert Path("~nobody-of-this-name.b2nd").is_file()

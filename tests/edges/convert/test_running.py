@@ -49,6 +49,17 @@ def test_check_sees_what_was_written_wrongly(monkeypatch: pytest.MonkeyPatch) ->
     assert names(Path()) == {"a.zarr"}
 
 
+def test_check_of_an_array_without_its_coordinates() -> None:
+    xr = pytest.importorskip("xarray", reason="of the extra convert")
+    array = xr.DataArray(RNG.random((2, 3)), {"x": [1, 2, 3]}, ("y", "x"))
+    to_b2nd(array, "a.b2nd")
+    with pytest.warns(UserWarning, match="the coordinates x"):
+        convert("a.b2nd", "a.npy", check=True)
+    np.testing.assert_array_equal(np.load("a.npy"), array)
+    with pytest.raises(ValueError, match="blocks= is for frames, not for npy"):
+        convert("a.b2nd", "b.npy", blocks=2)
+
+
 def test_progress_reaches_the_end() -> None:
     np.save("x.npy", RNG.random((3000, 1000)))
     for target in ("x.b2nd", "x.zarr", "x.h5"):

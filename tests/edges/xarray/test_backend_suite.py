@@ -69,7 +69,7 @@ class Datasets(suite.CFEncodedBase):
         asyncio.run(suite.CFEncodedBase.test_load_async(self))
 
     test_write_store = left_out("a dataset is written at once: there is no store to dump to")
-    test_roundtrip_None_variable = left_out("names are text")  # noqa: N815
+    test_roundtrip_None_variable = left_out("names must be text")  # noqa: N815
 
     def test_invalid_dataarray_names_raise(self):
         # the same errors, in words that say more

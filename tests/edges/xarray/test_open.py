@@ -220,11 +220,11 @@ def clashing(folder):
 
 WRONG = {
     "dims": (lambda f: frame(f, dims=("a",)), r"t\.b2nd.*'dims'.*1 dims.*2 axes"),
-    "twice": (lambda f: frame(f, dims=("a", "a")), r"t\.b2nd.*'dims'.*one name: 'a'"),
-    "no names": (lambda f: frame(f, dims=(1, 2)), r"'dims': a name is text"),
-    "name": (lambda f: frame(f, var=3), r"t\.b2nd.*'var': a name is text"),
-    "attrs": (lambda f: frame(f, attrs="{"), r"t\.b2nd.*'attrs': it is no JSON"),
-    "deep attrs": (lambda f: frame(f, attrs="[" * 10**5), r"t\.b2nd.*'attrs': it is no JSON"),
+    "twice": (lambda f: frame(f, dims=("a", "a")), r"t\.b2nd.*'dims'.*same name: 'a'"),
+    "no names": (lambda f: frame(f, dims=(1, 2)), r"'dims': a name must be text"),
+    "name": (lambda f: frame(f, var=3), r"t\.b2nd.*'var': a name must be text"),
+    "attrs": (lambda f: frame(f, attrs="{"), r"t\.b2nd.*'attrs': it is not JSON"),
+    "deep attrs": (lambda f: frame(f, attrs="[" * 10**5), r"t\.b2nd.*'attrs': it is not JSON"),
     "typed": (lambda f: frame(f, **{"b2nd.attrs": [1]}), r"t\.b2nd.*'b2nd\.attrs'"),
     "coords": (lambda f: frame(f, coords={"x": b"abc"}), r"t\.b2nd.*'coords', 'x'"),
     "sizes": (
@@ -236,8 +236,8 @@ WRONG = {
         lambda f: manifest(f, data_vars=["t", "u"], coords=["z"]),
         r"names 'u', 'z', and there is no frame",
     ),
-    "no JSON": (lambda f: manifest(f) and (f / "dataset.json").write_text("{") and f, "no JSON"),
-    "list": (lambda f: manifest(f, data_vars="t"), r"dataset\.json.*'data_vars': a list"),
+    "no JSON": (lambda f: manifest(f) and (f / "dataset.json").write_text("{") and f, "not JSON"),
+    "list": (lambda f: manifest(f, data_vars="t"), r"dataset\.json.*'data_vars'.*must be a list"),
     "path": (lambda f: manifest(f, coords=["../t"]), r"dataset\.json.*'coords'.*'\.\./t'"),
     "version": (lambda f: manifest(f, b2nd={"version": 9}), r"dataset\.json.*version 9"),
     "shorter": (
@@ -278,7 +278,7 @@ def test_attributes_that_cannot_be_decoded_are_named(tmp_path):
     path = write_frame(tmp_path / "t.b2nd", ARRAY, ("time", "x"))
     array = blosc2.open(str(path), mode="a")
     array.vlmeta["other"] = blosc2.asarray(ARRAY)
-    with pytest.warns(UserWarning, match=r"left out of the attributes: .*t\.b2nd.*'other'"):
+    with pytest.warns(UserWarning, match=r"omitted from the attributes: .*t\.b2nd.*'other'"):
         assert xr.open_dataset(path).t.attrs == {}
 
 

@@ -230,7 +230,7 @@ def test_coordinates_without_number(tmp_path):
     one = blosc2.asarray(np.arange(1)).to_cframe()
     frame.schunk.vlmeta["dims"] = ["x"]
     frame.schunk.vlmeta["coords"] = {f"c{n}": one for n in range(1001)}
-    with pytest.raises(FrameFormatError, match=r"a\.b2nd: .*1001 coordinates; the most is 1000"):
+    with pytest.raises(FrameFormatError, match=r"a\.b2nd: .*1001 coordinates; the maximum is 1000"):
         xr.open_dataarray(tmp_path / "a.b2nd", engine="b2nd")
     array = xr.DataArray(np.arange(3.0), dims="x", coords={f"c{n}": n for n in range(1001)})
     with pytest.raises(ValueError, match=r"1001 coordinates; .* write a dataset"):
