@@ -26,7 +26,7 @@ from b2nd_dask.format.labels.labels import PACKING
 from b2nd_dask.format.labels.manifest import MANIFEST, Manifest
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.frame.write.writer import fits
+from b2nd_dask.frame.write.casts import fits
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd, write_together
 from b2nd_dask.storage import Location
 from b2nd_dask.system import sync, write_file

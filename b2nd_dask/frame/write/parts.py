@@ -23,6 +23,7 @@ from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.files import require_no_link_out
+from b2nd_dask.frame.write.casts import cast_fill
 from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
@@ -37,7 +38,7 @@ from b2nd_dask.frame.write.records import (
     with_digest,
 )
 from b2nd_dask.frame.write.transaction import Transaction, has_published
-from b2nd_dask.frame.write.writer import cast_value, constant_records, write_block
+from b2nd_dask.frame.write.writer import constant_records, write_block
 from b2nd_dask.storage import Location, Staging, staging_for
 
 #: Key of the staging area of every pending frame: any process finds it without a search.
@@ -347,7 +348,7 @@ def _filled(
 ) -> ChunkRecords:
     """Record chunks that repeat one element; stage those without a special code."""
     grid = plan.grid
-    element = _element(fill, plan.dtype)
+    element = cast_fill(fill, plan.dtype)
     constant = constant_records(element, (0,) * grid.ndim, grid.shape, plan)
     known = ChunkRecords.of(plan.row, {}, {}) if constant is None else constant
     known = ChunkRecords((), known.rows[np.isin(known.rows["chunk"], chunks)])
@@ -357,28 +358,6 @@ def _filled(
         elements = np.broadcast_to(element, tuple(map(len, axes)))
         tables.append(write_block(elements, tuple(axis.start for axis in axes), plan, staging))
     return merge_records(tables)
-
-
-def _dtype_of_text(fill: str, dtype: np.dtype[Any]) -> np.dtype[Any] | str | None:
-    """Choose the dtype of a text: dates have the unit in which they are written."""
-    if dtype.kind == "M" and fill.strip().lower() not in ("nat", ""):
-        return "M8"
-    # durations as text, and NaT, have no unit
-    return dtype if dtype.kind in "mM" else None
-
-
-def _element(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Cast a scalar to a 0-d array; an error if more than its precision would change."""
-    is_time = dtype.kind in "mM"
-    given = np.array(fill, _dtype_of_text(fill, dtype) if isinstance(fill, str) else None)
-    element = cast_value(given, dtype, f"fill={fill!r}").reshape(())
-    problem = f"fill={fill!r} does not fit elements of {dtype}"
-    if element.dtype != dtype:
-        both_whole = given.dtype.kind in "iub" and dtype.kind in "iub"
-        raise (OverflowError if both_whole else TypeError)(problem)
-    if is_time and not np.array_equal(element, given.reshape(()), equal_nan=True):
-        raise OverflowError(problem)
-    return element
 
 
 def require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label: str) -> None:
