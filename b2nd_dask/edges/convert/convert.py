@@ -171,13 +171,13 @@ def convert(
     options = Options(bound, available().threads, chunks, blocks, cparams, progress)
     if "://" in target:
         raise ValueError(
-            f"{target}: a conversion writes local files alone, since it appears at once; upload it "
-            "then, or use to_b2nd, which writes frames to URLs"
+            f"{target}: convert writes only local files, which appear at once. Upload the local "
+            "file, or write frames to a URL by to_b2nd"
         )
     if inner is not None and write_as != "hdf5":
-        raise ValueError(f"{dst}: only a dataset in an HDF5 file can be named by ::")
+        raise ValueError(f"{dst}: only in HDF5 files a dataset can be named by ::")
     if dtype is not None and read_as not in _FRAMES:
-        raise ValueError("dtype= is for frames of Caterva, which store none: leave it out")
+        raise ValueError("dtype= is only for Caterva frames, which do not store it; omit it")
     place = Path(os.path.abspath(target))  # noqa: PTH100 - keeps links as they are
     _require_apart(source, place, inner)
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
@@ -231,7 +231,7 @@ def _format_of(path: str, given: str | None, argument: str) -> str:
     for known in ("b2z", "b2d", "zarr"):
         if any(part.lower().endswith(FORMATS[known].suffixes) for part in path.split("/")):
             return known
-    raise ValueError(f"{path}: its suffix says no format; say it: {argument}={' | '.join(FORMATS)}")
+    raise ValueError(f"{path}: unknown suffix; give the format: {argument}={' | '.join(FORMATS)}")
 
 
 def _require_apart(source: str, place: Path, inner: str | None) -> None:
@@ -239,8 +239,7 @@ def _require_apart(source: str, place: Path, inner: str | None) -> None:
     if inner is not None and os.path.lexists(place):
         raise FileExistsError(
             errno.EEXIST,
-            f"a conversion makes a new file, and would replace all of it, not {inner} alone: "
-            "convert to another file",
+            f"convert would replace the whole file, not only {inner}; convert to another file",
             str(place),
         )
     local = source.removeprefix("file://")
@@ -248,11 +247,11 @@ def _require_apart(source: str, place: Path, inner: str | None) -> None:
         return
     origin, target = Path(os.path.realpath(local)), Path(os.path.realpath(place))
     if origin == target:
-        raise ValueError(f"{place}: source and target are the same: choose another target")
+        raise ValueError(f"{place}: source and target are the same; choose another target")
     if origin in target.parents or target in origin.parents:
         raise ValueError(
-            f"{place}: of {origin} and {target} one lies inside the other, and would be lost or "
-            "changed with it: choose another target"
+            f"{place}: one of {origin} and {target} lies inside the other, so the write would "
+            "remove or change the source; choose another target"
         )
 
 
@@ -263,18 +262,18 @@ def _read(source: Source, read_as: str) -> Tree:
     label = source.label
     with readable(label):
         if "://" in label and read_as != "zarr":
-            raise ValueError(f"{label}: only frames and zarr are read from URLs; download the file")
+            raise ValueError(f"{label}: only frames and zarr can be read from URLs; download it")
         return FORMATS[read_as].read(source)
 
 
 def _check(tree: Tree, write_as: str, options: Options) -> None:
     """Check all that can be checked before anything is written."""
     if not tree.attrs and not any(True for _ in tree.walk()) and not tree.notes("refused"):
-        raise ValueError(f"{tree.label}: there is no array in it")
+        raise ValueError(f"{tree.label}: it contains no array")
     options.check_sizes(tree)
     options.check_memory(tree)
     if options.blocks is not None and write_as not in _FRAMES:
-        raise ValueError("blocks= is for frames, whose chunks are cut into blocks; leave it out")
+        raise ValueError("blocks= is only for frames, whose chunks consist of blocks; omit it")
     FORMATS[write_as].check(tree, options)
 
 

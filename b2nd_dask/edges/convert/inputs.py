@@ -58,13 +58,13 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
     if unknown or mode not in ("w-", "w"):
         names = ", ".join(f"{name}=" for name in unknown) or f"mode={mode!r}"
         raise ValueError(
-            f"{names}: a group becomes a new directory, with chunks=, blocks=, cparams=, fsync= "
-            'and mode= "w-" or "w"; write its arrays one by one for the others'
+            f"{names}: a group becomes a new directory, and its options are chunks=, blocks=, "
+            'cparams=, fsync= and mode= "w-" or "w". For others write its arrays one by one'
         )
     path = os.fspath(urlpath)
     if "://" in path or not path.endswith((".b2d", ".b2z")):
         raise ValueError(
-            f"{path}: a group of arrays becomes a local directory (NAME.b2d) or file (NAME.b2z)"
+            f"{path}: write a group of arrays to a local directory (NAME.b2d) or file (NAME.b2z)"
         )
     # without max_mem: the user's scheduler runs the blocks
     chosen = Options(**{name: options[name] for name in _OPTIONS if name in options})

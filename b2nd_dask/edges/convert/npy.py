@@ -38,7 +38,7 @@ def read_npz(source: Source) -> Tree:
     tree = Tree(path)
     if not zipfile.is_zipfile(path):
         Path(path).stat()
-        raise ValueError(f"{path}: it is no .npz file (a zip of .npy files)")
+        raise ValueError(f"{path}: it is not a .npz file (a zip of .npy files)")
     with zipfile.ZipFile(path) as archive:
         for number, entry in enumerate(archive.infolist()):
             name = entry.filename.removesuffix(".npy")
@@ -59,10 +59,10 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
         elements = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         if "Array can't be memory-mapped" in str(error) or "allow_pickle" in str(error):
-            raise TypeError(f"{label}: Python objects have no form in a frame") from error
-        raise ValueError(f"{label}: it is no .npy file, or a damaged one: {error}") from error
+            raise TypeError(f"{label}: a frame cannot hold Python objects") from error
+        raise ValueError(f"{label}: it is not a .npy file, or damaged: {error}") from error
     if not isinstance(elements, np.ndarray):
-        raise ValueError(f"{label}: it is no .npy file")  # noqa: TRY004 - of the file, not of an argument
+        raise ValueError(f"{label}: it is not a .npy file")  # noqa: TRY004 - of the file, not of an argument
     check_storable(elements.dtype)
     source: Any = mapped_array(elements)
     if source is None:
@@ -75,9 +75,7 @@ def check_npy(tree: Tree, options: Options, *, single: bool = False) -> None:
     """Check that a tree can be .npy (one array) or .npz; add its labels to the losses."""
     for name in ("chunks", "cparams"):
         if getattr(options, name) is not None:
-            raise ValueError(
-                f"{name}=: files of NumPy are neither cut nor compressed; leave it out"
-            )
+            raise ValueError(f"{name}=: files of NumPy have no chunks and no compression; omit it")
     if single:
         _, member, coords = data_of(tree)
         if coords:

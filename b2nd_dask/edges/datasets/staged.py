@@ -114,7 +114,7 @@ def staged(
         require_replaceable(target, any_format=any_format)
     if not target.parent.is_dir():
         raise FileNotFoundError(
-            errno.ENOENT, "there is no such directory to write to", str(target.parent)
+            errno.ENOENT, "the directory does not exist; make it first", str(target.parent)
         )
     area = area_of(target, secrets.token_hex(8))
     with about(str(target)):

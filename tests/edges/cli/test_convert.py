@@ -44,13 +44,13 @@ def test_there_and_back(run) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("x.npy x.tiff", "say it: --to b2nd"),
-        ("x x.b2nd", "say it: --from b2nd"),
+        ("x.npy x.tiff", "give the format: --to b2nd"),
+        ("x x.b2nd", "give the format: --from b2nd"),
         ("none.npy x.b2nd", "none.npy"),
-        ("x.npy none/x.b2nd", "no such directory"),
+        ("x.npy none/x.b2nd", "the directory does not exist"),
         ("x.npy x.b2nd --chunks 2", "arrays of x.npy have 2 axes"),
         ("x.npy x.zarr --codec none", "--codec, --level, --filter"),
-        ("x.npy x.zarr --blocks 2", "--blocks is for frames"),
+        ("x.npy x.zarr --blocks 2", "--blocks is only for frames"),
         ("x.npy::a x.b2nd", "nothing is called 'a'"),
         ("x.npy there.npy", "--overwrite replaces it"),
         ("x.npy x.npy --overwrite", "source and target are the same"),
