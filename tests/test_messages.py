@@ -66,7 +66,7 @@ def test_reading_names_the_folder_that_is_missing(
 ) -> None:
     assert f"there is no folder {tmp_path / 'gone'}" in told(lambda: read("gone/deep/a.b2nd"))
     (tmp_path / "file").touch()
-    assert f"{tmp_path / 'file'} is no folder" in told(lambda: read("file/a.b2nd"))
+    assert f"{tmp_path / 'file'} is not a folder" in told(lambda: read("file/a.b2nd"))
     # the folder is there
     assert "no folder" not in told(lambda: read("a.b2nd"), FileNotFoundError)
 
@@ -218,7 +218,7 @@ def test_stores_of_python_blosc2(tmp_path: Path, kind: type, name: str) -> None:
 def test_a_folder_of_frames(tmp_path: Path) -> None:
     b2nd_dask.to_b2nd(VALUES, "b.b2nd")
     b2nd_dask.to_b2nd(VALUES, "a.b2nd")
-    assert "frames in it, such as a.b2nd" in told(lambda: da.from_b2nd(tmp_path), ValueError)
+    assert "it contains frames, such as a.b2nd" in told(lambda: da.from_b2nd(tmp_path), ValueError)
 
 
 def test_several_paths() -> None:

@@ -341,7 +341,7 @@ def test_a_long_list_of_files_is_not_read(tmp_path: Path, monkeypatch) -> None:
     names = {f"{'n' * 100}{i}": b"" for i in range(900)}
     path = _zip(tmp_path / "a.b2z", **names, **{"x.b2nd": FRAME})
     monkeypatch.setattr("b2nd_dask.storage.read.container.MAX_DIRECTORY", 100_000)
-    with pytest.raises(FrameFormatError, match="a list of files of"):
+    with pytest.raises(FrameFormatError, match="its list of files has"):
         open_b2nd(path, component="x")
 
 

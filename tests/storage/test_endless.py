@@ -124,7 +124,7 @@ def test_settings_that_mean_nothing(
     to_b2nd(VALUES, tmp_path / "a.b2nd")
     url, _ = reached(http_server, "http", tmp_path / "a.b2nd")
     monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": value})
-    with pytest.raises(ValueError, match=r"low_speed_limit=.* is no positive number"):
+    with pytest.raises(ValueError, match=r"low_speed_limit=.* is not a positive number"):
         open_b2nd(url)
 
 

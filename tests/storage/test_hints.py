@@ -18,7 +18,7 @@ def test_the_first_folder_that_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    assert why_missing(f"{tmp_path}/a/b/c.b2nd") == f": {tmp_path}/a is no folder"
+    assert why_missing(f"{tmp_path}/a/b/c.b2nd") == f": {tmp_path}/a is not a folder"
 
 
 def test_a_link_to_a_folder_is_a_folder(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_a_link_to_a_folder_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "there")
     assert why_missing(f"{tmp_path}/link/c.b2nd") == ""
     (tmp_path / "dangling").symlink_to(tmp_path / "gone")
-    assert why_missing(f"{tmp_path}/dangling/c.b2nd") == f": {tmp_path}/dangling is no folder"
+    assert why_missing(f"{tmp_path}/dangling/c.b2nd") == f": {tmp_path}/dangling is not a folder"
 
 
 @pytest.mark.parametrize("name", ["*.b2nd", "part?.b2nd", "part[0-9].b2nd", "s3://bucket/*/a"])

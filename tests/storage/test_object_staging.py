@@ -53,7 +53,7 @@ class TestMemory:
         staging.prepare()
         run = staging.append([b"new"])[0]
         placement = staging.join(staged_at([Run(run.part, 0, 4)]))
-        with pytest.raises(OSError, match="not the length that was written"):
+        with pytest.raises(OSError, match="not have the written length"):
             staging.publish(placement, HEAD, TAIL)
         staging.discard()
         assert fs.cat_file(name) == b"old"
@@ -115,7 +115,7 @@ class TestEveryStore:
 
     def test_a_target_that_is_taken(self, location: Location, sparse: bool) -> None:
         publish(make(location), [[b"a"]])
-        with pytest.raises(FileExistsError, match=r"something is there already.*\.b2nd"):
+        with pytest.raises(FileExistsError, match=r"the path exists already.*\.b2nd"):
             make(location, sparse=sparse).prepare()
         assert len(names_at(location)) == 1
 
@@ -288,7 +288,7 @@ def test_a_file_system_with_folders(tmp_path: Path, sparse: bool) -> None:
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"such a bucket or folder.*a\.b2nd"):
+    with pytest.raises(FileNotFoundError, match=r"check that the bucket or folder exists.*a\.b2nd"):
         make(Location.of(f"simplecache::file://{tmp_path}/nothing/a.b2nd")).prepare()
 
 

@@ -77,7 +77,7 @@ def test_what_the_store_refuses_is_tried_once(
         assert found["Body"].read() == expected
         assert left_over(rclone_server) == []
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
-    assert lines == [f"{location.label}: the store copies no parts; this process does"]
+    assert lines == [f"{location.label}: the store cannot copy parts; this process does"]
 
 
 def test_a_join_that_fails_leaves_the_old_object(
@@ -89,7 +89,7 @@ def test_a_join_that_fails_leaves_the_old_object(
     area = staging.area()
     data = incompressible(18 * MIB)
     run = Run(put(area, "a", data), 0, len(data) + 1)
-    with pytest.raises(OSError, match=rf"{name}.*not the length that was written"):
+    with pytest.raises(OSError, match=rf"{name}.*not have the written length"):
         ServerJoin(area).publish(HEAD, [run], TAIL, replace=True)
     staging.discard()
     found = rclone_server.client.get_object(Bucket=rclone_server.bucket, Key=name)

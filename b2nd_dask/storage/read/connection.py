@@ -207,4 +207,4 @@ def setting(name: str) -> float:
     with suppress(TypeError, ValueError):
         if (number := float(given)) > 0 or (name == READ_AHEAD and number == 0):
             return number
-    raise ValueError(f'{name}={given!r} in fsspec.config.conf["b2nd"] is no positive number')
+    raise ValueError(f'{name}={given!r} in fsspec.config.conf["b2nd"] is not a positive number')

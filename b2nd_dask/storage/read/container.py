@@ -125,13 +125,13 @@ def zip_members(reader: ByteReader) -> dict[str, ZipMember]:
         if name in members:
             raise _damaged(reader, f"two files have the name {name!r}")
         if not 0 <= start <= start + _LOCAL.size + entry.compress_size <= stop <= end:
-            raise _damaged(reader, f"{name!r} overlaps what lies behind it")
+            raise _damaged(reader, f"{name!r} overlaps the next file or the list of files")
         encrypted = bool(entry.flag_bits & _ENCRYPTED)
         member = ZipMember(
             name, start, entry.compress_size, stop, entry.compress_type, encrypted, entry.CRC
         )
         if member.is_plain and entry.compress_size != entry.file_size:
-            raise _damaged(reader, f"{name!r} is stored and has two sizes")
+            raise _damaged(reader, f"{name!r} is stored as it is, but has two different sizes")
         members[name] = member
     return members
 
@@ -148,8 +148,8 @@ def member_offset(reader: ByteReader, member: ZipMember) -> int:
     """
     if not member.is_plain:
         raise UnsupportedFrameError(
-            f"{member.name!r} is compressed or encrypted by ZIP: a frame is read in place where it "
-            "is stored as it is, as python-blosc2 writes a .b2z",
+            f"{member.name!r} is compressed or encrypted by ZIP; store frames in the archive as "
+            "they are, as python-blosc2 writes a .b2z",
             path=reader.label,
         )
     return _offset(reader, member)
@@ -158,7 +158,7 @@ def member_offset(reader: ByteReader, member: ZipMember) -> int:
 def _offset(reader: ByteReader, member: ZipMember) -> int:
     (head,) = reader.read([Span(member.header_offset, member.header_offset + _LOCAL.size)])
     if len(head) < _LOCAL.size or not head.startswith(_LOCAL_MAGIC):
-        raise _damaged(reader, f"{member.name!r} does not begin where the list of files says")
+        raise _damaged(reader, f"{member.name!r} does not start where the list of files says")
     _, flags, method, name_nbytes, extra_nbytes = _LOCAL.unpack(head)
     offset = member.header_offset + _LOCAL.size + int(name_nbytes) + int(extra_nbytes)
     same = bool(flags & _ENCRYPTED) == member.is_encrypted and method == member.method
@@ -225,7 +225,7 @@ class _RangeFile(io.RawIOBase):
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if begin + offset < 0:
             # `zipfile` looks for the OSError of files, `zip_members` for ValueError
-            raise io.UnsupportedOperation("a position before the begin of the archive")
+            raise io.UnsupportedOperation("a position before the start of the archive")
         self._at = begin + offset
         return self._at
 
@@ -233,7 +233,7 @@ class _RangeFile(io.RawIOBase):
         stop = self._size if count < 0 else min(self._at + count, self._size)
         start = min(self._at, stop)
         if stop - start > MAX_DIRECTORY:
-            raise zipfile.BadZipFile(f"a list of files of {stop - start} bytes")
+            raise zipfile.BadZipFile(f"its list of files has {stop - start} bytes")
         if start >= self._tail_start:
             data = self._tail[start - self._tail_start : stop - self._tail_start]
         else:

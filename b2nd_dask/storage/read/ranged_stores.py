@@ -87,7 +87,7 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
         raise changed(request)
     if status in _PASSING:
         wanted = headers.get("Retry-After", "")
-        problem = f"status {status} ({response.reason}), for {ATTEMPTS} requests"
+        problem = f"the server sent status {status} ({response.reason}) for {ATTEMPTS} requests"
         raise PassingError(problem, float(wanted) if wanted.isdecimal() else None)
     # no digests: those of a 206 are of its part
     token = token_of({name: headers[name] for name in ("ETag", "Last-Modified") if name in headers})

@@ -203,7 +203,7 @@ def require_frame(path: Path) -> None:
     if not frame:
         raise FileExistsError(
             errno.EEXIST,
-            "this is not a frame, or has other files in it, and is not replaced: remove it "
+            "this is not a frame, or has other files in it, so it is not replaced; remove it "
             "yourself, or write to another path",
             str(path),
         )

@@ -89,7 +89,7 @@ class LocalStaging(Staging):
         path = Path(self.target)
         if path.exists():
             if not self.replace:
-                message = 'something is there already; pass mode="w" to replace it'
+                message = 'the path exists already; pass mode="w" to replace it'
                 raise FileExistsError(errno.EEXIST, message, self.target)
             # another writer may have removed it
             with suppress(FileNotFoundError):

@@ -194,8 +194,8 @@ def _require_own(behind: bytes, frame_len: int, label: str) -> None:
     if behind not in (b"", _CHUNK_BEGIN):
         raise FileExistsError(
             errno.EEXIST,
-            f"other bytes follow the frame from byte {frame_len} of this file on, and would be "
-            "lost where the frame is changed: copy the frame to a file of its own, and change that",
+            f"other bytes follow the frame at byte {frame_len} of this file, and a change of the "
+            "frame would remove them; copy the frame to a file of its own, and change the copy",
             label,
         )
 

@@ -132,13 +132,13 @@ class BaseObjectStaging(Staging):
         kind = store.kind(store.target)
         if kind is not None and not self.replace:
             raise FileExistsError(
-                errno.EEXIST, 'something is there already; pass mode="w" to replace it', self.label
+                errno.EEXIST, 'the path exists already; pass mode="w" to replace it', self.label
             )
         if kind == "directory":
             raise FileExistsError(
                 errno.EEXIST,
-                "several objects begin with this name, perhaps those of a sparse frame, which a "
-                "store cannot replace at once: remove them first, or write to another name",
+                "several objects start with this name, perhaps those of a sparse frame, and a "
+                "store cannot replace them at once; remove them first, or write to another name",
                 self.label,
             )
 
@@ -240,8 +240,8 @@ class SparseObjectStaging(BaseObjectStaging):
         if store.kind(store.target) is not None and not ours:
             raise FileExistsError(
                 errno.EEXIST,
-                "something is there already, and a store cannot replace it by a sparse frame at "
-                "once: remove it first, write to another name, or write a contiguous frame",
+                "the path exists already, and a store cannot replace it by a sparse frame at once; "
+                "remove it first, write to another name, or write a contiguous frame",
                 self.label,
             )
 
@@ -321,7 +321,7 @@ def check_writable(store: ObjectStore) -> None:
             store.label,
         )
     if store.has_protocol("s3") and store.fs.split_path(store.target)[2]:
-        raise ValueError(f"{store.label}: a version of an object cannot be written")
+        raise ValueError(f"{store.label}: a version of an object cannot be written; omit it")
 
 
 def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> bool:
@@ -342,7 +342,7 @@ def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -
     except FileNotFoundError:
         raise
     except OSError as error:
-        logger.info("%s: the store joins no objects (%s); this process does", store.label, error)
+        logger.info("%s: the store cannot join objects (%s); this process does", store.label, error)
         return False
     return True
 

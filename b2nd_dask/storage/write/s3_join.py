@@ -161,7 +161,7 @@ class ServerJoin:
             except OSError as error:
                 if not asks or endpoint in _copies or error.errno not in _REFUSALS:
                     raise
-                logger.info("%s: the store copies no parts; this process does", self.store.label)
+                logger.info("%s: the store cannot copy parts; this process does", self.store.label)
             else:
                 if asks:
                     _copies[endpoint] = True
@@ -208,8 +208,8 @@ class ServerJoin:
         if len(parts) > self.limits.max_parts:
             raise OSError(
                 errno.EFBIG,
-                f"{len(parts)} parts are needed, {self.limits.max_parts} is the most that S3 "
-                "joins; write with larger dask blocks, so that each stages more than "
+                f"the frame needs {len(parts)} parts, but S3 joins only {self.limits.max_parts}; "
+                "write with larger dask blocks, so that each stages more than "
                 f"{self.limits.min_part} compressed bytes",
                 self.store.label,
             )
@@ -284,7 +284,7 @@ class ServerJoin:
         result: dict[str, Any] = response.get("CopyPartResult", {})
         if "ETag" not in result:
             # the server has treated the request as an upload of no bytes
-            raise OSError(errno.ENOSYS, "the store copies no parts of objects", self.store.label)
+            raise OSError(errno.ENOSYS, "the store cannot copy parts of objects", self.store.label)
         return result
 
     def _upload_collected(
@@ -304,7 +304,7 @@ class ServerJoin:
         except OSError as error:
             if self.store.kind(self.store.target) is not None:
                 raise FileExistsError(
-                    errno.EEXIST, "another writer has created it in the meantime", self.store.label
+                    errno.EEXIST, "another writer has created this meanwhile", self.store.label
                 ) from error
             # a server without conditional writes: the check above found no target
             if error.errno != errno.ENOSYS:
