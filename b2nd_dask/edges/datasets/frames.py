@@ -52,7 +52,7 @@ def check_layout(tree: Tree, advice: str) -> None:
         folded[name.casefold()] = name
         if other is not None:
             raise ValueError(
-                f"{tree.label}: {other!r} and {name!r} differ in case alone, and are one file on "
+                f"{tree.label}: {other!r} and {name!r} differ only in case, and are one file on "
                 f"some systems; {advice}"
             )
     sizes_of(tree)
@@ -64,9 +64,9 @@ def _problem_of_name(name: str) -> str | None:
     if not name:
         return "it is empty"
     if name[0] in "._":
-        return f"{name[0]!r} at its beginning marks files that are no variables"
+        return f"{name[0]!r} at the start marks files that are not variables"
     if name == MANIFEST or Path(name).suffix in _SUFFIXES:
-        return "files of this name, or with this suffix, are something else in a store"
+        return "files with this name or suffix are something else in a store"
     if wrong := sorted({c for c in name if c in "/\\" or not c.isprintable()}):
         return f"it has {', '.join(map(repr, wrong))}"
     return (

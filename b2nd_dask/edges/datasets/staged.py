@@ -64,7 +64,7 @@ def _locked_now(path: Path) -> Iterator[None]:
         fd = try_lock(path, str(path), is_directory=True)
     if fd is None:
         raise StaleFrameError(
-            "another process changes this dataset: try again when it is done", path=str(path)
+            "another process changes this dataset; try again when it is done", path=str(path)
         )
     try:
         yield
@@ -106,7 +106,8 @@ def staged(
     """
     require_writable(str(target))
     if os.path.lexists(target) and not replace:
-        raise FileExistsError(errno.EEXIST, f"it exists; {advice} replaces it", str(target))
+        problem = f"the path exists already; {advice} replaces it"
+        raise FileExistsError(errno.EEXIST, problem, str(target))
     # the user's name, not that of a link's destination, gives the suffix
     name, target = target.name, Path(os.path.realpath(target))
     # checked before the write, which may take hours

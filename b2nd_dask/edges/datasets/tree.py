@@ -96,7 +96,7 @@ class Tree:
                 return Tree(label, named, lost=found.lost)
             else:
                 raise FileNotFoundError(
-                    f"{self.label}: nothing is called {path!r} in it; it holds {self.listed()}"
+                    f"{self.label}: no array or group is called {path!r}; it holds {self.listed()}"
                 )
         return found
 

@@ -84,8 +84,8 @@ def frame_of(x: Any) -> Frame:
         if len(found) == 1:
             return Frame(next(iter(found.values())))
         raise ValueError(
-            f"the array reads {len(found) or 'no'} frames, and the chunks of one are shown: pass "
-            "its path, or open_b2nd(path)"
+            f"the array reads {len(found) or 'no'} frames, but only the chunks of one can be "
+            "shown; pass its path, or open_b2nd(path)"
         )
     # without verification: a map is also drawn of a frame with damaged metadata
     return open_b2nd(x, verify=False)

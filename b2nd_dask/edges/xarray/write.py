@@ -56,8 +56,8 @@ def _require_attrs(tree: Tree) -> None:
     if bad := tree.lost:
         more = f" and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
         raise TypeError(
-            f"not stored: {'; '.join(bad[:_LISTED])}{more}. Attributes are text, numbers, bytes, "
-            "NumPy arrays, and lists and maps of these: convert or remove them"
+            f"cannot be stored: {'; '.join(bad[:_LISTED])}{more}. Convert them to text, numbers, "
+            "bytes, NumPy arrays, or lists and maps of these, or remove them"
         )
 
 
@@ -101,7 +101,7 @@ def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
             unknown = set(asked).difference(known) if isinstance(asked, Mapping) else set()
             if unknown:
                 raise ValueError(
-                    f"{key}={asked!r}: there is no dim {min(unknown, key=str)!r}, but "
+                    f"{key}={asked!r}: no dim {min(unknown, key=str)!r}; the dims are "
                     f"{sorted(map(str, known))}"
                 )
 
@@ -144,8 +144,8 @@ def _sizes(
     if not isinstance(asked, Mapping):
         if isinstance(asked, tuple | list) and not given:
             raise ValueError(
-                f"chunks={asked!r}: the variables of a dataset differ in their dims; name them, "
-                "as in chunks={'time': 24, 'lat': 100}"
+                f"chunks={asked!r}: the variables of a dataset differ in their dims; name the "
+                "dims, as in chunks={'time': 24, 'lat': 100}"
             )
         return asked  # type: ignore[no-any-return]
     if not set(asked) & set(dims):
@@ -164,14 +164,14 @@ def local_path(urlpath: Any) -> Path:
     text = os.fspath(urlpath)
     if not isinstance(text, str) or "://" in text:
         raise ValueError(
-            f"{text!r}: a dataset is written to a local directory or .b2z file, since it appears "
-            "at once; upload that, or write its arrays one by one"
+            f"{text!r}: a dataset must be written to a local directory or .b2z file, since it "
+            "appears at once; upload that, or write its arrays one by one"
         )
     path = Path(text).expanduser()
     if path.suffix in (".b2nd", ".b2e"):
         raise ValueError(
             f"{text}: a {path.suffix} file is one array; write a dataset to a directory "
             f"({path.with_suffix('.b2d').name}) or one file ({path.with_suffix('.b2z').name}), or "
-            "one of its arrays, as ds['NAME'].b2nd.to_b2nd"
+            "one of its arrays by ds['NAME'].b2nd.to_b2nd"
         )
     return Path(os.path.abspath(path))  # noqa: PTH100 - keeps links as they are

@@ -124,8 +124,8 @@ def test_axes_and_arguments_of_imshow(path: Path) -> None:
 @pytest.mark.parametrize(
     ("given_", "how", "error", "message"),
     [
-        (np.ones((2, 3, 4)), {}, ValueError, r"\(2, 3, 4\) is no picture.*plot\.slices"),
-        (np.ones(4), {}, ValueError, r"\(4,\) is no picture, which has two axes$"),
+        (np.ones((2, 3, 4)), {}, ValueError, r"\(2, 3, 4\) is not a picture.*plot\.slices"),
+        (np.ones(4), {}, ValueError, r"\(4,\) is not a picture with two axes$"),
         (np.ones((0, 4)), {}, ValueError, "no elements"),
         (np.array([["a"]]), {}, TypeError, "have no colour"),
         (np.ones((2, 2), complex), {}, TypeError, r"abs\(x\)"),
@@ -141,7 +141,7 @@ def test_what_is_no_picture(given_, how, error, message) -> None:
 @pytest.mark.parametrize("shape", [(2, 3, 4), (2, 2, 2, 3, 4), (1, 2, 3, 4), (2, 1, 3, 2, 4)])
 def test_the_advice_for_more_axes_works(shape: tuple[int, ...]) -> None:
     x = np.arange(float(math.prod(shape))).reshape(shape)
-    with pytest.raises(ValueError, match="is no picture") as raised:
+    with pytest.raises(ValueError, match="is not a picture") as raised:
         plot.thumbnail(x)
     text = str(raised.value)
     zeros = re.findall(r"as x\[([0, ]+)\]", text)
