@@ -26,7 +26,7 @@ class _Row(NamedTuple):
 VERBS = {
     "info": _Row("info", "Describe frames and stores."),
     "map": _Row("map", "Draw the chunks of a frame."),
-    "stats": _Row("stats", "Show minimum, maximum, mean of arrays."),
+    "stats": _Row("stats", "Show minimum, maximum, mean, from statistics or out of core."),
     "verify": _Row("upkeep", "Verify frames by their checksums."),
     "seal": _Row("upkeep", "Add checksums to a frame that has none."),
     "convert": _Row("copying", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),

@@ -46,7 +46,7 @@ writing_options = together(
         help="Filter, such as shuffle, bitshuffle, or none. Repeatable.",
     ),
     click.option("--max-mem", metavar="SIZE", help="Memory for blocks, such as 512MB."),
-    click.option("--overwrite", is_flag=True, help="Replace an existing target at the end."),
+    click.option("--overwrite", is_flag=True, help="Replace an existing target when complete."),
 )
 
 
@@ -85,7 +85,7 @@ storage_options = click.option(
     metavar="KEY=VALUE",
     multiple=True,
     callback=_option_pairs,
-    help="Option of the fsspec file system of a URL, JSON or text: anon=true. Repeatable.",
+    help="Option of the fsspec file system of a URL; JSON or text, such as anon=true. Repeatable.",
 )
 
 

@@ -73,7 +73,7 @@ def member_of(
     if not isinstance(variable.dtype, np.dtype):
         raise TypeError(
             f"{where}: elements of {variable.dtype}, a dtype of pandas, cannot be stored; convert "
-            "them, as by .astype(float), .astype(str) or, for times with a zone, "
+            "them by .astype(float), .astype(str) or, for times with a zone, "
             ".dt.tz_convert(None)"
         )
     variable = _lazy(variable.to_base_variable())
@@ -99,7 +99,7 @@ def _check_names(name: Hashable, variable: xr.Variable, where: str) -> None:
     if len(set(variable.dims)) < len(variable.dims):
         raise ValueError(
             f"{where}: two axes have the same name, {variable.dims}; give them different names, "
-            "as by xr.Variable(dims, values)"
+            "for example by xr.Variable(dims, values)"
         )
 
 
@@ -170,7 +170,7 @@ def _inferred(variable: xr.Variable, name: str, fill: Any, where: str) -> xr.Var
         inferred = ensure_dtype_not_object(variable, name)
     except ValueError as error:
         raise TypeError(
-            f"{where}: Python objects of these types cannot be stored: {error}; convert them, as "
+            f"{where}: Python objects of these types cannot be stored: {error}; convert them "
             "by .astype(float) or .astype(str), or omit the variable by .drop_vars"
         ) from error
     if inferred.dtype.kind != "O":
