@@ -145,8 +145,8 @@ def require_writable(path: str) -> None:
     if fcntl is None:
         raise OSError(
             errno.ENOTSUP,
-            "on Windows frames are read from local paths and not written there; write to the URL "
-            "of an object store, or work in the Windows Subsystem for Linux",
+            "on Windows frames at local paths can be read but not written; write to the URL of an "
+            "object store, or work in the Windows Subsystem for Linux",
             path,
         )
 

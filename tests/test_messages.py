@@ -220,7 +220,7 @@ def test_stores_of_python_blosc2(tmp_path: Path, kind: type, name: str) -> None:
 def test_a_folder_of_frames(tmp_path: Path) -> None:
     b2nd_dask.to_b2nd(VALUES, "b.b2nd")
     b2nd_dask.to_b2nd(VALUES, "a.b2nd")
-    assert "frames in it, such as a.b2nd" in told(lambda: da.from_b2nd(tmp_path), ValueError)
+    assert "it contains frames, such as a.b2nd" in told(lambda: da.from_b2nd(tmp_path), ValueError)
 
 
 def test_several_paths() -> None:

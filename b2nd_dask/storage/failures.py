@@ -32,8 +32,8 @@ NO_BUCKET = "No such bucket"
 _NO_CREDENTIALS = "for public data pass storage_options={'anon': True}"
 #: Advice for several frames that are to become one array.
 TOGETHER = (
-    "from_b2nd takes a list of paths or a pattern such as 'data/*.b2nd', and concatenates or, with "
-    "stack=True, stacks the frames"
+    "from_b2nd takes a list of paths or a pattern such as 'data/*.b2nd', and concatenates the "
+    "frames, or stacks them with stack=True"
 )
 
 #: Labels end in the offset of a frame, as in ``a.zip[38:]``.
@@ -141,12 +141,12 @@ def what_directory(path: str, names: Collection[str] = ()) -> str:
         return " (there are chunks, but the index of a sparse frame is missing)"
     if "dataset.json" in names:
         return (
-            " (it is a dataset: xarray.open_dataset opens it, `b2nd-dask info PATH` lists its "
-            "arrays, each of which is PATH/NAME.b2nd)"
+            " (it is a dataset: xarray.open_dataset opens it, and `b2nd-dask info PATH` lists its "
+            "arrays; the path of an array is PATH/NAME.b2nd)"
         )
     if "embed.b2e" in names or path.rstrip("/").endswith(".b2d"):
         return f" (a .b2d is a store of python-blosc2: {OPEN_STORE})"
     frames = sorted(name for name in names if name.endswith(".b2nd"))
     if frames:
-        return f" (there are frames in it, such as {frames[0]}: pass the path of one)"
+        return f" (it contains frames, such as {frames[0]}: pass the path of one)"
     return ""

@@ -107,7 +107,7 @@ def test_known_answer_stands_beside_ours() -> None:
     text = demo.describe_land(cover)
     assert "26.67% of the Earth" in text
     assert "about 29.2%" in text
-    assert "South of 60 S it has 17.1 million km2" in text
+    assert "South of 60 S the mask has 17.1 million km2" in text
 
 
 def test_picture_is_drawn(tmp_path: Path, cover: demo.LandCover) -> None:

@@ -138,7 +138,7 @@ def test_an_object_that_is_longer_than_it_was_staged_is_not_joined(google: Googl
     staging.prepare()
     run = staging.append([b"abc"])[0]
     placement = staging.join(staged_at([Run(run.part, 0, 2)]))
-    with pytest.raises(OSError, match="does not have its written length"):
+    with pytest.raises(OSError, match="not have the written length"):
         staging.publish(placement, HEAD, TAIL)
     staging.discard()
     assert google.names(location) == []

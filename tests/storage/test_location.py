@@ -66,7 +66,7 @@ def test_storage_options_are_for_urls(urlpath: str | bytes) -> None:
 
 
 def test_storage_options_are_a_mapping() -> None:
-    with pytest.raises(TypeError, match=r"storage_options is a mapping, .*, not str"):
+    with pytest.raises(TypeError, match=r"storage_options must be a mapping .*, not str"):
         Location.of("s3://bucket/a.b2nd", storage_options="anon")
 
 

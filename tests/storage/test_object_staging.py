@@ -53,7 +53,7 @@ class TestMemory:
         staging.prepare()
         run = staging.append([b"new"])[0]
         placement = staging.join(staged_at([Run(run.part, 0, 4)]))
-        with pytest.raises(OSError, match="does not have its written length"):
+        with pytest.raises(OSError, match="not have the written length"):
             staging.publish(placement, HEAD, TAIL)
         staging.discard()
         assert fs.cat_file(name) == b"old"
@@ -288,7 +288,7 @@ def test_a_file_system_with_folders(tmp_path: Path, sparse: bool) -> None:
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"does the bucket or folder exist.*a\.b2nd"):
+    with pytest.raises(FileNotFoundError, match=r"check that the bucket or folder exists.*a\.b2nd"):
         make(Location.of(f"simplecache::file://{tmp_path}/nothing/a.b2nd")).prepare()
 
 

@@ -115,7 +115,7 @@ def _inside(target: str, source: str) -> str:
         return target
     folder = Path(target)
     if target.endswith("/") and not folder.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "the directory of the target does not exist", target)
+        raise FileNotFoundError(errno.ENOENT, "the directory does not exist; make it first", target)
     # a directory with a suffix may be a sparse frame, which only --overwrite replaces
     if folder.is_dir() and not folder.suffix:
         return str(folder / Path(source.rstrip("/")).name)
@@ -183,11 +183,11 @@ def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
 @click.option("--member", metavar="NAME", help="Group or array of SRC; the same as SRC::NAME.")
 @click.option("--dtype", help="Dtype of the elements of a Caterva frame, which does not store it.")
 @click.option("--chunks", callback=lengths, metavar="N,N,...", help="Default: those of SRC.")
-@click.option("--blocks", callback=lengths, metavar="N,N,...", help="Of frames.")
+@click.option("--blocks", callback=lengths, metavar="N,N,...", help="Elements of a frame's block.")
 @writing_options
 @click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
 @click.option("--check", is_flag=True, help="Compare all elements before DST appears.")
-@click.option("--other-files", is_flag=True, help="Read elements also from files that SRC names.")
+@click.option("--other-files", is_flag=True, help="Also read elements in files that SRC refers to.")
 @storage_options
 def convert_command(src: str, dst: str, **options: Any) -> None:
     """Convert SRC to DST: b2nd, b2d, b2z, zarr, HDF5 / NetCDF-4, npy, npz, and from Caterva.

@@ -146,11 +146,11 @@ def describe_land(cover: LandCover) -> str:
         f"Land, rows weighted by their area on the sphere: {cover.share:.2%} of the Earth.\n"
         f"Known answer: about {LAND_KM2 / EARTH_KM2:.1%} ({LAND_KM2 / 1e6:.1f} of "
         f"{EARTH_KM2 / 1e6:.1f} million km2, The World Factbook).\n"
-        "Why it differs: in the GLOBE elevation model, from which the mask comes, "
-        "floating ice shelves are sea.\n"
-        f"South of 60 S it has {antarctica / 1e6:.1f} million km2 of land; "
-        f"Antarctica with its shelves has {ANTARCTICA_KM2 / 1e6:.1f}, "
-        f"and with those the share is {with_shelves:.1%}.\n"
+        "Why it differs: the mask comes from the GLOBE elevation model, "
+        "in which floating ice shelves are sea.\n"
+        f"South of 60 S the mask has {antarctica / 1e6:.1f} million km2 of land; "
+        f"Antarctica with its shelves has {ANTARCTICA_KM2 / 1e6:.1f}. "
+        f"With the shelves the share is {with_shelves:.1%}.\n"
         "Lakes and the Caspian Sea are land in the mask."
     )
 
@@ -209,7 +209,7 @@ def write_frame(bands: Iterable[NDArray[np.bool_]], path: Path, chunk: int) -> N
     show_default=True,
     help="Folder for the frame and the picture.",
 )
-@click.option("--force", is_flag=True, help="Write the frame again if it exists.")
+@click.option("--force", is_flag=True, help="Make the frame again if it exists.")
 def demo_command(output: Path, force: bool) -> None:
     """Compute how much of the Earth is land, out of core, from the real global land mask.
 

@@ -24,18 +24,18 @@ class _Row(NamedTuple):
 
 #: Help and completion read only this table: modules that import dask take seconds.
 VERBS = {
-    "info": _Row("info", "What frames and stores hold."),
-    "map": _Row("map", "A picture of the chunks of a frame."),
-    "stats": _Row("stats", "Minimum, maximum, mean of arrays, from records or out of core."),
+    "info": _Row("info", "Describe frames and stores."),
+    "map": _Row("map", "Draw the chunks of a frame."),
+    "stats": _Row("stats", "Show minimum, maximum, mean, from statistics or out of core."),
     "verify": _Row("upkeep", "Verify frames by their checksums."),
     "seal": _Row("upkeep", "Add checksums to a frame that has none."),
     "convert": _Row("copying", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),
-    "copy": _Row("copying", "Copy a frame, also with another compression."),
-    "rechunk": _Row("copying", "Write a frame with other chunks."),
-    "compact": _Row("upkeep", "Give back the space of superseded chunks."),
-    "staging": _Row("upkeep", "What interrupted writes have left behind."),
-    "plan": _Row("plan", "What a read or a rechunk would take."),
-    "demo": _Row("demo", "How much of the Earth is land, out of core."),
+    "copy": _Row("copying", "Copy a frame, optionally with other compression."),
+    "rechunk": _Row("copying", "Copy a frame with other chunks."),
+    "compact": _Row("upkeep", "Free the space of superseded chunks."),
+    "staging": _Row("upkeep", "List or remove what interrupted writes have left."),
+    "plan": _Row("plan", "Estimate the cost of a read or a rechunk."),
+    "demo": _Row("demo", "Compute how much of the Earth is land, out of core."),
 }
 
 

@@ -40,19 +40,19 @@ _STYLES = ("blue", "cyan", "green", "yellow", "magenta", "red", "bright_blue", "
     type=click.Choice(BY),
     default="kind",
     show_default=True,
-    help="What a cell shows of a chunk.",
+    help="Property of a chunk that a cell shows.",
 )
 @click.option(
     "--at",
     callback=lengths,
     metavar="N,...",
-    help="Position in the chunk grid along the first axes; by default all.",
+    help="Position in the chunk grid along the first axes; all by default.",
 )
 @click.option("--width", type=click.IntRange(1, 10_000), help="Columns; by default the terminal's.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help='A picture instead: .png, .pdf, .svg, ...; needs the extra "plot".',
+    help='Save a picture to a file (.png, .pdf, .svg, ...); needs the extra "plot".',
 )
 @storage_options
 def map_command(
@@ -123,8 +123,8 @@ def _chosen(grid: tuple[int, ...], at: int | tuple[int, ...] | None) -> tuple[in
     left_out = max(0, len(grid) - 2)
     if len(given) > left_out:
         raise click.UsageError(
-            f"--at has {len(given)} positions, and the chunk grid {left_out} axes beside rows and "
-            "columns"
+            f"--at has {len(given)} positions, but the chunk grid has {left_out} axes besides rows "
+            "and columns"
         )
     for axis, (position, count) in enumerate(zip(given, grid, strict=False)):
         if not -count <= position < count:

@@ -37,16 +37,16 @@ def together(*options: _Option) -> _Option:
 
 #: Options of all commands that write arrays.
 writing_options = together(
-    click.option("--codec", help="Such as zstd, lz4, blosclz."),
-    click.option("--level", type=click.IntRange(0, 9), help="Of the compression."),
+    click.option("--codec", help="Codec, such as zstd, lz4, blosclz."),
+    click.option("--level", type=click.IntRange(0, 9), help="Compression level."),
     click.option(
         "--filter",
         "filters",
         multiple=True,
-        help="Such as shuffle, bitshuffle, or none. Repeatable.",
+        help="Filter, such as shuffle, bitshuffle, or none. Repeatable.",
     ),
     click.option("--max-mem", metavar="SIZE", help="Memory for blocks, such as 512MB."),
-    click.option("--overwrite", is_flag=True, help="Replace what is there when it is complete."),
+    click.option("--overwrite", is_flag=True, help="Replace an existing target when complete."),
 )
 
 
@@ -85,7 +85,7 @@ storage_options = click.option(
     metavar="KEY=VALUE",
     multiple=True,
     callback=_option_pairs,
-    help="For the fsspec file system of a URL; JSON or text, such as anon=true. Repeatable.",
+    help="Option of the fsspec file system of a URL; JSON or text, such as anon=true. Repeatable.",
 )
 
 

@@ -32,7 +32,7 @@ def _index(context: click.Context, parameter: click.Parameter, text: str | None)
         return tuple(_part(part.strip()) for part in text.strip("[]").split(","))
     except ValueError:
         raise click.BadParameter(
-            f"{text!r}: give an index as of NumPy, such as 0:100,:,5", context, parameter
+            f"{text!r}: give an index in the syntax of NumPy, such as 0:100,:,5", context, parameter
         ) from None
 
 
@@ -50,14 +50,14 @@ def _part(text: str) -> Any:
 @click.command("plan", cls=Verb)
 @path_argument
 @click.option(
-    "--slice", "index", callback=_index, metavar="INDEX", help="Of the array; all by default."
+    "--slice", "index", callback=_index, metavar="INDEX", help="Part to read; all by default."
 )
-@click.option("--reduce", type=click.Choice(_REDUCTIONS), help="What is computed of it.")
+@click.option("--reduce", type=click.Choice(_REDUCTIONS), help="Reduction to compute.")
 @click.option("--axis", callback=lengths, metavar="N,...", help="Axes to reduce; all by default.")
 @click.option(
-    "--rechunk", "chunks", callback=lengths, metavar="N,...", help="Plan a rechunk to these."
+    "--rechunk", "chunks", callback=lengths, metavar="N,...", help="New chunks of a rechunk."
 )
-@click.option("--max-mem", help='For a rechunk, such as "2GB".')
+@click.option("--max-mem", help='Memory of a rechunk, such as "2GB".')
 @json_option
 @storage_options
 def plan_command(
@@ -84,7 +84,7 @@ def plan_command(
             raise click.UsageError("--max-mem needs --rechunk")
         found = plan(_read(frame, index, reduce, axis))
     elif index is not ... or reduce is not None or axis is not None:
-        raise click.UsageError("--rechunk is for the whole frame: omit --slice and --reduce")
+        raise click.UsageError("--rechunk is of the whole frame; omit --slice, --reduce, --axis")
     else:
         # no file is made: the write is not computed
         target = Path(tempfile.gettempdir(), f"{uuid.uuid4().hex}.b2nd")

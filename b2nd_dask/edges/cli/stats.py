@@ -48,7 +48,7 @@ _HEAD = ("count", "NaN", "zeros", "min", "max", "mean", "std")
     help="Axes to reduce, such as 0 or 0,-1; all by default. Reads the elements.",
 )
 @click.option("--read", is_flag=True, help="Read the elements, also for the standard deviation.")
-@click.option("--add", is_flag=True, help="First add records to the local frames without.")
+@click.option("--add", is_flag=True, help="First add statistics to local frames that have none.")
 @json_option
 @storage_options
 @click.pass_context
@@ -84,7 +84,7 @@ def stats_command(
                 with failures.noted(name, storage_options):
                     frame = open_b2nd(name, storage_options=storage_options)
                     if name != path and frame.dtype.kind not in _ORDERED + _AVERAGED:
-                        click.echo(safe(f"{frame.path}: {frame.dtype}, left out"), err=True)
+                        click.echo(safe(f"{frame.path}: {frame.dtype}, skipped"), err=True)
                         continue
                     found.append(_described(frame, axis, read=read))
                     if not as_json:
@@ -161,7 +161,7 @@ def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDAr
     kind = x.dtype.kind
     if kind not in _ORDERED + _AVERAGED:
         raise UnsupportedFrameError(
-            f"elements are {x.dtype}: minimum and mean are those of numbers and dates"
+            f"elements are {x.dtype}; only numbers and dates have a minimum or a mean"
         )
     has_nan = kind in _MISSING
     wanted = {"zeros": (x == np.zeros((), x.dtype)).sum(axis)}
@@ -215,13 +215,13 @@ def _said_of_mark(value: Any, name: str, packing: dict[str, Any]) -> str:
     marks = [
         key for key in MISSING if name in ("min", "max") and value in np.ravel(packing.get(key, ()))
     ]
-    return f" ({marks[0]}: what is missing)" if marks else ""
+    return f" ({marks[0]}: missing elements)" if marks else ""
 
 
 def _said_of_records(found: dict[str, Any]) -> str:
     records = found["records"]
     if not records["chunks"] and records["of"]:
-        return "none, the elements were read; --add keeps some in the frame"
+        return "none, the elements were read; --add adds statistics to the frame"
     said = f"{records['chunks']} of {records['of']} chunks, {decimal(records['nbytes'])}"
     return said + ("; the elements were read" if found["source"] == "elements" else "")
 

@@ -100,7 +100,7 @@ def seal_command(path: str, threads: int | None) -> None:
 
 @click.command("compact", cls=Verb)
 @path_argument
-@click.option("--dry-run", is_flag=True, help="Say what it would give back, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Only show how many bytes it would free.")
 def compact_command(path: str, dry_run: bool) -> None:
     """Free the space of chunks that updates of the frame at PATH have superseded.
 
@@ -114,9 +114,9 @@ def compact_command(path: str, dry_run: bool) -> None:
     """
     frames = files_in(path) or [path]
     if dry_run:
-        click.echo(f"about {decimal(sum(map(_superseded, frames)))} would be given back")
+        click.echo(f"about {decimal(sum(map(_superseded, frames)))} would be freed")
     else:
-        click.echo(f"{decimal(sum(map(compact, frames)))} given back")
+        click.echo(f"{decimal(sum(map(compact, frames)))} freed")
 
 
 def _superseded(path: str) -> int:
@@ -126,14 +126,14 @@ def _superseded(path: str) -> int:
     reference = reference_of(open_b2nd(path, verify=False))
     nbytes = superseded_in(reference, chunk_table(reference))
     if nbytes is None:
-        raise click.ClickException(f"{label}: only frames in local files are compacted")
+        raise click.ClickException(f"{label}: only frames in local files can be compacted")
     return nbytes
 
 
 @click.command("staging", cls=Verb)
 @path_argument
-@click.option("--remove", is_flag=True, help="Remove it. A write that is under way there fails.")
-@click.option("--key", help="Only what has this key.")
+@click.option("--remove", is_flag=True, help="Remove them. A write to PATH in progress fails.")
+@click.option("--key", help="Only staging areas with this key.")
 @json_option
 @storage_options
 def staging_command(

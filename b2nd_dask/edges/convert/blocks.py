@@ -170,7 +170,7 @@ def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
     for path, member in source.walk():
         other = found.get(path, alone)
         if other is None or other.array.shape != member.array.shape:
-            raise ValueError(f"{written.label}: {path!r} was not written as it is in the source")
+            raise ValueError(f"{written.label}: {path!r} is missing, or has not the source's shape")
         sizes = block_of(member.array.shape, None, member.array.dtype.itemsize, block_nbytes)
         for region in regions(member.array.shape, sizes):
             first, second = da.compute(member.array[region], other.array[region])

@@ -232,8 +232,7 @@ def _require_apart(source: str, place: Path, inner: str | None) -> None:
     if inner is not None and os.path.lexists(place):
         raise FileExistsError(
             errno.EEXIST,
-            f"a conversion makes a new file, and would replace all of it, not {inner} alone: "
-            "convert to another file",
+            f"convert would replace the whole file, not only {inner}; convert to another file",
             str(place),
         )
     local = source.removeprefix("file://")
@@ -243,11 +242,11 @@ def _require_apart(source: str, place: Path, inner: str | None) -> None:
     local = os.path.expanduser(local)  # noqa: PTH111 - a file may be called ~x
     origin, target = Path(os.path.realpath(local)), Path(os.path.realpath(place))
     if origin == target:
-        raise ValueError(f"{place}: source and target are the same: choose another target")
+        raise ValueError(f"{place}: source and target are the same; choose another target")
     if origin in target.parents or target in origin.parents:
         raise ValueError(
-            f"{place}: of {origin} and {target} one lies inside the other, and would be lost or "
-            "changed with it: choose another target"
+            f"{place}: one of {origin} and {target} lies inside the other, so the write would "
+            "remove or change the source; choose another target"
         )
 
 
@@ -265,12 +264,12 @@ def _read(source: Source, read_as: str) -> Tree:
 def _check(tree: Tree, write_as: str, options: Options) -> None:
     """Check all that can be checked before anything is written."""
     if not tree.attrs and not any(True for _ in tree.walk()) and not tree.notes("refused"):
-        raise ValueError(f"{tree.label}: it has no arrays")
+        raise ValueError(f"{tree.label}: it contains no array")
     options.check_sizes(tree)
     options.check_memory(tree)
     for name, formats in OPTIONS.items():
         if getattr(options, name) is not None and name not in FORMATS[write_as].options:
-            raise ValueError(f"{name}= is for {formats}, not for {write_as}: leave it out")
+            raise ValueError(f"{name}= is for {formats}, not for {write_as}: omit it")
     FORMATS[write_as].check(tree, options)
 
 

@@ -52,13 +52,13 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
     if unknown or mode not in ("w-", "w"):
         names = ", ".join(f"{name}=" for name in unknown) or f"mode={mode!r}"
         raise ValueError(
-            f"{names}: a group becomes a new directory, with chunks=, blocks=, cparams=, fsync= "
-            'and mode= "w-" or "w"; write its arrays one by one for the others'
+            f"{names}: a group becomes a new directory, and its options are chunks=, blocks=, "
+            'cparams=, fsync= and mode= "w-" or "w". For others write its arrays one by one'
         )
     target = local_target(urlpath)
     if target.suffix not in (".b2d", ".b2z"):
         raise ValueError(
-            f"{urlpath}: a group of arrays becomes a directory (NAME.b2d) or a file (NAME.b2z)"
+            f"{target}: write a group of arrays to a local directory (NAME.b2d) or file (NAME.b2z)"
         )
     # without max_mem: the user's scheduler runs the blocks
     chosen = Options(**{name: options[name] for name in OPTIONS if name in options})

@@ -39,7 +39,7 @@ def split_member(path: str, member: str | None) -> tuple[str, str | None]:
     if not mark or not inner:
         return before, member
     if member is not None and member.strip("/") != inner.strip("/"):
-        raise ValueError(f"{path}: two members are named, here and by member= {member!r}")
+        raise ValueError(f"{path}: member={member!r} names another member; give only one")
     return before, inner
 
 
@@ -121,7 +121,7 @@ class Options:
                 raise ValueError(f"{name}={sizes!r}: give positive numbers, or -1 for a whole axis")
             if isinstance(sizes, tuple | list) and len(numbers) not in axes:
                 raise ValueError(
-                    f"{name}={sizes!r}: {len(numbers)} numbers, and arrays of {tree.label} have "
+                    f"{name}={sizes!r} has {len(numbers)} numbers, but arrays of {tree.label} have "
                     f"{' or '.join(map(str, axes))} axes"
                 )
 
@@ -140,7 +140,7 @@ class Options:
                 if self.max_mem is not None and nbytes * _COPIES > self.max_mem:
                     raise ValueError(
                         f"{path or tree.label}: max_mem={self.max_mem} is too little for its "
-                        f"chunks of {nbytes} bytes, each of which is decoded as a whole: give "
+                        f"chunks of {nbytes} bytes, which are decoded whole; give "
                         f"{nbytes * _COPIES} or more"
                     )
 

@@ -29,7 +29,7 @@ def read_frames(source: Source) -> Tree:
     if place is None:
         return _single(open_b2nd(path, dtype=dtype, storage_options=storage_options), path)
     if dtype is not None:
-        raise ValueError("dtype= is only for a Caterva frame, which does not store it: omit it")
+        raise ValueError("dtype= is only for single Caterva frames, which do not store it; omit it")
     return _tree(in_group(place, group), path)
 
 

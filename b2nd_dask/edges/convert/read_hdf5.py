@@ -76,7 +76,7 @@ def read_hdf5(source: Source) -> Tree:
         with Path(path).open("rb") as raw:
             classic = raw.read(3) == b"CDF"
         advice = (
-            "it is a classic NetCDF file: xarray.open_dataset(PATH).b2nd writes it"
+            "it is a classic NetCDF file; convert it by xarray.open_dataset(PATH).b2nd"
             if classic
             else f"it cannot be opened as HDF5: {error}"
         )
@@ -107,7 +107,7 @@ def _fill(tree: Tree, group: Any, block_nbytes: int, *, other_files: bool, seen:
         inner = f"{label}/{printable(name)}"
         link = group.get(name, getlink=True)
         if not isinstance(link, h5py.HardLink):
-            tree.lost.append(f"{inner}, which is a link to another place")
+            tree.lost.append(f"{inner}, which is a soft or external link")
             continue
         child = group[name]
         if isinstance(child, h5py.Group):
@@ -141,7 +141,7 @@ def hdf5_member(
     dtype, is_text = _element_dtype(dataset, block_nbytes)
     unlimited = [axis for axis, n in enumerate(dataset.maxshape) if n is None]
     if unlimited:
-        lost.append(f"that axes {unlimited} of {label} are unlimited (append_axis= appends anyway)")
+        lost.append(f"unlimited axes {unlimited} of {label} (append_axis= can append to any axis)")
     attrs = _attrs(dataset, label, lost)
     # the NetCDF library gives all arrays a fill value; it is valid only with the attribute
     own_fill = not _is_netcdf(dataset) and "_FillValue" not in attrs
@@ -152,7 +152,7 @@ def hdf5_member(
         path = os.path.abspath(dataset.file.filename)  # noqa: PTH100 - tasks run elsewhere
         source = StoredDataset(path, file_state(path), dataset.name, dataset.shape, dtype, is_text)
     elif is_text:
-        raise TypeError("text of a file that is open for writing; open the file read-only")
+        raise TypeError("strings need a file that is open for reading only; open it with mode 'r'")
     # chunks of strings hold pointers: as text of a fixed length they would be many times larger
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
     array = lazy(source, unit, block_nbytes, label)
@@ -166,8 +166,8 @@ def _require_own_elements(dataset: Any) -> None:
     sources = [source.file_name for source in dataset.virtual_sources()] if is_virtual else []
     if dataset.external or any(name != "." for name in sources):
         raise TypeError(
-            "its elements lie in other files, which the file names: copy them into it, or give "
-            "convert other_files=True (--other-files) if you trust whoever made it"
+            "its elements lie in other files, which this file refers to; copy them into this file, "
+            "or give convert other_files=True (--other-files) if you trust its author"
         )
 
 
@@ -179,7 +179,7 @@ def _element_dtype(dataset: Any, block_nbytes: int) -> tuple[np.dtype[Any], bool
     """Dtype of the elements in NumPy, and whether they are UTF-8."""
     h5py = require("convert", "h5py")
     if dataset.shape is None:
-        raise TypeError("it is empty: it has a type, but no shape")
+        raise TypeError("it is empty: it has a type but no shape")
     dtype = dataset.dtype
     text = h5py.check_string_dtype(dtype)
     if text is not None:
@@ -195,7 +195,7 @@ def _element_dtype(dataset: Any, block_nbytes: int) -> tuple[np.dtype[Any], bool
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
     for field in fields:
         if h5py.check_enum_dtype(field) is not None:
-            raise TypeError("an enumeration, whose names a frame cannot hold; write integers")
+            raise TypeError("a frame cannot hold the names of an enumeration; write integers")
     if dtype.kind == "O" or dtype.hasobject:
         raise TypeError(f"elements of {_object_kind(dtype)} have no fixed size")
     check_storable(dtype)
@@ -283,5 +283,5 @@ def _dims(dataset: Any, label: str, lost: list[str]) -> tuple[str, ...] | None:
     ]
     dims = full_dims(names, dataset.ndim)
     if dims is None and any(names):
-        lost.append(f"names of dims of {label}, two of which are the same: {names}")
+        lost.append(f"names of dims of {label}, since two are the same: {names}")
     return dims

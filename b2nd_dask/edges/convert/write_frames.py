@@ -31,7 +31,7 @@ def check_frames(tree: Tree, _options: Options) -> None:
     if tree.only is None:
         check_layout(
             tree,
-            "rename it in the source, or convert the arrays by member= (--member) one by one",
+            "rename it in the source, or convert the arrays one by one by member= (--member)",
         )
 
 
@@ -48,14 +48,14 @@ def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
     data = {n: m for n, m in tree.members.items() if not m.is_coordinate(n)} or tree.members
     if len(data) != 1 or tree.groups:
         raise ValueError(
-            f"{tree.label} holds {tree.listed()}, and the target one array. Choose it by member= "
-            "(--member NAME), or write all of them, as to a directory (.b2d) or a file (.b2z, .npz)"
+            f"{tree.label} holds {tree.listed()}; the target can hold one array. Choose it by "
+            "member= (--member NAME), or write all to a directory (.b2d) or file (.b2z, .npz)"
         )
     ((name, member),) = data.items()
     coords = tree.coords_of(member, name)
     del coords[name]
     if problem := too_many_coords({n: int(each.array.nbytes) for n, each in coords.items()}):
-        raise ValueError(f"{tree.label}: {problem}: write a directory (.b2d)")
+        raise ValueError(f"{tree.label}: {problem}; write a directory (.b2d)")
     return name, member, coords
 
 

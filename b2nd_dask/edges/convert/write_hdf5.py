@@ -57,8 +57,8 @@ def _compression_of(cparams: Any) -> dict[str, Any]:
     given = settings_of(cparams)
     if name_of(given.get("codec", "zlib")) not in ("zlib", "gzip"):
         raise ValueError(
-            f"cparams={cparams!r}: HDF5 files are compressed by gzip, which every reader has: "
-            'give {"codec": "zlib", "clevel": N} or nothing'
+            f"cparams={cparams!r}: HDF5 files are compressed by gzip, which every reader supports; "
+            'give {"codec": "zlib", "clevel": N} or omit it'
         )
     return {"compression": "gzip", "compression_opts": int(given.get("clevel", 4)), "shuffle": True}
 
@@ -76,7 +76,7 @@ def _with_numbers(member: Member, label: str) -> Member:
         unit, step = np.datetime_data(dtype)
         if unit not in _UNITS or step != 1:
             raise TypeError(
-                f"{label}: HDF5 has no {dtype}; .astype('{dtype.kind}8[s]') or the like first"
+                f"{label}: HDF5 has no type for {dtype}; convert by .astype('{dtype.kind}8[s]')"
             )
         native = array.astype(dtype.newbyteorder("="))
         # NaT becomes the smallest integer
@@ -97,7 +97,7 @@ def _attr(_name: str, value: Any, _member: Member | None) -> Any:
     """An attribute as a type of h5py: an array of objects for a list of texts."""
     kind = np.asarray(value).dtype.kind if not isinstance(value, Mapping) else "O"
     if kind in "OmMV":
-        raise NotKeptError(f"HDF5 has no {type(value).__name__}")
+        raise NotKeptError(f"HDF5 has no type for {type(value).__name__}")
     return np.array(value, object) if kind == "U" and isinstance(value, list) else value
 
 

@@ -64,8 +64,8 @@ def _refuse_links(path: str, label: str) -> None:
             link = Path(folder, name)
             if link.is_symlink() and not link.resolve().is_relative_to(root):
                 raise ValueError(
-                    f"{label}: {printable(str(link))} is a link out of it: copy its target, "
-                    "or give other_files=True (--other-files) if you trust whoever made it"
+                    f"{label}: the link {printable(str(link))} leads out of it; copy the linked "
+                    "file, or give other_files=True (--other-files) if you trust its author"
                 )
 
 
@@ -107,8 +107,8 @@ def _member(array: Any, label: str, block_nbytes: int) -> Member:
     """
     if array.dtype.kind in "OT":
         raise TypeError(
-            f"elements of {array.dtype} (strings of any length, objects) have no fixed size: write "
-            'it with a dtype such as "U20" first'
+            f"elements of {array.dtype} (strings of any length, objects) have no fixed size; write "
+            'them with a dtype such as "U20" first'
         )
     check_storable(array.dtype)
     attrs = dict(array.attrs)
@@ -170,8 +170,8 @@ def _codec_of(cparams: Any) -> Any:
     filters = [name_of(each) for each in given.get("filters", ["shuffle"])]
     if codec not in _BLOSC or not set(filters) <= {*_SHUFFLES, "nofilter"}:
         raise ValueError(
-            f"cparams={cparams!r}: of zarr's codecs there are {', '.join(_BLOSC)}, with the "
-            "filters shuffle, bitshuffle or none"
+            f"cparams={cparams!r}: use one of zarr's codecs {', '.join(_BLOSC)}, with the filter "
+            "shuffle, bitshuffle or none"
         )
     shuffle = next((each for each in filters if each != "nofilter"), "noshuffle")
     return zarr.codecs.BloscCodec(cname=codec, clevel=int(given.get("clevel", 5)), shuffle=shuffle)

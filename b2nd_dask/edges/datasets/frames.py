@@ -58,7 +58,7 @@ def _problem_of_name(name: str) -> str | None:
     if name[0] in "._":
         return f"{name[0]!r} at the start marks files that are not variables"
     if name == MANIFEST or Path(name).suffix in _SUFFIXES:
-        return "a store uses this name, or this suffix, for other files"
+        return "files with this name or suffix are something else in a store"
     if wrong := sorted({c for c in name if c in "/\\" or not c.isprintable()}):
         return f"it has {', '.join(map(repr, wrong))}"
     return (

@@ -189,8 +189,8 @@ class StoreLevel:
         if not is_key(key):
             # the store may come from any program
             raise UnsupportedFrameError(
-                f"a member has the key {printable(key)!r}, by which no frame is found: "
-                "rename it with python-blosc2",
+                f"no frame can be found by the key {printable(key)!r}; give the member another key "
+                "with python-blosc2",
                 path=self.label,
             )
         return locate_member(self.store, key)
@@ -265,7 +265,7 @@ def _store(location: Location) -> Place | None:
 
 def _sealed(label: str, name: str) -> UnsupportedFrameError:
     return UnsupportedFrameError(
-        f"{printable(name)} is encrypted by xarray-blosc2, which opens it: "
+        f"{printable(name)} is encrypted by xarray-blosc2; open it by "
         "xarray_blosc2.open(PATH, key=KEY)",
         path=label,
     )

@@ -49,9 +49,9 @@ def require_replaceable(target: Path, *, any_format: bool) -> None:
     if stat.S_ISDIR(mode):
         _require_dataset(target, any_format)
     elif not stat.S_ISREG(mode):
-        raise _refused(target, "it is neither a file nor a directory")
+        raise _refused(target, "the path is neither a file nor a directory")
     elif not _may_replace(target, any_format):
-        raise _refused(target, f"it is a file that does not hold {_WHAT[any_format]}")
+        raise _refused(target, f"the file holds no {_WHAT[any_format]}")
 
 
 def _may_replace(path: Path, any_format: bool) -> bool:
@@ -97,7 +97,7 @@ def _require_dataset(target: Path, any_format: bool) -> None:
             if not _is_part(name, any_format, in_zarr=folder in of_zarr):
                 raise _refused(
                     target,
-                    "it is a directory that has a file that belongs to no dataset "
+                    "the directory has a file that does not belong to a dataset "
                     f"({printable(os.path.relpath(folder / name, target))})",
                 )
     present = {entry.name for entry in target.iterdir()}
@@ -106,8 +106,8 @@ def _require_dataset(target: Path, any_format: bool) -> None:
         needed += " or zarr.json" if any_format else f" or {EMBED}"
         raise _refused(
             target,
-            f"it is a directory that is no dataset, though it may have {_WHAT[any_format]} in it: "
-            f"it has no {needed} at its top",
+            f"the directory is not a dataset, even if it contains {_WHAT[any_format]}: it has no "
+            f"{needed} at its top",
         )
 
 
@@ -133,6 +133,6 @@ def _is_zarr_array(folder: Path, names: list[str]) -> bool:
 def _refused(target: Path, why: str) -> FileExistsError:
     return FileExistsError(
         errno.EEXIST,
-        f"{why}; it is not replaced: choose another name, or move it away yourself",
+        f"{why}, so it is not replaced; choose another name, or move it away yourself",
         str(target),
     )

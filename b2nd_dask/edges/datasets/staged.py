@@ -85,7 +85,7 @@ def _locked_now(path: Path) -> Iterator[None]:
         fd = try_lock(path, str(path), is_directory=True)
     if fd is None:
         raise StaleFrameError(
-            "another process changes this dataset: try again when it is done", path=str(path)
+            "another process changes this dataset; try again when it is done", path=str(path)
         )
     try:
         yield

@@ -118,7 +118,9 @@ class Tree:
                 named = replace(member, name=member.name or name)
                 return Tree(label, named, lost=found.lost)
             else:
-                raise FileNotFoundError(f"{self.label}: it has no {path!r}; it has {self.listed()}")
+                raise FileNotFoundError(
+                    f"{self.label}: no array or group is called {path!r}; it holds {self.listed()}"
+                )
         return found
 
     def coords_of(self, array: Member, name: str) -> dict[str, Member]:

@@ -141,9 +141,9 @@ def require_known(frame: Frame, table: ChunkTable, by: str) -> None:
         They are unknown: only chunks have them, and the chunks are in a store.
     """
     if by == "codec" and not table.is_exact:
-        raise ValueError(f"{frame.path}: codecs stand in the chunks, which are in a store")
+        raise ValueError(f"{frame.path}: codecs are in chunk headers, which are in a store")
     if by in ("cbytes", "ratio") and len(table.stored) and not len(table.nbytes):
-        raise ValueError(f"{frame.path}: a sparse frame in a store says no sizes of its chunks")
+        raise ValueError(f"{frame.path}: chunk sizes of a sparse frame in a store are unknown")
 
 
 def _sizes(table: ChunkTable, by: str) -> NDArray[np.float64]:
@@ -168,10 +168,10 @@ def _statistic(frame: Frame, name: str) -> NDArray[np.float64]:
     if frame.stats is None:
         known = supports_statistics(frame.dtype)
         hint = "b2nd_dask.add_stats adds statistics" if known else f"elements of {frame.dtype}"
-        raise ValueError(f"{frame.path}: no {name} is known of its chunks: {hint}")
+        raise ValueError(f"{frame.path}: the {name} of its chunks is unknown: {hint}")
     found = getattr(frame.stats.chunks, name)
     if found is None or found.dtype.kind == "c":
-        raise ValueError(f"{frame.path}: the {name} of complex numbers has no place on a scale")
+        raise ValueError(f"{frame.path}: a scale cannot show the {name} of complex numbers")
     if found.dtype.kind in "mM":
         found = found.astype(found.dtype.newbyteorder("=")).view(np.int64)
     values: NDArray[Any] = np.ma.filled(found.astype(np.float64), np.nan)

@@ -91,7 +91,7 @@ def slices(
     ['axis 2: 0', 'axis 2: 5', 'axis 2: 9', 'axis 2: 14']
     """
     if not 1 <= count <= _MOST_PLANES:
-        raise ValueError(f"count={count}; from 1 to {_MOST_PLANES} planes are drawn")
+        raise ValueError(f"count={count} must be from 1 to {_MOST_PLANES} planes")
     planes = Planes.of(source_of(x), axis)
     if interactive is None:
         interactive = _has_windows()
@@ -172,7 +172,7 @@ class Planes:
         if len(kept) != 3 or 0 in array.shape:
             remedy = f", as x[{', '.join('0' * (array.ndim - 3))}]" if len(kept) > 3 else ""
             raise ValueError(
-                f"an array of shape {array.shape} is not a stack of planes: give 3 axes{remedy}"
+                f"an array of shape {array.shape} is not a stack of planes; give 3 axes{remedy}"
             )
         check_colours(array)
         sides = [n for n in kept if n != along]
@@ -211,10 +211,10 @@ def _axis_number(source: Source, axis: int | str) -> int:
     names = [one.label.partition(" [")[0] for one in source.axes]
     if isinstance(axis, str):
         if axis not in names:
-            raise ValueError(f"there is no axis {axis!r}; the axes are {', '.join(names)}")
+            raise ValueError(f"no axis is called {axis!r}; the axes are {', '.join(names)}")
         return names.index(axis)
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis={axis} of an array of {ndim} axes")
+        raise ValueError(f"axis={axis} does not exist in an array of {ndim} axes")
     return axis % ndim
 
 

@@ -89,8 +89,8 @@ def frame_of(x: Any) -> Frame:
         if len(found) == 1:
             return Frame(found[0])
         raise ValueError(
-            f"the array reads {len(found) or 'no'} frames, but the chunks of one are shown: "
-            "pass its path, or open_b2nd(path)"
+            f"the array reads {len(found) or 'no'} frames, but only the chunks of one can be "
+            "shown; pass its path, or open_b2nd(path)"
         )
     # without verification: a map is also drawn of a frame with damaged metadata
     return open_b2nd(x, verify=False)

@@ -84,9 +84,9 @@ def thumbnail(
     (100, 100)
     """
     if method not in _METHODS:
-        raise ValueError(f"method={method!r}; one of {', '.join(map(repr, _METHODS))}")
+        raise ValueError(f"method={method!r}; use one of {', '.join(map(repr, _METHODS))}")
     if size < 1:
-        raise ValueError(f"size={size}; a picture has at least one pixel")
+        raise ValueError(f"size={size}; a picture needs at least one pixel")
     source = source_of(x)
     array, axes_of = _plane(source)
     check_colours(source.array)
@@ -115,7 +115,7 @@ def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
             remedy = f": give one of its planes, as x[{', '.join('0' * (kept[-3] + 1))}]"
         if len(kept) == 3:
             remedy += ", or look through them with b2nd_dask.plot.slices"
-        raise ValueError(f"an array of shape {shape} is not a picture, which has two axes{remedy}")
+        raise ValueError(f"an array of shape {shape} is not a picture with two axes{remedy}")
     if 0 in shape:
         raise ValueError(f"an array of shape {shape} has no elements")
     index = tuple(slice(None) if axis in kept else 0 for axis in range(len(shape)))

@@ -67,15 +67,15 @@ def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
     allowed = (*NEW_OPTIONS, "encoding") if mode in ("w-", "w", "a") else ()
     unknown = [name for name in options if name not in (*allowed, "mode", "append_dim", "region")]
     if mode not in _MODES:
-        raise ValueError(f"mode={mode!r}: a {kind} has {', '.join(map(repr, _MODES))}")
+        raise ValueError(f"mode={mode!r}: a {kind} takes {', '.join(map(repr, _MODES))}")
     if unknown:
         names = ", ".join(f"{name}=" for name in unknown)
         raise ValueError(
-            f"{names}: not for a {kind}, which is written at once, with mode={mode!r}; its arrays "
-            f"take it one by one, as .b2nd.to_b2nd of each"
+            f"{names}: not for a {kind} with mode={mode!r}, which is written at once; use "
+            ".b2nd.to_b2nd of each of its arrays"
         )
     if isinstance(given, xr.DataTree) and mode not in ("w-", "w"):
-        raise ValueError("a DataTree is always written as a whole; change its groups one by one")
+        raise ValueError("a DataTree can only be written as a whole; change its groups one by one")
     if mode in ("w-", "w") and (append_dim is not None or region is not None):
         raise ValueError(
             f'mode={mode!r} makes a new dataset; append_dim= goes with mode="a", region= with "r+"'
@@ -91,8 +91,8 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
     """Write one array with its labels to a frame."""
     if str(urlpath).endswith((".b2d", ".b2z")):
         raise ValueError(
-            f"{urlpath}: that is the name of a dataset, and this is one array: write it to a "
-            "NAME.b2nd, or as a dataset, by .to_dataset(name=...)"
+            f"{urlpath}: this is the name of a dataset, but one array is given; write it to a "
+            "NAME.b2nd, or as a dataset by .to_dataset(name=...)"
         )
     dim, region, mode = options.get("append_dim"), options.get("region"), options.get("mode")
     axis = options.get("append_axis")
@@ -174,7 +174,7 @@ def _dataset(given: xr.DataArray) -> xr.Dataset:
 def _packed(coords: Mapping[str, Member]) -> dict[str, bytes]:
     if problem := too_many_coords({n: int(member.array.nbytes) for n, member in coords.items()}):
         raise ValueError(
-            f"{problem}: write a dataset (.to_dataset(), to a .b2d), or leave some out: .drop_vars"
+            f"{problem}; write a dataset (.to_dataset(), to a .b2d), or omit some by .drop_vars"
         )
     return {name: packed_frame(member, name) for name, member in coords.items()}
 
@@ -191,8 +191,7 @@ def _append_array(
     def entries(frame: FrameReference) -> dict[str, Any]:
         if frame.shape != present[name].shape:
             raise StaleFrameError(
-                "another process appended to this array in the meantime: try again",
-                path=str(urlpath),
+                "another process appended to this array meanwhile; try again", path=str(urlpath)
             )
         coords = {str(each): _grown(each, ds, present, dim) for each in present.coords}
         return {COORDS: _packed(coords)} if coords else {}
@@ -229,12 +228,13 @@ def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Ha
     ds, present = _dataset(given), xr.open_dataset(urlpath, engine="b2nd")
     if len(present.data_vars) != 1:
         raise ValueError(
-            f"{urlpath}: the array there is called as one of its dims, {list(present.coords)}: "
-            "change it by append_axis= or region= of its .data, or write it again"
+            f"{urlpath}: the existing array has the name of one of its dims, "
+            f"{list(present.coords)}; change it by append_axis= or region= of its .data, or write "
+            "it again"
         )
     (ours,), (theirs,) = ds.data_vars, present.data_vars
     if given.name is not None and theirs not in (NAMELESS, given.name):
-        raise ValueError(f"the array is called {given.name!r}, and the existing one {theirs!r}")
+        raise ValueError(f"the array is called {given.name!r}, but the existing array {theirs!r}")
     return ds.rename({ours: theirs}) if ours != theirs else ds, present, theirs
 
 

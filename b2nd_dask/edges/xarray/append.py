@@ -121,13 +121,13 @@ def placed(
     slices = _slices_of(region, ds, present)
     unknown = [name for name in ds.variables if name not in present.variables]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is not in the existing dataset")
+        raise ValueError(f"the target has no variable {unknown[0]!r}")
     _require_equal(ds.coords, ds, present.isel(slices), "at that region")
     found: dict[Hashable, tuple[Any, tuple[slice, ...]]] = {}
     for name, variable in ds.data_vars.variables.items():
         if not set(variable.dims) & set(slices):
             raise ValueError(
-                f"{name!r} has none of the dims of the region: leave it out by .drop_vars({name!r})"
+                f"{name!r} has none of the dims of the region; omit it by .drop_vars({name!r})"
             )
         member = member_like(name, variable, present.variables[name])
         place = tuple(slices.get(dim, slice(0, n)) for dim, n in variable.sizes.items())
@@ -156,8 +156,8 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
         encoding = dict(options.get("encoding") or {})
         for name in encoding.keys() & present.variables.keys():
             raise ValueError(
-                f"encoding={{{name!r}: ...}}: the variable is there, and stays packed and stored "
-                "as it is"
+                f"encoding={{{name!r}: ...}}: the variable exists, and its packing and storage "
+                "options stay; omit its encoding"
             )
         ds = _as_there(ds, present)
         check_dims(ds.dims, options)
@@ -178,13 +178,13 @@ def _require_dims(ds: xr.Dataset, present: xr.Dataset) -> None:
     for dim, size in ds.sizes.items():
         if present.sizes.get(dim, size) != size:
             raise ValueError(
-                f"Unable to update size for existing dimension {dim!r} ({size}, there "
+                f"Unable to update size for existing dimension {dim!r} (given {size}, existing "
                 f"{present.sizes[dim]}): append_dim= makes it longer"
             )
     for name, variable in ds.variables.items():
         there = present.variables.get(name, variable).dims
         if there != variable.dims:
-            raise ValueError(f"{name!r} has the dims {variable.dims}, and the one there {there}")
+            raise ValueError(f"{name!r} has the dims {variable.dims}, but the existing one {there}")
 
 
 def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
@@ -212,17 +212,13 @@ def _require_folder(path: Path) -> None:
     if not path.exists():
         raise FileNotFoundError(f"{path}: the dataset does not exist")
     if not (path / MANIFEST).is_file():
-        what = (
-            "a .b2z cannot be changed: write it again"
-            if path.is_file()
-            else f"it has no {MANIFEST}"
-        )
-        raise ValueError(f"{path}: only a directory that holds a dataset is changed; {what}")
+        what = "write a .b2z again as a whole" if path.is_file() else f"it has no {MANIFEST}"
+        raise ValueError(f"{path}: only a directory with a dataset can be changed; {what}")
     if not _manifest(path).commits:
         raise ValueError(
-            f"{path}: another program wrote this dataset or appended to it, and has rules of its "
-            "own for what counts as written: append by that program, or write the dataset again, "
-            "as by xr.open_dataset(..., chunks={}).b2nd.to_b2nd(...)"
+            f"{path}: another program wrote this dataset or appended to it, and has its own rules "
+            "for what counts as written; append by that program, or write the dataset again by "
+            "xr.open_dataset(..., chunks={}).b2nd.to_b2nd(...)"
         )
 
 
@@ -250,7 +246,7 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
     """
     if variable.dims != present.dims:
         raise ValueError(
-            f"{name!r} has the dims {variable.dims}, and the existing one {present.dims}"
+            f"{name!r} has the dims {variable.dims}, but the existing one {present.dims}"
         )
     packing = _packing_of(present)
     variable = variable.copy(deep=False)
@@ -261,9 +257,9 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
     stored = np.dtype(present.encoding.get("dtype", present.dtype))
     if not fits(member.array.dtype, stored):
         raise TypeError(
-            f"{name!r} has elements of {member.array.dtype}, which the ones that are there, of "
-            f"{stored}, cannot hold: write the dataset again with a wider dtype, or convert by "
-            ".astype what loses nothing by it"
+            f"{name!r} has elements of {member.array.dtype}, which the existing dtype {stored} "
+            "cannot hold; write the dataset again with a wider dtype, or convert the new elements "
+            "by .astype if they lose nothing"
         )
     return member
 
@@ -285,18 +281,19 @@ def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable
     """
     if dim not in ds.dims or dim not in present.dims:
         raise ValueError(
-            f"append_dim={dim!r}: the dims are {list(ds.sizes)}, and there {list(present.sizes)}"
+            f"append_dim={dim!r} must be a dim of the given variables, {list(ds.sizes)}, and of "
+            f"the existing ones, {list(present.sizes)}"
         )
     found = [name for name in present.variables if dim in present.variables[name].dims]
     missing = [name for name in found if name not in ds.variables]
     unknown = [name for name in ds.variables if name not in present.variables]
     if missing or unknown:
         what = (
-            f"{missing[0]!r} is missing in the appended dataset"
+            f"{missing[0]!r} is missing"
             if missing
-            else f"{unknown[0]!r} is not in the existing dataset"
+            else f"the target has no variable {unknown[0]!r}"
         )
-        raise ValueError(f"{what}: an append has the variables that have the dim {dim!r}: {found}")
+        raise ValueError(f"{what}; append all variables with the dim {dim!r}: {found}")
     others = [name for name in ds.variables if name not in found]
     _require_equal(others, ds, present, f"it does not have the dim {dim!r}, so it does not grow")
     return found
@@ -314,17 +311,17 @@ def _require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str
         new, old = given.variables[name], present.variables[name]
         if not new.equals(old):
             raise ValueError(
-                f"{name!r} is not what is there ({_difference(new, old)}): {why}; leave it out by "
-                f".drop_vars({name!r}), or select what is the same"
+                f"{name!r} differs from the existing one ({_difference(new, old)}): {why}; omit "
+                f"it by .drop_vars({name!r}), or select what is the same"
             )
 
 
 def _difference(new: xr.Variable, old: xr.Variable) -> str:
     if new.dims != old.dims or new.shape != old.shape:
-        return f"{dict(new.sizes)}, there {dict(old.sizes)}"
+        return f"{dict(new.sizes)}, existing {dict(old.sizes)}"
     first, second = np.ravel(new.values), np.ravel(old.values)
     at = int(np.argmin((first == second) | ((first != first) & (second != second))))
-    return f"element {at} is {first[at]!r}, there {second[at]!r}"
+    return f"element {at} is {first[at]!r}, existing {second[at]!r}"
 
 
 def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:
@@ -346,14 +343,14 @@ def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hash
     unknown = [dim for dim in region if dim not in present.sizes]
     if unknown:
         raise ValueError(
-            f"region={region!r}: there is no dim {unknown[0]!r}; the dims are {list(present.sizes)}"
+            f"region={region!r}: no dim {unknown[0]!r}; the dims are {list(present.sizes)}"
         )
     found = {dim: _slice(dim, where, given, present) for dim, where in region.items()}
     for dim, size in given.sizes.items():
         wanted = found.get(dim, slice(0, present.sizes.get(dim, size)))
         if wanted.stop - wanted.start != size:
             raise ValueError(
-                f"region={region!r}: the length of {dim!r} is {size}, and its place has "
+                f"region={region!r}: the length of {dim!r} is {size}, but that of the region "
                 f"{wanted.stop - wanted.start}"
             )
     return found
@@ -366,8 +363,8 @@ def _slice(dim: Hashable, where: Any, given: xr.Dataset, present: xr.Dataset) ->
         raise ValueError(f'region={{{dim!r}: {where!r}}}: give a slice of step 1, or "auto"')
     if any(not isinstance(end, int | np.integer | None) for end in (where.start, where.stop)):
         raise TypeError(
-            f'region={{{dim!r}: {where!r}}}: a slice of positions, not of labels; "auto" finds '
-            "the labels"
+            f"region={{{dim!r}: {where!r}}}: give a slice of positions, not of labels; "
+            '"auto" finds the labels'
         )
     start, stop, _ = where.indices(present.sizes[dim])
     if (where.stop or 0) > present.sizes[dim]:
@@ -382,22 +379,17 @@ def _found(dim: Hashable, given: xr.Dataset, present: xr.Dataset) -> slice:
     """The slice of existing labels that equal the given ones."""
     if dim not in given.indexes or dim not in present.indexes:
         raise ValueError(
-            f'region={{{dim!r}: "auto"}}: {dim!r} needs labels in both datasets: give a slice'
+            f'region={{{dim!r}: "auto"}}: {dim!r} lacks given or existing labels; give a slice'
         )
     if not present.indexes[dim].is_unique:
         raise ValueError(
-            f'region={{{dim!r}: "auto"}}: stored labels of {dim!r} repeat: give a slice'
+            f'region={{{dim!r}: "auto"}}: existing labels of {dim!r} repeat; give a slice of '
+            "positions"
         )
     at = present.indexes[dim].get_indexer(given.indexes[dim])
     if (at < 0).any():
         missing = given.indexes[dim][at < 0][:_LISTED].tolist()
-        raise ValueError(
-            f"the existing dataset does not have these labels of {dim!r}: {missing}; "
-            "append_dim= adds them"
-        )
+        raise ValueError(f"labels of {dim!r} do not exist yet: {missing}; append_dim= adds them")
     if len(at) and not np.array_equal(at, np.arange(at[0], at[0] + len(at))):
-        raise ValueError(
-            f"the labels of {dim!r} are not consecutive in the existing dataset: write them in "
-            "parts"
-        )
+        raise ValueError(f"labels of {dim!r} are not consecutive in the target; write in parts")
     return slice(int(at[0]), int(at[0]) + len(at)) if len(at) else slice(0, 0)

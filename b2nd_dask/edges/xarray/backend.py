@@ -109,8 +109,8 @@ class B2ndBackend(BackendEntrypoint):
         except KeyError as error:
             location, _ = location_of(filename_or_obj, options.get("storage_options"))
             raise ValueError(
-                f"{location.label}: an array and a group have one name, which a tree cannot hold "
-                f"({error.args[0]}); xarray.open_groups opens both"
+                f"{location.label}: an array and a group have the same name, which a tree cannot "
+                f"hold ({error.args[0]}); xarray.open_groups opens both"
             ) from error
 
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
@@ -179,7 +179,7 @@ def levels_of(place: Place) -> list[tuple[str, Place]]:
         levels[at + 1 : at + 1] = inner
         problem = f"it has more than {_MOST_GROUPS} groups"
         if inner and path.rstrip("/").count("/") == DEEPEST:
-            problem = f"groups lie in more than {DEEPEST} others"
+            problem = f"groups are nested in more than {DEEPEST} others"
         elif len(levels) <= _MOST_GROUPS:
             continue
         raise UnsupportedFrameError(
@@ -195,13 +195,13 @@ def _names(place: Place) -> list[str]:
     for name in names:
         if name in ("", ".", ".."):
             raise UnsupportedFrameError(
-                f"a member has a key with the part {name!r}, by which nothing is found: "
-                "rename it with python-blosc2",
+                f"no frame can be found by a key with the part {name!r}; give the member another "
+                "key with python-blosc2",
                 path=place.label,
             )
         if name not in listed and place.inside(name).read(MANIFEST) is None:
             raise FrameFormatError(
-                f"{MANIFEST} names the group {name!r}, and there is none of it here",
+                f"{MANIFEST} names the group {name!r}, which does not exist",
                 path=place.label,
             )
     return names
@@ -238,7 +238,7 @@ def _found(
     if place is not None:
         return in_group(place, f"{inner}/{group or ''}")
     if group:
-        raise ValueError(f"{location.label}: this is one frame, which has no groups: group={group}")
+        raise ValueError(f"{location.label}: a single frame has no groups; omit group={group!r}")
     return contents_of_frame(options.open(location), _stem_of(location))
 
 
@@ -250,7 +250,7 @@ def _of_list(
 ) -> Contents:
     """Contents of a list of sources, as the variables of one dataset."""
     if not sources:
-        raise ValueError("an empty list instead of paths of frames")
+        raise ValueError("an empty list; give the paths of frames")
     contents = Contents("a list of frames")
     for source in sources:
         found = _found(source, storage_options, options, group)

@@ -35,7 +35,7 @@ def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]
     known = {*_PACKING, *_TIMES, *STORAGE}
     for name, options in encoding.items():
         if name not in ds.variables:
-            raise KeyError(f"encoding={{{name!r}: ...}}: the variable does not exist")
+            raise KeyError(f"encoding={{{name!r}: ...}}: this variable does not exist")
         try:
             unknown = sorted(dict(options).keys() - known)
         except ValueError as error:
@@ -43,8 +43,8 @@ def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]
             raise ValueError(f"encoding={{{name!r}: {options!r}}}: {problem}") from error
         if unknown:
             raise ValueError(
-                f"unexpected encoding={{{name!r}: ...}}: unknown are {', '.join(unknown)}; known "
-                f"are {', '.join(sorted(known))}"
+                f"unexpected encoding={{{name!r}: ...}}: unknown: {', '.join(unknown)}; known: "
+                f"{', '.join(sorted(known))}"
             )
 
 
@@ -67,8 +67,8 @@ def member_of(
     _check_names(name, variable, where)
     if not isinstance(variable.dtype, np.dtype):
         raise TypeError(
-            f"{where}: elements of {variable.dtype}, a dtype of pandas, are not stored: convert "
-            "them, as by .astype(float), .astype(str) or, of times with a zone, "
+            f"{where}: elements of {variable.dtype}, a dtype of pandas, cannot be stored; convert "
+            "them by .astype(float), .astype(str) or, for times with a zone, "
             ".dt.tz_convert(None)"
         )
     variable = _lazy(variable.to_base_variable())
@@ -88,13 +88,13 @@ def _check_names(name: Hashable, variable: xr.Variable, where: str) -> None:
             )
         if not isinstance(each, str):
             raise TypeError(
-                f"{where}: names must be text, and {each!r} is of type "
-                f"{type(each).__name__}; .rename({{{each!r}: {str(each)!r}}}) changes it"
+                f"{where}: names in a frame are text, but {each!r} is of type "
+                f"{type(each).__name__}; change it by .rename({{{each!r}: {str(each)!r}}})"
             )
     if len(set(variable.dims)) < len(variable.dims):
         raise ValueError(
-            f"{where}: two axes have one name, {variable.dims}; give them names of their own, as "
-            "by xr.Variable(dims, values)"
+            f"{where}: two axes have the same name, {variable.dims}; give them different names, "
+            "for example by xr.Variable(dims, values)"
         )
 
 
@@ -109,8 +109,8 @@ def _check_decodes(variable: xr.Variable, name: str, where: str) -> None:
         decoded.load()
     except Exception as error:
         raise ValueError(
-            f"{where}: its attributes say how it is packed, and xarray would not open it with "
-            f"them ({error}): correct or rename them"
+            f"{where}: xarray cannot unpack it by its attributes ({error}); correct or rename "
+            "the attributes"
         ) from error
 
 
@@ -165,8 +165,8 @@ def _inferred(variable: xr.Variable, name: str, fill: Any, where: str) -> xr.Var
         inferred = ensure_dtype_not_object(variable, name)
     except ValueError as error:
         raise TypeError(
-            f"{where}: Python objects of these types are not stored: {error}; convert them, as by "
-            ".astype(float) or .astype(str), or leave the variable out by .drop_vars"
+            f"{where}: Python objects of these types cannot be stored: {error}; convert them "
+            "by .astype(float) or .astype(str), or omit the variable by .drop_vars"
         ) from error
     if inferred.dtype.kind != "O":
         return inferred

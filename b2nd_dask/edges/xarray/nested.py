@@ -49,8 +49,8 @@ def combined(place: Place, open_one: Callable[[Place], xr.Dataset]) -> xr.Datase
     except ValueError as error:
         some = ", ".join(printable(part.label) for part in parts[:3])
         raise ValueError(
-            f"{place.label}: its {len(parts)} datasets ({some}, ...) are no parts of one: {error}; "
-            "group= opens one of them, xarray.open_datatree all"
+            f"{place.label}: its {len(parts)} datasets ({some}, ...) cannot be combined into one: "
+            f"{error}; group= opens one of them, xarray.open_datatree all"
         ) from error
 
 

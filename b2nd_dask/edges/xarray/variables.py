@@ -77,7 +77,7 @@ class Contents:
                     source = self.variables[other].encoding["source"]
                     raise FrameFormatError(
                         f"dim {dim!r} of {name!r} has the length {size}, but {known} in {other!r} "
-                        f"({source}); drop_variables=[{name!r}] leaves it out",
+                        f"({source}); drop_variables=[{name!r}] omits it",
                         path=variable.encoding["source"],
                     )
 
@@ -144,8 +144,8 @@ def _stems(place: Place, manifest: Manifest, dropped: Collection[str]) -> list[s
     if stems is None:
         if not manifest.names:
             raise FileNotFoundError(
-                f"{place.label}: web servers do not list their files, and there is no "
-                "dataset.json: pass a list of the URLs of frames"
+                f"{place.label}: a web server does not list its files, and there is no "
+                "dataset.json with a list; pass a list of the URLs of frames"
             )
         stems = [*manifest.data_vars, *(COORD + name for name in manifest.coords)]
     return [stem for stem in stems if stem.removeprefix(COORD) not in dropped]
@@ -165,7 +165,7 @@ def _open(place: Place, stems: Sequence[str], options: OpenOptions) -> list[Fram
             how = options.of_coordinates if stem.startswith(COORD) else options
             return reference_of(how.open(place.locate(stem)))
         except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error}; the dataset {place.label} has it") from error
+            raise FileNotFoundError(f"{error}; the dataset {place.label} lists it") from error
 
     return [Frame(reference) for reference in open_all(stems, opened)]
 
@@ -204,8 +204,8 @@ def _require_all(contents: Contents, manifest: Manifest, dropped: Collection[str
     missing = [n for n in manifest.names if n not in contents.variables and n not in dropped]
     if missing:
         raise FrameFormatError(
-            f"dataset.json names {', '.join(map(repr, missing))}, and there is no frame of it "
-            f"here; drop_variables={missing!r} leaves it out",
+            f"dataset.json names {', '.join(map(repr, missing))}, but there are no such frames "
+            f"here; drop_variables={missing!r} omits them",
             path=contents.label,
         )
 
@@ -223,7 +223,7 @@ def _committed(place: Place, stems: Iterable[str], options: OpenOptions) -> int 
         return None
     frame = options.open(place.locate(_COMMIT))
     if frame.size != 1 or frame.dtype.kind not in "iu":
-        raise FrameFormatError("the committed length of time is one integer", path=frame.path)
+        raise FrameFormatError("the committed length of time must be one integer", path=frame.path)
     return int(np.asarray(frame).ravel()[0])
 
 
@@ -238,7 +238,7 @@ def _committed_sizes(
         for dim, n in zip(unpacked.labels.dims, frame.shape, strict=False):
             if manifest.commits and n < sizes.get(dim, 0) and dim in manifest.sizes:
                 raise FrameFormatError(
-                    f"dim {dim!r} has the length {n}, and {manifest.sizes[dim]} in dataset.json",
+                    f"dim {dim!r} has the length {n}, but {manifest.sizes[dim]} in dataset.json",
                     path=frame.path,
                 )
     return sizes

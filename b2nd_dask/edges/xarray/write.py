@@ -131,8 +131,8 @@ def _sizes(
     if not isinstance(asked, Mapping):
         if isinstance(asked, tuple | list) and not given:
             raise ValueError(
-                f"chunks={asked!r}: the variables of a dataset differ in their dims; name them, "
-                "as in chunks={'time': 24, 'lat': 100}"
+                f"chunks={asked!r}: the variables of a dataset differ in their dims; name the "
+                "dims, as in chunks={'time': 24, 'lat': 100}"
             )
         return asked  # type: ignore[no-any-return]
     if not set(asked) & set(dims):
@@ -153,6 +153,6 @@ def local_path(urlpath: Any) -> Path:
         raise ValueError(
             f"{urlpath}: a {path.suffix} file is one array; write a dataset to a directory "
             f"({path.with_suffix('.b2d').name}) or one file ({path.with_suffix('.b2z').name}), or "
-            "one of its arrays, as ds['NAME'].b2nd.to_b2nd"
+            "one of its arrays by ds['NAME'].b2nd.to_b2nd"
         )
     return path

@@ -125,13 +125,13 @@ def zip_members(reader: ByteReader) -> dict[str, ZipMember]:
         if name in members:
             raise _damaged(reader, f"two files have the name {name!r}")
         if not 0 <= start <= start + _LOCAL.size + entry.compress_size <= stop <= end:
-            raise _damaged(reader, f"{name!r} overlaps the bytes after it")
+            raise _damaged(reader, f"{name!r} overlaps the next file or the list of files")
         encrypted = bool(entry.flag_bits & _ENCRYPTED)
         member = ZipMember(
             name, start, entry.compress_size, stop, entry.compress_type, encrypted, entry.CRC
         )
         if member.is_plain and entry.compress_size != entry.file_size:
-            raise _damaged(reader, f"{name!r} is stored uncompressed, but has two sizes")
+            raise _damaged(reader, f"{name!r} is stored as it is, but has two different sizes")
         members[name] = member
     return members
 
@@ -148,8 +148,8 @@ def member_offset(reader: ByteReader, member: ZipMember) -> int:
     """
     if not member.is_plain:
         raise UnsupportedFrameError(
-            f"{member.name!r} is compressed or encrypted in the ZIP archive; frames are read "
-            "in place, so they must be stored uncompressed, as in a .b2z of python-blosc2",
+            f"{member.name!r} is compressed or encrypted by ZIP; store frames in the archive as "
+            "they are, as python-blosc2 writes a .b2z",
             path=reader.label,
         )
     return _offset(reader, member)
@@ -233,7 +233,7 @@ class _RangeFile(io.RawIOBase):
         stop = self._size if count < 0 else min(self._at + count, self._size)
         start = min(self._at, stop)
         if stop - start > MAX_DIRECTORY:
-            raise zipfile.BadZipFile(f"a list of files of {stop - start} bytes")
+            raise zipfile.BadZipFile(f"its list of files has {stop - start} bytes")
         if start >= self._tail_start:
             data = self._tail[start - self._tail_start : stop - self._tail_start]
         else:

@@ -73,7 +73,7 @@ class LocalReader:
             return identity_of(self._main.stat(follow_symlinks=not self.is_directory))
         except NotADirectoryError:
             raise StaleFrameError(
-                "it was a directory when it was opened and is a file now; open it again",
+                "the frame was a directory when it was opened and is a file now; open it again",
                 path=self.label,
             ) from None
 

@@ -92,12 +92,12 @@ class Location:
         """
         normalized = _normalized(urlpath)
         if not isinstance(offset, int):
-            raise TypeError(f"offset is a number of bytes, not {type(offset).__name__}")
+            raise TypeError(f"offset must be a number of bytes, not {type(offset).__name__}")
         if offset < 0:
             raise ValueError(f"offset is {offset}; it must not be negative")
         if not hasattr(storage_options or {}, "keys"):
             kind = type(storage_options).__name__
-            raise TypeError(f'storage_options is a mapping, such as {{"anon": True}}, not {kind}')
+            raise TypeError(f'storage_options must be a mapping like {{"anon": True}}, not {kind}')
         options = dict(storage_options or {}) or None
         location = cls(normalized, offset, options)
         if options is not None and not location.is_url:
@@ -200,9 +200,9 @@ def _normalized(urlpath: object) -> str | bytes:
     has_drive = os.path.splitdrive(urlpath)[0]
     if not (local_url or has_drive) and _MISTYPED.match(urlpath):
         raise ValueError(
-            "urlpath looks like a mistyped URL, which is not shown, since it may hold a "
-            "password; a URL starts with scheme:// and has no spaces; pass a file with such a name "
-            "as pathlib.Path"
+            "urlpath looks like a mistyped URL. It is not shown, since it may hold a password. "
+            "A URL starts with scheme://, without a space; pass a file of such a name as "
+            "pathlib.Path"
         )
     path = path_of_url(urlpath[local_url.end() :]) if local_url else urlpath
     return _absolute(path)

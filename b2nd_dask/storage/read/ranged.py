@@ -227,16 +227,16 @@ async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
             raise
         raise SlowServerError(
             errno.ETIMEDOUT,
-            f"{nbytes or 'the first'} bytes of a response took more than {seconds:.3g} s, by "
-            f"low_speed_time ({pause:g} s) and low_speed_limit ({limit:g} bytes a second); other "
-            'values: fsspec.config.conf["b2nd"] = {"low_speed_time": ...}',
+            f"{nbytes or 'the first'} bytes of a response took more than {seconds:.3g} s, limited "
+            f"by low_speed_time ({pause:g} s) and low_speed_limit ({limit:g} bytes a second); for "
+            'other values set fsspec.config.conf["b2nd"] = {"low_speed_time": ...}',
         ) from error
 
 
 def changed(request: RangeRequest) -> StaleFrameError:
     """Error for an object that has changed since its known state."""
     return StaleFrameError(
-        "it changed while it was open; open it again",
+        "the object changed while it was open; open it again",
         path=request.label,
         offset=request.span.start,
     )

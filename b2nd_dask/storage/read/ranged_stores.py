@@ -100,7 +100,7 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
         raise changed(request)
     if status in _PASSING:
         wanted = headers.get("Retry-After", "")
-        problem = f"status {status} ({response.reason}), for {ATTEMPTS} requests"
+        problem = f"the server sent status {status} ({response.reason}) for {ATTEMPTS} requests"
         raise PassingError(problem, float(wanted) if wanted.isdecimal() else None)
     content_range = headers.get("Content-Range", "")
     if status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:

@@ -203,7 +203,7 @@ def require_frame(path: Path) -> None:
     if not frame:
         raise FileExistsError(
             errno.EEXIST,
-            "the path holds something other than a frame, which is not replaced; remove it "
+            "this is not a frame, or has other files in it, so it is not replaced; remove it "
             "yourself, or write to another path",
             str(path),
         )

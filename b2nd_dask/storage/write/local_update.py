@@ -195,7 +195,7 @@ def _require_own(behind: bytes, frame_len: int, label: str) -> None:
         raise FileExistsError(
             errno.EEXIST,
             f"other bytes follow the frame at byte {frame_len} of this file, and a change of the "
-            "frame would overwrite them; copy the frame to a file of its own, and change that",
+            "frame would remove them; copy the frame to a file of its own, and change the copy",
             label,
         )
 

@@ -100,7 +100,7 @@ def _wait_for(path: Path, label: str, area: Path | None, is_directory: bool) -> 
     while True:
         # before each attempt: an interrupt of the write removes its staging area
         if area is not None and not area.is_dir():
-            message = "the staging area of this write was removed while it waited for other writers"
+            message = "the staging area of this write was removed while it waited for a lock"
             raise FileNotFoundError(errno.ENOENT, message, label)
         with about(label):
             fd = try_lock(path, label, is_directory=is_directory)
@@ -108,7 +108,7 @@ def _wait_for(path: Path, label: str, area: Path | None, is_directory: bool) -> 
             return fd
         if time.monotonic() - began > _LONG * (said + 1):
             said += 1
-            logger.info("%s: waits for another process that is changing it", label)
+            logger.info("%s: waits for another process that changes the frame", label)
         time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads the waiting writers
         pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -320,7 +320,7 @@ def check_writable(store: ObjectStore) -> None:
             store.label,
         )
     if store.has_protocol("s3") and store.fs.split_path(store.target)[2]:
-        raise ValueError(f"{store.label}: a version of an object cannot be written")
+        raise ValueError(f"{store.label}: a version of an object cannot be written; omit it")
 
 
 def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> bool:

@@ -175,7 +175,7 @@ class ObjectStore(Connection):
 def wrong_length(label: str) -> OSError:
     """Error for a staged object that is longer or shorter than its record."""
     return OSError(
-        errno.EIO, f"{label}: a staged object does not have its written length; write again"
+        errno.EIO, f"{label}: a staged object does not have the written length; write again"
     )
 
 
@@ -218,7 +218,7 @@ class StagingArea:
             # some read-only file systems of fsspec drop written bytes without an error
             self.check()
         except FileNotFoundError as error:
-            problem = "no object can be created there; does the bucket or folder exist?"
+            problem = "the write failed; check that the bucket or folder exists"
             if error.strerror == NO_BUCKET:
                 problem = NO_BUCKET
             raise FileNotFoundError(errno.ENOENT, problem, label) from error

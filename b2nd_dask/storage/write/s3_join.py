@@ -208,7 +208,7 @@ class ServerJoin:
         if len(parts) > self.limits.max_parts:
             raise OSError(
                 errno.EFBIG,
-                f"{len(parts)} parts are needed, but S3 joins at most {self.limits.max_parts}; "
+                f"the frame needs {len(parts)} parts, but S3 joins only {self.limits.max_parts}; "
                 "write with larger dask blocks, so that each stages more than "
                 f"{self.limits.min_part} compressed bytes",
                 self.store.label,
@@ -304,7 +304,7 @@ class ServerJoin:
         except OSError as error:
             if self.store.kind(self.store.target) is not None:
                 raise FileExistsError(
-                    errno.EEXIST, "another writer has created it in the meantime", self.store.label
+                    errno.EEXIST, "another writer has created this meanwhile", self.store.label
                 ) from error
             # a server without conditional writes: the check above found no target
             if error.errno != errno.ENOSYS:

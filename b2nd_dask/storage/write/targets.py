@@ -62,8 +62,8 @@ def staging_for(
     if location.is_url:
         if not sparse and location.urlpath.endswith("/"):
             raise ValueError(
-                f"{location.label}: a URL that ends with / names a sparse frame; pass "
-                "contiguous=False, or remove the /"
+                f"{location.label}: a URL that ends with / is that of a sparse frame; pass "
+                "contiguous=False, or omit the /"
             )
         form = SparseObjectStaging if sparse else ObjectStaging
         return form(key, resumable, replace, location)

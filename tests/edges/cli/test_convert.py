@@ -51,7 +51,7 @@ def test_there_and_back(run) -> None:
         ("x.npy x.b2nd --chunks 2", "arrays of x.npy have 2 axes"),
         ("x.npy x.zarr --codec none", "--codec, --level, --filter"),
         ("x.npy x.zarr --blocks 2", "--blocks is for frames"),
-        ("x.npy::a x.b2nd", "it has no 'a'"),
+        ("x.npy::a x.b2nd", "no array or group is called 'a'"),
         ("x.npy there.npy", "--overwrite replaces it"),
         ("x.npy x.npy --overwrite", "source and target are the same"),
     ],

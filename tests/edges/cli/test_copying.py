@@ -110,5 +110,5 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     b2nd_dask.to_b2nd(np.arange(3), tmp_path / "a.b2nd")
     result = run("copy", str(tmp_path / "a.b2nd"), f"{tmp_path}/sub/")
     assert result.exit_code == 1
-    assert "sub/: the directory of the target does not exist" in result.output
+    assert "sub/: the directory does not exist; make it first" in result.output
     assert [each.name for each in tmp_path.iterdir()] == ["a.b2nd"]

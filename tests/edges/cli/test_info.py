@@ -174,7 +174,7 @@ def test_info_says_what_compact_gives_back(tmp_path: Path) -> None:
     assert "`b2nd-dask compact PATH`" in rows(run("info", str(path)))["superseded"]
     assert run("compact", "--dry-run", str(path)).output.startswith("about 7.")
     nbytes = path.stat().st_size
-    assert run("compact", str(path)).output.endswith("given back\n")
+    assert run("compact", str(path)).output.endswith("freed\n")
     assert nbytes - path.stat().st_size == pytest.approx(found["superseded_nbytes"], abs=300)
     assert told("info", str(path))[0]["superseded_nbytes"] == 0
 

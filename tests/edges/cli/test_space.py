@@ -59,7 +59,7 @@ def test_all_frames_of_a_directory(folder: Path) -> None:
     b2nd_dask.to_b2nd(np.ones(500), frames[0], mode="r+", region=slice(0, 500))
     assert run("compact", "--dry-run", str(folder)).output.startswith("about 1.1 kB")
     assert not run("compact", str(folder)).output.startswith("0 ")
-    assert run("compact", str(folder)).output == "0 bytes given back\n"
+    assert run("compact", str(folder)).output == "0 bytes freed\n"
     raw = bytearray(Path(frames[0]).read_bytes())
     raw[len(raw) // 2] ^= 1
     Path(frames[0]).write_bytes(raw)

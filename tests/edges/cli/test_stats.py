@@ -150,7 +150,7 @@ def test_arrays_of_a_store_that_have_numbers(tmp_path: Path) -> None:
     result = run("stats", store, "--json")
     assert result.exit_code == 0
     assert '"mean": 2.5' in result.stdout
-    assert f"{store}/names: <U1, left out" in result.stderr
+    assert f"{store}/names: <U1, skipped" in result.stderr
     result = run("stats", f"{store}/names")
     assert result.exit_code == 1
     assert "numbers and dates" in result.stderr
@@ -221,7 +221,7 @@ def test_packed_numbers_are_told_as_they_are_stored(tmp_path: Path) -> None:
     text = run("stats", str(tmp_path / "d.b2d")).output
     assert "int16, as stored (scale_factor 0.5, add_offset 10.0, _FillValue -1)\n" in text
     assert "float64\n" in text
-    assert "min      -1 (_FillValue: what is missing)\n" in text
+    assert "min      -1 (_FillValue: missing elements)\n" in text
     assert "max      1\n" in text
 
 

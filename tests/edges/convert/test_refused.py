@@ -29,7 +29,8 @@ def test_what_frames_cannot_hold_is_an_error_before_anything_is_written(tmp_path
     before = names(tmp_path)
     with pytest.raises(TypeError) as error:
         convert("src.h5", "new.b2d")
-    for text in ("src.h5/text: strings", "link: elements of references", "kind: an enum", "empty"):
+    enum = "kind: a frame cannot hold the names of an enum"
+    for text in ("src.h5/text: strings", "link: elements of references", enum, "empty"):
         assert text in str(error.value)
     assert "skip=True" in str(error.value)
     assert names(tmp_path) == before
@@ -165,7 +166,7 @@ def test_hostile_files_of_hdf5(tmp_path: Path) -> None:
         convert("src.h5", "new.zarr", skip=True)
     (text,) = (str(each.message) for each in warned if "cannot hold" in str(each.message))
     assert "g/again, which is another name of a group" in text
-    assert "src.h5/soft, which is a link" in text
+    assert "src.h5/soft, which is a soft or external link" in text
     assert "\x1b" not in text
     assert list(zarr.open_group("new.zarr")["g"]) == ["x"]
 
@@ -240,7 +241,7 @@ def test_a_part_of_a_file_does_not_replace_the_others() -> None:
     with h5py.File("o.h5", "w") as file:
         file["a"], file["b"] = np.arange(3), np.arange(4)
     for overwrite in (False, True):
-        with pytest.raises(FileExistsError, match=r"all of it, not /c alone.*another file.*o\.h5"):
+        with pytest.raises(FileExistsError, match=r"file, not only /c; .*another file.*o\.h5"):
             convert("x.npy", "o.h5::/c", overwrite=overwrite)
     with h5py.File("o.h5") as file:
         assert list(file) == ["a", "b"]
@@ -266,7 +267,7 @@ def test_links_in_zarr_by_any_name(tmp_path: Path, prefix: str) -> None:
     zarr.create_group("link.zarr")
     Path("link.zarr/x").symlink_to(Path("other.zarr").resolve())
     path = prefix.format(Path.cwd()) + "link.zarr"
-    with pytest.raises(ValueError, match=rf"^{re.escape(path)}: .*is a link out of it") as error:
+    with pytest.raises(ValueError, match=rf"^{re.escape(path)}: the link .*out of it") as error:
         convert(path, "new.b2d")
     assert "damaged" not in str(error.value)
 
@@ -329,7 +330,7 @@ def test_a_group_in_very_many_others_can_be_left_out() -> None:
 def test_a_home_in_the_path_of_source_and_target(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(Path.cwd()))
     xr.Dataset({name: ("n", [1, 2]) for name in "vw"}).b2nd.to_b2nd("d.b2d")
-    with pytest.raises(ValueError, match="one lies inside the other"):
+    with pytest.raises(ValueError, match="lies inside the other"):
         convert("~/d.b2d/v.b2nd", "~/d.b2d", overwrite=True)
     with pytest.raises(ValueError, match="source and target are the same"):
         convert("~/d.b2d", "~/d.b2d", overwrite=True)

@@ -143,7 +143,7 @@ def test_chunks_of_a_store_are_not_asked_for(path: Path) -> None:
     fsspec.filesystem("memory").pipe("/map/x.b2nd", path.read_bytes())
     remote = "memory://map/x.b2nd"
     plot.chunk_map(remote, "ratio")
-    with pytest.raises(ValueError, match=r"memory://map/x\.b2nd: codecs stand in the chunks"):
+    with pytest.raises(ValueError, match=r"memory://map/x\.b2nd: codecs are in chunk headers"):
         plot.chunk_map(remote, "codec")
 
 

@@ -135,14 +135,14 @@ def test_planes_of_nan_and_of_bools(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "how", "error", "message"),
     [
-        (np.ones((2, 3)), {"axis": 2}, ValueError, "axis=2 of an array of 2 axes"),
+        (np.ones((2, 3)), {"axis": 2}, ValueError, "axis=2 does not exist in an array of 2 axes"),
         (np.ones((2, 3, 4, 5)), {}, ValueError, "not a stack of planes"),
         (np.ones((2, 3, 0)), {}, ValueError, "not a stack of planes"),
         (
             np.ones((2, 3, 4)),
             {"axis": "z"},
             ValueError,
-            "there is no axis 'z'; the axes are axis 0",
+            "no axis is called 'z'; the axes are axis 0",
         ),
         (np.ones((2, 3, 4)), {"count": 0}, ValueError, "from 1 to 100"),
         (np.ones((2, 3, 4), "S1"), {}, TypeError, "have no colour"),

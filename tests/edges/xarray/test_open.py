@@ -234,7 +234,7 @@ WRONG = {
     "clash": (clashing, r"u\.b2nd: dim 'b' of 'u' has the length 4, but 6 in 't'.*t\.b2nd"),
     "missing": (
         lambda f: manifest(f, data_vars=["t", "u"], coords=["z"]),
-        r"names 'u', 'z', and there is no frame",
+        r"names 'u', 'z', but there are no such frames",
     ),
     "no JSON": (lambda f: manifest(f) and (f / "dataset.json").write_text("{") and f, "not JSON"),
     "list": (lambda f: manifest(f, data_vars="t"), r"dataset\.json.*'data_vars'.*must be a list"),
@@ -242,7 +242,7 @@ WRONG = {
     "version": (lambda f: manifest(f, b2nd={"version": 9}), r"dataset\.json.*version 9"),
     "shorter": (
         lambda f: manifest(f, b2nd={"version": 1}, dims={"time": 9}),
-        r"t\.b2nd: dim 'time' has the length 4, and 9 in dataset\.json",
+        r"t\.b2nd: dim 'time' has the length 4, but 9 in dataset\.json",
     ),
     "group": (lambda f: manifest(f, dims={"time": -1}), r"'dims': the length of 'time' is -1"),
     "nothing": (lambda f: f, "no frames"),

@@ -169,7 +169,7 @@ def test_groups_that_only_the_manifest_has(tmp_path, suffix):
     to_b2nd(xr.Dataset({"t": ("x", np.arange(3.0))}), path)
     rest = {"dataset.json": manifest(groups=[f"g{n}" for n in range(200_000)])}
     rewrite(path, rest)
-    with pytest.raises(FrameFormatError, match=r"names the group 'g0', and there is none"):
+    with pytest.raises(FrameFormatError, match=r"names the group 'g0', which does not exist"):
         xr.open_datatree(path, engine="b2nd")
     # attributes alone
     rewrite(path, {"dataset.json": manifest(groups=["g"]), "g/dataset.json": '{"attrs": {"a": 1}}'})
@@ -247,7 +247,7 @@ def test_members_without_a_key(tmp_path, name):
         archive.writestr(info, blosc2.asarray(np.arange(3)).to_cframe())
     path.write_bytes(path.read_bytes().replace(b"x?.b2nd", b"x\0.b2nd"))
     with pytest.raises(
-        UnsupportedFrameError, match=r"s\.b2z.*by which no(thing| frame) is found"
+        UnsupportedFrameError, match=r"s\.b2z.*no frame can be found by (a|the) key"
     ) as raised:
         xr.open_datatree(path, engine="b2nd")
     assert "component=" not in str(raised.value)

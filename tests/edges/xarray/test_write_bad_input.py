@@ -17,17 +17,17 @@ BAD = {
     "empty dim": ({"a": ("", X)}, {}, "names have 1 to"),
     "pandas": ({"a": ("x", pd.array([1, None], "Int64"))}, {}, "a dtype of pandas"),
     "zone": ({"a": ("x", pd.date_range("2001", periods=2, tz="UTC"))}, {}, "dtype of pandas"),
-    "scale": ({"a": ("x", X, {"scale_factor": "q"})}, {}, "how it is packed"),
-    "offset": ({"a": ("x", X, {"add_offset": "q"})}, {}, "how it is packed"),
+    "scale": ({"a": ("x", X, {"scale_factor": "q"})}, {}, "cannot unpack it by its attributes"),
+    "offset": ({"a": ("x", X, {"add_offset": "q"})}, {}, "cannot unpack it by its attributes"),
     "bytes and text": ({"a": ("x", np.array([b"a", "b"], object))}, {}, "would come back as b'b'"),
     "NUL": ({"a": ("x", np.array(["a\0", "b"], object))}, {}, "would come back as 'a'"),
-    "suffix": ({"a.b2nd": ("x", X)}, {}, "a store uses this name"),
-    "manifest": ({"dataset.json": ("x", X)}, {}, "a store uses this name"),
+    "suffix": ({"a.b2nd": ("x", X)}, {}, "something else in a store"),
+    "manifest": ({"dataset.json": ("x", X)}, {}, "something else in a store"),
     "case": ({"a": ("x", X), "A": ("x", X)}, {}, "differ only in case"),
-    "number": ({1: ("x", X)}, {}, "names must be text"),
+    "number": ({1: ("x", X)}, {}, "names in a frame are text"),
     "objects": ({"a": ("x", np.array([1, {}], object))}, {}, "Python objects"),
     "attribute": ({"a": ("x", X, {"o": object()})}, {}, "attribute 'o' of a"),
-    "encoding": ({"a": ("x", X)}, {"encoding": {"a": {"zlib": 1}}}, "unknown are zlib"),
+    "encoding": ({"a": ("x", X)}, {"encoding": {"a": {"zlib": 1}}}, "unknown: zlib"),
     "narrow": ({"a": ("x", ["abc", "d"])}, {"encoding": {"a": {"dtype": "U2"}}}, "read as ab"),
     "dim": ({"a": ("x", X)}, {"chunks": {"tiem": 1}}, "no dim 'tiem'"),
 }
@@ -58,7 +58,7 @@ def test_names_of_groups(tmp_path, name):
     tree = xr.DataTree.from_dict(
         {"/": xr.Dataset({"t": ("x", X)}), f"/{name}": xr.Dataset({"u": 1})}
     )
-    with pytest.raises(ValueError, match="a store uses this name"):
+    with pytest.raises(ValueError, match="something else in a store"):
         tree.b2nd.to_b2nd(tmp_path / "d.b2d")
     assert not list(tmp_path.iterdir())
 
@@ -66,7 +66,7 @@ def test_names_of_groups(tmp_path, name):
 def test_encodings_of_what_there_is_not(tmp_path):
     ds = xr.Dataset({"a": ("x", X)})
     tree = xr.DataTree.from_dict({"/g": ds})
-    with pytest.raises(KeyError, match="the variable does not exist"):
+    with pytest.raises(KeyError, match="this variable does not exist"):
         ds.b2nd.to_b2nd(tmp_path / "d.b2d", encoding={"b": {"dtype": "f4"}})
     with pytest.raises(ValueError, match="groups or variables: 'b'"):
         tree.b2nd.to_b2nd(tmp_path / "d.b2d", encoding={"b": {"dtype": "f4"}})
@@ -116,13 +116,13 @@ def test_an_array_with_an_empty_name_replaces_nothing(tmp_path):
 def test_appends_that_do_not_fit(tmp_path):
     path, ds = tmp_path / "d.b2d", xr.Dataset({"n": ("x", ["a", "b"])}, {"x": [1, 1]})
     ds.b2nd.to_b2nd(path)
-    with pytest.raises(TypeError, match=r"'n' has elements of <U6, which the ones that are there"):
+    with pytest.raises(TypeError, match=r"'n' has elements of <U6, which the existing dtype"):
         ds.assign(n=("x", ["longer", "a"])).b2nd.to_b2nd(path, mode="a", append_dim="x")
-    with pytest.raises(ValueError, match="stored labels of 'x' repeat"):
+    with pytest.raises(ValueError, match="existing labels of 'x' repeat"):
         ds.b2nd.to_b2nd(path, mode="r+", region="auto")
     with pytest.raises(ValueError, match="compute=: not for a Dataset"):
         ds.b2nd.to_b2nd(path, mode="w", compute=False)
-    with pytest.raises(ValueError, match=r"a Dataset has 'w-', 'w', 'a', 'r\+'"):
+    with pytest.raises(ValueError, match=r"a Dataset takes 'w-', 'w', 'a', 'r\+'"):
         ds.b2nd.to_b2nd(path, mode="q")
     xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), ds)
 

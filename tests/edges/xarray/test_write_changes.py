@@ -103,7 +103,7 @@ def test_variables_are_added_and_replaced(tmp_path):
 REFUSED = {
     "longer": (W, {}, "Unable to update size for existing dimension 'time'"),
     "other dims": (W[["t"]].transpose("lat", ...).isel(time=slice(5)), {}, "'t' has the dims"),
-    "encoding": (W[["area"]], {"encoding": {"area": {"dtype": "f4"}}}, "stored as it is"),
+    "encoding": (W[["area"]], {"encoding": {"area": {"dtype": "f4"}}}, "storage options stay"),
     "case": (xr.Dataset({"T": 1}), {}, "differ only in case"),
     "region": (W[["area"]], {"region": "auto"}, 'region= goes with "r\\+"'),
 }
