@@ -272,9 +272,7 @@ FRAME = blosc2.asarray(LARGE).to_cframe()
 
 def test_archives_of_other_tools(tmp_path: Path) -> None:
     path = _zip(tmp_path / "a.b2z", zipfile.ZIP_DEFLATED, **{"x.b2nd": FRAME})
-    with pytest.raises(
-        UnsupportedFrameError, match=r"'x\.b2nd' is compressed or encrypted by ZIP"
-    ):
+    with pytest.raises(UnsupportedFrameError, match=r"'x\.b2nd' is compressed or encrypted by ZIP"):
         open_b2nd(path, component="x")
     assert "cannot be read in place" in list_members(Location.of(path))[0].what
     # in front of the archive stands something else, and names are no paths

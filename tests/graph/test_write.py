@@ -117,7 +117,7 @@ def test_each_kind_of_frame_replaces_each(target, before, contiguous):
 def test_a_directory_of_other_things_is_never_replaced(target):
     target.mkdir()
     (target / "thesis.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match="something other than a frame"):
+    with pytest.raises(FileExistsError, match="has other files in it"):
         to_b2nd(VALUES, target, mode="w")
     assert (target / "thesis.tex").read_text() == "years of work"
 
@@ -263,7 +263,7 @@ def test_a_delayed_that_is_not_computed_leaves_nothing_and_computes_twice(target
 @pytest.mark.parametrize("content", ["precious", "42", "4"])
 def test_only_frames_are_replaced(target, content):
     target.write_text(content)
-    with pytest.raises(FileExistsError, match="something other than a frame"):
+    with pytest.raises(FileExistsError, match="not a frame"):
         to_b2nd(VALUES, target, mode="w")
     assert target.read_text() == content
 
