@@ -62,11 +62,13 @@ _STORED_PLAIN = Compression(codec=5, clevel=0, filters=(0,) * 6)
 #: In the index chunk's header: codec meta and the metas of filter slots 0 to 4, all unused.
 _STAMP = slice(23, 29)
 _FIRST_BYTE = b"\xb2"
-_STALE = (
-    "its record of checksums is not the one that it was written with: the record was deleted, "
-    "copied from another frame, or damaged (python-blosc2 copies it with other entries of vlmeta)"
+_OTHER_RECORD = (
+    "its record of checksums is not the one that it was written with, and is ignored: the record "
+    "was deleted, copied from another frame, or damaged (python-blosc2 copies it with other "
+    "entries of vlmeta)"
 )
-_REMEDY = "The elements are read without checksums; b2nd_dask.seal writes new ones"
+#: Advice for a frame with stale checksums.
+IF_RIGHT = "If the frame is right, write new checksums by b2nd_dask.seal"
 
 
 class ChecksumState(Enum):
@@ -74,7 +76,9 @@ class ChecksumState(Enum):
 
     VALID = "valid"
     ABSENT = "absent"
-    """The frame has none, or only those of an older state."""
+    """The frame has none, or other software has changed chunks since."""
+    STALE = "stale"
+    """They do not fit the frame, by a change of other software or by damage, which look alike."""
     DAMAGED = "damaged"
 
 
@@ -83,15 +87,17 @@ class Verdict(NamedTuple):
 
     state: ChecksumState
     reason: str = ""
-    """Why they are absent, or what is damaged."""
-    remedy: str = ""
-    """Advice if they are absent and a change by other software looks like damage; the user gets a
-    warning about such a frame."""
+    """Why they are absent or stale, or what is damaged."""
 
     @property
     def is_valid(self) -> bool:
         """Whether they belong to the current state of the frame."""
         return self.state is ChecksumState.VALID
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a change by other software and damage look alike."""
+        return self.state is ChecksumState.STALE
 
     @property
     def is_damaged(self) -> bool:
@@ -267,7 +273,7 @@ def _judge_stamp(
     # a change by other software clears the whole stamp
     if stamped and has_no_fingerprint(trailer):
         # python-blosc2 has changed vlmeta since, and perhaps the record itself
-        return Verdict(ChecksumState.ABSENT, _STALE, _REMEDY)
+        return Verdict(ChecksumState.STALE, _OTHER_RECORD)
     if stamped or (RECORD_NAME in vlmeta and stamp[1:] == expected[1:]):
         return _damaged("the stamp of its offset index does not match its checksums")
     reason = "other software changed it after its checksums were written"
@@ -322,8 +328,7 @@ def _judge_record(
         f"its shape is {now.shape}, and its checksums were written for shape {before.shape}: "
         "other software resized it, or its header is damaged"
     )
-    remedy = "If the shape is right, b2nd_dask.seal makes the checksums valid again"
-    return Verdict(ChecksumState.ABSENT, reason, remedy), stored
+    return Verdict(ChecksumState.STALE, reason), stored
 
 
 def _absent(reason: str) -> Verdict:

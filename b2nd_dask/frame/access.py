@@ -128,7 +128,7 @@ def frame_at(
     fill = Fill.of(_choose_dtype(opened, dtype), uninit)
     frame = FrameReference.of(opened, location, fill, verify)
     # warn here, where the user named the frame, rather than in each process
-    replace(opened, verify=verify).warn_of_remedy()
+    replace(opened, verify=verify).warn_if_stale()
     return frame
 
 

@@ -23,7 +23,7 @@ from b2nd_dask.errors import (
 from b2nd_dask.format.chunk_statistics import chunk_statistics
 from b2nd_dask.format.header import odd_byte, with_new_tail
 from b2nd_dask.format.index import stored_chunks
-from b2nd_dask.format.integrity import ChecksumState, Verdict, has_room, require_digest
+from b2nd_dask.format.integrity import IF_RIGHT, ChecksumState, Verdict, has_room, require_digest
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.statistics import statistics_row
 from b2nd_dask.frame.access import UrlPath, locate
@@ -57,9 +57,10 @@ class Verification:
     path: str
     """Path or URL of the frame."""
     checksum_state: ChecksumState
-    """Whether the frame's checksums are valid, absent or damaged, independent of its chunks."""
+    """Whether the frame's checksums are valid, absent, stale or damaged, independent of its
+    chunks."""
     reason: str
-    """Why they are absent, or what is damaged; empty if they are valid."""
+    """Why they are absent or stale, or what is damaged; empty if they are valid."""
     nchunks: int
     """Number of verified chunks. Constant chunks have no data, so the index suffices."""
     bad: tuple[B2ndError, ...]
@@ -76,8 +77,13 @@ class Verification:
         intact = not self.bad and not self.bad_statistics
         return self.checksum_state is ChecksumState.VALID and intact
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether no damage was found, for lack of valid checksums."""
+        return self.checksum_state in (ChecksumState.ABSENT, ChecksumState.STALE) and not self.bad
+
     def __str__(self) -> str:
-        if self.checksum_state is ChecksumState.ABSENT and not self.bad:
+        if self.is_unknown:
             return f"{self.path}: no valid checksums: {self.reason}"
         if self.checksum_state is ChecksumState.DAMAGED:
             return f"{self.path}: damaged: {self.reason}"
@@ -298,8 +304,8 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     if _has_all(frame):
         return False
     checksums = opened.parsed.columns.checksums
-    if checksums.remedy:
-        raise ChecksumError(f"{checksums.reason}. {checksums.remedy}", path=opened.reader.label)
+    if checksums.is_stale:
+        raise ChecksumError(f"{checksums.reason}. {IF_RIGHT}", path=opened.reader.label)
     _add(opened, location, frame, threads)
     return True
 

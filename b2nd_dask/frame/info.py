@@ -41,6 +41,7 @@ _BY_INDEX = " (by the index; headers of chunks were not read)"
 _CHECKSUMS = {
     ChecksumState.VALID: "present (not verified: `b2nd_dask.verify`)",
     ChecksumState.ABSENT: "absent: {}",
+    ChecksumState.STALE: "stale: {}",
     ChecksumState.DAMAGED: "damaged: {}",
 }
 

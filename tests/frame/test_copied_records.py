@@ -91,7 +91,7 @@ def test_a_record_from_another_frame_is_no_damage(
     with pytest.raises(ChecksumError, match=r"no valid checksums: .*another frame.*seal"):
         open_b2nd(path, verify=True)
     result = verify(path)
-    assert (result.checksum_state, result.bad, result.ok) == (ChecksumState.ABSENT, (), False)
+    assert (result.checksum_state, result.bad, result.ok) == (ChecksumState.STALE, (), False)
     seal(path)
     assert verify(path).ok
     frame = open_b2nd(path, verify=True)
@@ -129,7 +129,7 @@ def test_a_record_in_a_frame_without_checksums(
     assert "another frame" in str(result)
 
 
-def test_an_entry_that_is_no_record_is_told_with_a_remedy(path: Path) -> None:
+def test_an_entry_that_is_not_a_record_is_stale(path: Path) -> None:
     write(path, VALUES, contiguous=True)
     array = blosc2.open(str(path), mode="a")
     array.schunk.vlmeta[RECORD_NAME] = {"version": 1}

@@ -119,13 +119,12 @@ class FrameMachine(RuleBasedStateMachine):
         """Remember what the frame holds from now on."""
         self.values = values
         self.checksums = self.checksums if checksums is None else checksums
-        self.resized = self.resized and checksums is None
         for opened in self.opened:
             opened.touched = True
 
     def refused(self, where):
         """Whether a change is: of another shape than its checksums nobody knows why."""
-        if not self.resized:
+        if self.checksums is not ChecksumState.STALE:
             return False
         with pytest.raises(ChecksumError, match="seal"):
             to_b2nd(np.zeros_like(self.values[:1]), self.path, **where)
@@ -135,7 +134,6 @@ class FrameMachine(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def begin(self, data):
-        self.resized = False
         self.new(data, "w-")
         self.open()
 
@@ -199,7 +197,7 @@ class FrameMachine(RuleBasedStateMachine):
     def a_write_that_ends_early_goes_on(self, data, seed, kill, kind):
         """By an error in this process, or by the end of another; then the same call again."""
         old, checksums = self.values, self.checksums
-        if kind == "append" and (self.resized or len(old) >= MOST_ROWS):
+        if kind == "append" and (self.checksums is ChecksumState.STALE or len(old) >= MOST_ROWS):
             return
         # at this moment nothing of the old frame may be new: what was opened now, stays
         self.open()
@@ -276,9 +274,8 @@ class FrameMachine(RuleBasedStateMachine):
         values[:old] = self.values[:rows]
         np.testing.assert_array_equal(expected, values)
         same_grid = -(-rows // self.chunks[0]) == -(-old // self.chunks[0])
-        inside = rows < old and same_grid and self.checksums is ChecksumState.VALID
-        self.changed(values, ChecksumState.ABSENT)
-        self.resized = inside
+        inside = rows < old and same_grid and self.checksums is not ChecksumState.ABSENT
+        self.changed(values, ChecksumState.STALE if inside else ChecksumState.ABSENT)
 
     @rule(value=st.integers(0, 9))
     def python_blosc2_sets_metadata(self, value):

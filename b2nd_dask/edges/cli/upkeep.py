@@ -24,7 +24,6 @@ from b2nd_dask.edges.cli.options import (
 )
 from b2nd_dask.edges.cli.sources import files_in, frames_at
 from b2nd_dask.edges.cli.terminal import print_json, progress
-from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.checksums import seal, verify_noting
@@ -73,8 +72,7 @@ def _verified(path: str, threads: int | None, options: dict[str, Any]) -> int:
         for bad in result.bad:
             click.echo(safe(f"  {bad}"))
         if not result.ok:
-            unknown = result.checksum_state is ChecksumState.ABSENT and not result.bad
-            failures.code = NO_CHECKSUMS if unknown else FAILED
+            failures.code = NO_CHECKSUMS if result.is_unknown else FAILED
     return failures.code
 
 

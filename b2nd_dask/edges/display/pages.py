@@ -147,7 +147,7 @@ def _verification(found: Verification) -> str:
         ("stored chunks", f"{found.nchunks:,} read and compared"),
         ("damaged", f"{len(found.bad):,}"),
     ]
-    if found.checksum_state is ChecksumState.ABSENT and not found.bad:
+    if found.is_unknown:
         rows.append(("to do", "b2nd_dask.seal(path) adds checksums of the bytes as they are now"))
     parts.append(table(rows))
     if found.bad:

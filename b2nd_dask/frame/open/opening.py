@@ -25,7 +25,7 @@ from b2nd_dask.errors import (
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, geometry_of, header_len_of, parse_header
 from b2nd_dask.format.index import OffsetIndex, parse_index
-from b2nd_dask.format.integrity import ChecksumState, ChunkColumns, parse_columns
+from b2nd_dask.format.integrity import IF_RIGHT, ChunkColumns, parse_columns
 from b2nd_dask.format.metalayers import users_vlmeta
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.trailer import (
@@ -205,20 +205,20 @@ class OpenedFrame:
                 f"the frame is damaged: {checksums.reason}; to read it anyway, pass verify=False",
                 path=label,
             )
-        if checksums.state is ChecksumState.ABSENT and self.verify is True:
+        if not checksums.is_valid and self.verify is True:
             raise ChecksumError(
                 f"the frame has no valid checksums: {checksums.reason}; add them by "
                 'b2nd_dask.seal, or pass verify="auto"',
                 path=label,
             )
 
-    def warn_of_remedy(self) -> None:
+    def warn_if_stale(self) -> None:
         """Warn if a change by other software and damage look the same; not with verify=False."""
         checksums = self.parsed.columns.checksums
-        if not checksums.remedy or not self.verify:
+        if not checksums.is_stale or not self.verify:
             return
         warnings.warn(
-            f"{self.reader.label}: {checksums.reason}. {checksums.remedy}; verify=True rejects "
+            f"{self.reader.label}: {checksums.reason}. {IF_RIGHT}; verify=True rejects "
             "such a frame, verify=False omits this warning",
             UserWarning,
             stacklevel=level_of_caller(),

@@ -151,8 +151,8 @@ def open_for_update(location: Location) -> FrameReference:
         The frame's checksums are not valid.
     """
     checksums = frame_at(location, verify=False).parsed.columns.checksums
-    never_had_any = checksums.state is ChecksumState.ABSENT and not checksums.remedy
-    return frame_at(location) if never_had_any else frame_at(location, verify=True)
+    is_absent = checksums.state is ChecksumState.ABSENT
+    return frame_at(location, verify="auto" if is_absent else True)
 
 
 def differing_options(frame: FrameReference, asked: FramePlan) -> set[str]:
