@@ -75,7 +75,7 @@ def test_commands_name_the_command_that_repairs(tmp_path: Path) -> None:
     result = run("stats", "--add", path)
     assert result.exit_code == 1
     assert path in result.stderr
-    assert "`b2nd-dask seal PATH` writes new ones" in " ".join(result.stderr.split())
+    assert "write new checksums by `b2nd-dask seal PATH`" in " ".join(result.stderr.split())
     assert "b2nd_dask." not in result.stderr
     assert run("seal", path).exit_code == 0
     assert run("verify", path).exit_code == 0
