@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from b2nd_dask.format import statistics as kernel
+from b2nd_dask.format import chunk_statistics as kernel
 from b2nd_dask.format.chunk_statistics import chunk_statistics
 from b2nd_dask.format.statistics import statistics_row
 
