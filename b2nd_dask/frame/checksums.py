@@ -77,13 +77,8 @@ class Verification:
         intact = not self.bad and not self.bad_statistics
         return self.checksum_state is ChecksumState.VALID and intact
 
-    @property
-    def is_unknown(self) -> bool:
-        """Whether no damage was found, for lack of valid checksums."""
-        return self.checksum_state in (ChecksumState.ABSENT, ChecksumState.STALE) and not self.bad
-
     def __str__(self) -> str:
-        if self.is_unknown:
+        if self.checksum_state.is_unknown and not self.bad:
             return f"{self.path}: no valid checksums: {self.reason}"
         if self.checksum_state is ChecksumState.DAMAGED:
             return f"{self.path}: damaged: {self.reason}"

@@ -72,7 +72,8 @@ def _verified(path: str, threads: int | None, options: dict[str, Any]) -> int:
         for bad in result.bad:
             click.echo(safe(f"  {bad}"))
         if not result.ok:
-            failures.code = NO_CHECKSUMS if result.is_unknown else FAILED
+            unknown = result.checksum_state.is_unknown and not result.bad
+            failures.code = NO_CHECKSUMS if unknown else FAILED
     return failures.code
 
 

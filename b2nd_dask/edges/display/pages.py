@@ -147,7 +147,7 @@ def _verification(found: Verification) -> str:
         ("stored chunks", f"{found.nchunks:,} read and compared"),
         ("damaged", f"{len(found.bad):,}"),
     ]
-    if found.is_unknown:
+    if found.checksum_state.is_unknown and not found.bad:
         rows.append(("to do", "b2nd_dask.seal(path) adds checksums of the bytes as they are now"))
     parts.append(table(rows))
     if found.bad:
