@@ -58,16 +58,9 @@ class PassPlan(NamedTuple):
 def plan_passes(source: Grid, target: Grid, budget: Budget) -> PassPlan:
     """Plan the passes of a rechunk within a memory limit.
 
-    Parameters
-    ----------
-    source, target : Grid
-        Grids of the same shape, which is not empty. For a transpose, the source's axes are in the
-        order of the target's.
-
-    Raises
-    ------
-    ValueError
-        The memory is too small for any plan; the message states the least sufficient memory.
+    Both grids have the same shape, which is not empty. For a transpose, the source's axes are in
+    the order of the target's. Raises ValueError if the memory is too small for any plan; the
+    message states the least sufficient memory.
 
     Examples
     --------
@@ -179,12 +172,8 @@ def log_passes(label: str, passes: PassPlan) -> None:
 def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:
     """Choose chunks and regions of a reshape that are ranges in C order.
 
-    A range that is contiguous in C order stays so in any shape.
-
-    Raises
-    ------
-    ValueError
-        The memory is too small.
+    A range that is contiguous in C order stays so in any shape. Raises ValueError if the memory is
+    too small.
 
     Examples
     --------

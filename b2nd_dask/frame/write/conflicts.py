@@ -104,18 +104,10 @@ class UpdateBase(NamedTuple):
 def require_disjoint(
     base: UpdateBase, plan: FramePlan, present: ParsedFrame, label: str
 ) -> tuple[int, ...]:
-    """Check that an update applies to the current state of a frame without conflicts.
+    """Check that an update applies to the current state of a frame; return the shape after it.
 
-    Returns
-    -------
-    tuple of int
-        The shape after the update.
-
-    Raises
-    ------
-    StaleFrameError
-        Other software changed or replaced the frame, another update wrote the same chunks, or both
-        this update and another one append.
+    Raises `StaleFrameError` if other software changed or replaced the frame, another update wrote
+    the same chunks, or both this update and another one append.
     """
     since = present.updates_since(base.token)
     # a long history drops its oldest updates

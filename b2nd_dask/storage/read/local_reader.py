@@ -37,17 +37,9 @@ class LocalReader:
     `identity` looks at the path. Members of a directory are opened for each call, since a process
     may not be able to open all of them at once.
 
-    Parameters
-    ----------
-    path : str
-        May be a symlink; members of a directory may not.
-
-    Raises
-    ------
-    FileNotFoundError
-        The path does not exist.
-    FrameFormatError
-        For a directory that is not a sparse frame, and for fifos, devices and sockets.
+    The path may be a symlink; members of a directory may not. Raises FileNotFoundError if the path
+    does not exist, `FrameFormatError` for a directory that is not a sparse frame, and for fifos,
+    devices and sockets.
     """
 
     identity_is_cheap = True

@@ -183,10 +183,7 @@ async def called_alone(function: Callable[..., Any], *args: Any, **keywords: Any
 def get_all(source: RangeSource, requests: Sequence[RangeRequest]) -> Iterator[Response]:
     """Request ranges concurrently; yield the responses in order.
 
-    Raises
-    ------
-    Exception
-        The error of the first failed request, in order; no more requests start then.
+    Raises the error of the first failed request, in order; no more requests start then.
     """
     futures: deque[Future[Response]] = deque()
     try:

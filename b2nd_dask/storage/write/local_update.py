@@ -180,10 +180,7 @@ class SparseUpdate(LocalUpdate, SparseStaging):
 def require_end(reader: ByteReader, frame_len: int) -> None:
     """Check that nothing follows a frame in its file, except bytes of a killed writer.
 
-    Raises
-    ------
-    FileExistsError
-        Other bytes follow, such as another frame: a change would remove them.
+    Raises FileExistsError for other bytes, such as another frame: a change would remove them.
     """
     (behind,) = reader.read([Span(frame_len, frame_len + 2)])
     _require_own(behind, frame_len, reader.label)

@@ -42,29 +42,14 @@ def frame_locked(
     identity: Identity | None = None,
     is_directory: bool = False,
 ) -> Iterator[None]:
-    """Wait for the lock of a frame, and hold it.
+    """Wait for the lock of a frame, or of the index file of a sparse one, and hold it.
 
-    Parameters
-    ----------
-    path : Path
-        The frame, or the index file of a sparse one.
-    label : str
-        Path of the frame.
-    area : Path, optional
-        The staging area of the waiting write. Its removal ends the wait.
-    identity : Identity, optional
-        Identity of the expected frame.
-    is_directory : bool
-        Whether the path must name a directory.
+    `label` is the path of the frame. The removal of `area`, the staging area of the waiting write,
+    ends the wait. `identity` is that of the expected frame; with `is_directory` the path must name
+    a directory.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no frame, or the staging area was removed.
-    OSError
-        The file system has no locks.
-    StaleFrameError
-        Another frame has replaced the expected one.
+    Raises FileNotFoundError if there is no frame, or the staging area was removed; OSError if the
+    file system has no locks; `StaleFrameError` if another frame has replaced the expected one.
     """
     with unless_replaced(label, identity):
         fd = _wait_for(path, label, area, is_directory)

@@ -66,18 +66,10 @@ class Limits:
 
 
 def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
-    """Divide sources into parts.
+    """Divide sources, in the order of the new object, into parts.
 
-    Parameters
-    ----------
-    sources : sequence of bytes or Run
-        In the order of the new object.
-
-    Returns
-    -------
-    list of Part
-        Each collected part has at most `Limits.piece` bytes and one more source that is too small
-        for a part, or a larger source of bytes in this process.
+    Each collected part has at most `Limits.piece` bytes and one more source that is too small for a
+    part, or a larger source of bytes in this process.
     """
     parts: list[Part] = []
     pending: list[Source] = []
@@ -132,19 +124,9 @@ class ServerJoin:
     def publish(self, head: bytes, runs: Sequence[Run], tail: bytes, *, replace: bool) -> None:
         """Make the target.
 
-        Parameters
-        ----------
-        runs : sequence of Run
-            Objects between head and tail, by path; those smaller than a part come first.
-        replace : bool
-            Whether an existing target may be replaced.
-
-        Raises
-        ------
-        FileExistsError
-            The target exists and may not be replaced.
-        OSError
-            The request fails, or the frame is too large for the store.
+        Between head and tail are the objects of the runs, by path; those smaller than a part come
+        first. Raises FileExistsError if the target exists and may not be replaced, OSError if the
+        request fails, or the frame is too large for the store.
         """
         if len(head) + sum(map(nbytes_of, runs)) + len(tail) <= SMALL_FRAME_NBYTES:
             calls: list[Callable[[], Any]] = [*self.checks, partial(self.store.fetch, runs)]
