@@ -56,11 +56,7 @@ def described(
 async def read_body(body: Any, nbytes: int) -> bytes:
     """Read `nbytes` bytes of a body and no more, whatever the server sends.
 
-    Raises
-    ------
-    PassingError
-        Fewer bytes arrive.
-    SlowServerError
+    Raises `PassingError` if fewer bytes arrive, `SlowServerError` if they take too long.
     """
     parts, left = [], nbytes
     try:
