@@ -110,7 +110,7 @@ def try_lock(path: Path, label: str, *, is_directory: bool = False) -> int | Non
         try:
             lock(fd)
             # others may have replaced the file between open and lock
-            if _is_named(path, fd):
+            if is_named(path, fd):
                 return fd
         except OSError as error:
             os.close(fd)
@@ -127,10 +127,13 @@ def try_lock(path: Path, label: str, *, is_directory: bool = False) -> int | Non
     return None
 
 
-def _is_named(path: Path, fd: int) -> bool:
-    """Whether a path still names an open file, and no update has replaced it."""
+def is_named(path: str | Path, fd: int) -> bool:
+    """Whether a path still names an open file or directory, which nothing has replaced."""
     # opened, since on NFS the result of a plain stat may be seconds old
-    named = os.open(path, os.O_RDONLY)
+    try:
+        named = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
     try:
         return os.path.samestat(os.fstat(named), os.fstat(fd))
     finally:
