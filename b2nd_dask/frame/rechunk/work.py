@@ -16,13 +16,18 @@ import numpy as np
 from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.grid import Grid, contiguous_box
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
 from b2nd_dask.frame.read.decode import decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, fetch, read_whole, verify_in_pieces
+from b2nd_dask.frame.read.fetch import (
+    ChunkBytes,
+    fetch,
+    read_whole,
+    verify_chunk,
+    verify_in_pieces,
+)
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, uncompressed_costs
 from b2nd_dask.frame.rechunk.source import (
     Box,
@@ -156,8 +161,7 @@ def verify_stored(
     if opened.was_published:
         return
     with source.frames[number].reading() as (frame, _):
-        digests = frame.digests
-        if digests is None:
+        if frame.digests is None:
             return
         grid, kinds = frame.parsed.grid, frame.parsed.index.kinds
         chunks = ChunkBox.between(first, last, grid).chunks(grid)
@@ -171,7 +175,7 @@ def verify_stored(
                     verify_in_pieces(frame, request, most)
             for request, data in read_whole(frame, short):
                 with located(frame, request.chunk):
-                    require_digest(data, int(digests[request.chunk]))
+                    verify_chunk(frame, request.chunk, data)
 
 
 @dataclass(frozen=True, eq=False)
