@@ -47,18 +47,13 @@ class ChunkBox(NamedTuple):
 
     @property
     def nchunks(self) -> int:
-        """Number of chunks."""
+        """Number of chunks; the box of a 0-d array has one."""
         ends = zip(self.start, self.stop, strict=True)
         return math.prod(max(b - a, 0) for a, b in ends)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no chunks; the box of a 0-d array has one."""
-        return self.nchunks == 0
-
     def chunks(self, grid: Grid) -> NDArray[np.int64]:
         """Number the chunks, ascending."""
-        if self.is_empty:
+        if not self.nchunks:
             return np.empty(0, np.int64)
         cells = [np.arange(a, b) for a, b in zip(self.start, self.stop, strict=True)]
         return _numbers(np.ix_(*cells), grid.counts).reshape(-1)
@@ -123,7 +118,7 @@ def require_disjoint(
         )
     for update in since or ():
         common = base.box.common(_box_of(update, present.grid))
-        if not common.is_empty:
+        if common.nchunks:
             raise StaleFrameError(
                 f"{CHANGED}: this update writes the chunks of the elements "
                 f"{common.region(present.grid)}{_named(', as did', [update])}. To apply it after "
@@ -203,7 +198,7 @@ def _box_of(update: PastUpdate, grid: Grid) -> ChunkBox:
 
 def _ends(box: ChunkBox, grid: Grid) -> tuple[int, int]:
     """Compute the first and last chunk number of a box; the last is smaller for an empty box."""
-    if box.is_empty:
+    if not box.nchunks:
         return 1, 0
     cells = tuple(np.array([a, b - 1]) for a, b in zip(box.start, box.stop, strict=True))
     numbers = _numbers(cells, grid.counts).tolist()

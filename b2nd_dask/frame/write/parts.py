@@ -277,7 +277,7 @@ def names_by_box(staging: Staging, grid: Grid) -> dict[ChunkBox, str]:
     ends = sorted((int(match[1], 16), int(match[2], 16), match[0]) for match in named)
     possible = (row for row in ends if row[0] <= row[1] < grid.nchunks)
     boxes = ((ChunkBox.between(first, last, grid), name) for first, last, name in possible)
-    return {box: name for box, name in boxes if not box.is_empty}
+    return {box: name for box, name in boxes if box.nchunks}
 
 
 def manifests_of(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
@@ -353,7 +353,7 @@ def _filled(
 
 def require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label: str) -> None:
     """Check that the parts of each pair do not overlap."""
-    found = [(a, b) for a, b in pairs if not a.common(b).is_empty]
+    found = [(a, b) for a, b in pairs if a.common(b).nchunks]
     if found:
         named = ", ".join(f"{a.region(grid)} and {b.region(grid)}" for a, b in found[:_LISTED])
         raise B2ndError(
