@@ -29,7 +29,7 @@ logger = logging.getLogger("b2nd_dask")
 #: Most intermediate frames of a plan.
 MOST_INTERMEDIATE = 2
 #: Most bytes of a chunk of an intermediate frame: reads and writes buffer whole chunks.
-_MOST_CHUNK = 16 << 20
+MOST_CHUNK = 16 << 20
 #: Seconds per byte of compression into an intermediate frame, by the model of `one_pass`.
 _INTERMEDIATE = 1 / 0.4e9
 #: A plan with another intermediate frame must take less than this fraction of the time.
@@ -131,7 +131,7 @@ def _between(source: Grid, target: Grid, budget: Budget, count: int) -> Iterator
             for number in range(count + 1)
         ]
         shared = (tuple(map(min, *pair)) for pair in itertools.pairwise(regions))
-        found.add(tuple(bounded_chunks(chunks, source.itemsize) for chunks in shared))
+        found.add(tuple(halved(chunks, source.itemsize, MOST_CHUNK) for chunks in shared))
     for frames in sorted(found):
         yield tuple(Grid(shape, chunks, chunks, source.itemsize) for chunks in frames)
 
@@ -145,11 +145,6 @@ def _on_the_way(first: int, last: int, part: float) -> int:
     """Compute a length between two, by factors, as a multiple of the shorter one."""
     short, long = sorted((first, last))
     return short * round(math.pow(long / short, part if first < last else 1 - part))
-
-
-def bounded_chunks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Halve chunks along their longest axes until they are at most `_MOST_CHUNK` bytes."""
-    return halved(chunks, itemsize, _MOST_CHUNK)
 
 
 def log_passes(label: str, passes: PassPlan) -> None:

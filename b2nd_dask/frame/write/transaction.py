@@ -209,7 +209,8 @@ class Transaction:
             return has_published(self.staging, self.write_key)
         # a frame without chunks has no key: compare its metadata, which is all of its content
         whole = self.plan.empty_frame()
-        return _of_target(self.staging, lambda reader: _begins_and_ends(reader, whole))
+        span = Span(0, len(whole) + 1)
+        return _of_target(self.staging, lambda reader: reader.read([span]) == [whole])
 
     @contextmanager
     def once(self) -> Iterator[None]:
@@ -291,7 +292,3 @@ def _keys_of(reader: ByteReader, identity: Identity) -> tuple[str, ...]:
     if key is None:
         return ()
     return tuple(update.key for update in reversed(history.updates)) or (key,)
-
-
-def _begins_and_ends(reader: ByteReader, whole: bytes) -> bool:
-    return reader.read([Span(0, len(whole) + 1)]) == [whole]

@@ -224,7 +224,8 @@ def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
         stride == 0 or n == 1 for stride, n in zip(elements.strides, elements.shape, strict=True)
     ):
         return first
-    bits = elements.view(_bits_of(elements.dtype))
+    size = elements.dtype.itemsize
+    bits = elements.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
     # most data differs at its ends
     if bits[(0,) * bits.ndim] != bits[(-1,) * bits.ndim]:
         return None
@@ -238,11 +239,6 @@ def _all_equal(bits: NDArray[Any]) -> bool:
     row = max(1, bits[0].size)
     step = max(1, _COMPARED_AT_ONCE // row)
     return all((bits[at : at + step] == first).all() for at in range(0, len(bits), step))
-
-
-def _bits_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    size = dtype.itemsize
-    return np.dtype(f"u{size}") if size in (1, 2, 4, 8) else np.dtype(f"V{size}")
 
 
 def encode_constant(element: NDArray[Any], grid: Grid) -> int | bytes:

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import weakref
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,11 +160,8 @@ def changes_show(identity: Identity, moment_ns: int) -> bool:
 
 def identity_at(path: str) -> Identity:
     """Identity of the frame that a path names now."""
-    reader = LocalReader(path)
-    try:
+    with closing(LocalReader(path)) as reader:
         return reader.identity()
-    finally:
-        reader.close()
 
 
 class _Handle:
