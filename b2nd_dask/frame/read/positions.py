@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.frame.read.box_work import block_number
+
 #: Bytes of blocks between two positions that are read with them. To read a run of blocks costs
 #: about 0.3 ms beside decoding, in which a core decodes this much.
 _NEAR_NBYTES = 512 * 1024
@@ -32,9 +34,7 @@ class Along(NamedTuple):
         """Divide ascending positions into runs to read at once."""
         chunk, block, nbytes = max(1, self.chunk), max(1, self.block), max(1, self.nbytes)
         length = chunk * max(1, _RUN_NBYTES // (chunk * nbytes))
-        # blocks restart in each chunk
-        chunks, inside = np.divmod(positions, chunk)
-        blocks = chunks * -(-chunk // block) + inside // block
+        chunks, blocks = positions // chunk, block_number(positions, chunk, block)
         between = (np.diff(blocks) - 1) * block * nbytes
         # a chunk between, however small, costs about as much as another read
         is_far = (between > _NEAR_NBYTES) | (np.diff(chunks) > 1)
