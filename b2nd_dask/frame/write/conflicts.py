@@ -53,10 +53,8 @@ class ChunkBox(NamedTuple):
 
     def chunks(self, grid: Grid) -> NDArray[np.int64]:
         """Number the chunks, ascending."""
-        if not self.nchunks:
-            return np.empty(0, np.int64)
-        cells = [np.arange(a, b) for a, b in zip(self.start, self.stop, strict=True)]
-        return _numbers(np.ix_(*cells), grid.counts).reshape(-1)
+        ends = zip(self.start, self.stop, strict=True)
+        return grid.chunk_numbers(np.arange(a, b) for a, b in ends)
 
     def common(self, other: ChunkBox) -> ChunkBox:
         """Compute the intersection of two boxes."""
