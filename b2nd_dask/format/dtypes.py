@@ -156,9 +156,10 @@ def _from_descr(descr: object, text: str, depth: int = 1) -> np.dtype[Any]:
 
 def _known(description: Any, text: str) -> np.dtype[Any]:
     try:
-        return np.dtype(description)
+        dtype: np.dtype[Any] = np.dtype(description)
     except (TypeError, ValueError) as error:
         raise FrameFormatError(f"{text[:80]!r} is not a dtype that NumPy knows: {error}") from error
+    return dtype
 
 
 def _field(field: object, text: str, depth: int) -> tuple[Any, ...]:
