@@ -253,7 +253,9 @@ class ServerJoin:
     def _upload_part(self, number: int, part: Part, named: dict[str, str]) -> dict[str, Any]:
         if isinstance(part, Run):
             return self._upload_copy(number, part, named)
-        return self._upload_collected(number, part, named)
+        fetched = iter(self.store.fetch([source for source in part if isinstance(source, Run)]))
+        body = b"".join(source if isinstance(source, bytes) else next(fetched) for source in part)
+        return self._call("upload_part", PartNumber=number, Body=body, **named)
 
     def _upload_copy(self, number: int, run: Run, named: dict[str, str]) -> dict[str, Any]:
         response = self._call(
@@ -268,13 +270,6 @@ class ServerJoin:
             # the server has treated the request as an upload of no bytes
             raise OSError(errno.ENOSYS, "the store cannot copy parts of objects", self.store.label)
         return result
-
-    def _upload_collected(
-        self, number: int, part: tuple[Source, ...], named: dict[str, str]
-    ) -> dict[str, Any]:
-        fetched = iter(self.store.fetch([source for source in part if isinstance(source, Run)]))
-        body = b"".join(source if isinstance(source, bytes) else next(fetched) for source in part)
-        return self._call("upload_part", PartNumber=number, Body=body, **named)
 
     def _call_once(self, method: str, replace: bool, **kwargs: Any) -> None:
         """Make the target; unless `replace`, only if it does not exist."""
