@@ -89,15 +89,8 @@ def own_pages(nbytes: int) -> mmap.mmap:
 def open_to_read(path: str, *, follow: bool = True, dir_fd: int | None = None) -> int:
     """Open a file or directory for reading; do not wait for the writer of a fifo.
 
-    Parameters
-    ----------
-    follow : bool
-        Whether the path may be a link; if not, a link raises OSError with `errno.ELOOP`.
-
-    Returns
-    -------
-    int
-        The descriptor; `NO_FD` for a directory on Windows.
+    If the path may not be a link (`follow`), a link raises OSError with `errno.ELOOP`. Returns the
+    descriptor, `NO_FD` for a directory on Windows.
     """
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     if not follow and hasattr(os, "O_NOFOLLOW"):
@@ -135,13 +128,7 @@ def pread_into(fd: int, target: memoryview, start: int) -> int:
 
 
 def require_writable(path: str) -> None:
-    """Check that this system can write frames to local paths.
-
-    Raises
-    ------
-    OSError
-        On Windows.
-    """
+    """Check that this system can write frames to local paths; raises OSError on Windows."""
     if fcntl is None:
         raise OSError(
             errno.ENOTSUP,
@@ -254,10 +241,8 @@ def sync(path: str | Path, folder: int | None = None) -> None:
 def lock(fd: int, *, shared: bool = False, wait: bool = False) -> None:
     """Lock a file until it is closed; the kernel closes the files of a dead process.
 
-    Raises
-    ------
-    OSError
-        Someone else holds a lock of it and `wait` is false, or the file system has no locks.
+    Raises OSError if someone else holds a lock of it and `wait` is false, or the file system has no
+    locks.
     """
     if fcntl is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

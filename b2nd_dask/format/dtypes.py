@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 
 #: Longest accepted dtype string; real ones are below 1 kB (a struct of 100 fields: 2 kB).
 MAX_DTYPE_STRING = 1 << 16
@@ -131,10 +131,7 @@ def _checked(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
 def _plain(text: str) -> np.dtype[Any]:
     if not _PLAIN.fullmatch(text):
         raise FrameFormatError(f"{text[:80]!r} is not a dtype")
-    try:
-        return np.dtype(text)
-    except (TypeError, ValueError) as error:
-        raise FrameFormatError(f"{text[:80]!r} is not a dtype that NumPy knows") from error
+    return _known(text, text)
 
 
 def _described(text: str) -> np.dtype[Any]:
@@ -148,21 +145,21 @@ def _described(text: str) -> np.dtype[Any]:
     if not isinstance(descr, tuple):
         return _from_descr(descr, text)
     _, *inner = _field(("", *descr), text, 1)
-    try:
-        return np.dtype(tuple(inner))
-    except (TypeError, ValueError) as error:
-        raise FrameFormatError(f"{text[:80]!r} is not a dtype that NumPy knows: {error}") from error
+    return _known(tuple(inner), text)
 
 
 def _from_descr(descr: object, text: str, depth: int = 1) -> np.dtype[Any]:
     if not isinstance(descr, list) or not descr or depth > MAX_NESTING:
         raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype")
+    return _known([_field(field, text, depth) for field in descr], text)
+
+
+def _known(description: Any, text: str) -> np.dtype[Any]:
     try:
-        return np.dtype([_field(field, text, depth) for field in descr])
-    except B2ndError:
-        raise
+        dtype: np.dtype[Any] = np.dtype(description)
     except (TypeError, ValueError) as error:
         raise FrameFormatError(f"{text[:80]!r} is not a dtype that NumPy knows: {error}") from error
+    return dtype
 
 
 def _field(field: object, text: str, depth: int) -> tuple[Any, ...]:

@@ -74,6 +74,13 @@ class Grid:
             cell.append(at)
         return tuple(reversed(cell))
 
+    def chunk_numbers(self, along: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Number the chunks of a box in C order; it has these coordinates along each axis."""
+        numbers = np.zeros(1, np.int64)
+        for cells, count in zip(along, self.counts, strict=True):
+            numbers = (numbers[:, None] * count + cells).reshape(-1)
+        return numbers
+
     def extent(self, chunk: int) -> tuple[range, ...]:
         """Positions of a chunk's elements along each axis; fewer at the array's edges."""
         axes = zip(self.cell(chunk), self.chunks, self.shape, strict=True)

@@ -296,7 +296,8 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     opened = process_cache().open(location)
     fill = Fill.of(_dtype_of(opened), "raise")
     frame = FrameReference.of(opened, location, fill, "auto")
-    if _has_all(frame):
+    statistics, stored = frame.statistics, stored_chunks(opened.parsed.index.offsets)
+    if statistics is not None and statistics.known[stored].all():
         return False
     checksums = opened.parsed.columns.checksums
     if checksums.is_stale:
@@ -328,12 +329,6 @@ def _dtype_of(opened: OpenedFrame) -> np.dtype[Any]:
         raise TypeError(f"{opened.reader.label}: a frame without a dtype has no statistics")
     check_statistics(dtype)
     return dtype
-
-
-def _has_all(frame: FrameReference) -> bool:
-    statistics = frame.statistics
-    stored = stored_chunks(frame.parsed.index.offsets)
-    return statistics is not None and bool(statistics.known[stored].all())
 
 
 def _add(

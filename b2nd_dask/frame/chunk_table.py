@@ -120,14 +120,10 @@ def superseded_in(reference: FrameReference, table: ChunkTable) -> int | None:
         offsets = reference.parsed.index.offsets[table.stored]
         members = {chunk_member(number) for number in offsets.tolist()}
         with os.scandir(location.urlpath) as entries:
-            sizes = [e.stat().st_size for e in entries if _is_left(e.name, members)]
+            chunks = (entry for entry in entries if CHUNK_MEMBER.fullmatch(entry.name))
+            return sum(entry.stat().st_size for entry in chunks if entry.name not in members)
     except OSError:
         return None
-    return sum(sizes)
-
-
-def _is_left(name: str, used: set[str]) -> bool:
-    return CHUNK_MEMBER.fullmatch(name) is not None and name not in used
 
 
 def _parsed(head: bytes, available: int) -> ChunkHeader | None:

@@ -17,9 +17,9 @@ from b2nd_dask.errors import (
     locating,
 )
 from b2nd_dask.format.chunk.chunk_header import whole_chunk
-from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.frame.members.writable import local_frame
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
+from b2nd_dask.frame.read.fetch import verify_chunk
 from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.frame.write.transaction import (
@@ -145,14 +145,12 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
 def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
     """Read the compressed chunks one at a time, and verify their checksums."""
     offsets, sparse = opened.parsed.index.offsets, opened.parsed.header.sparse
-    digests = opened.digests
     for chunk, start, stop in used.T.tolist():
         name = chunk_member(int(offsets[chunk])) if sparse else ""
         (payload,) = opened.reader.read([Span(start, stop)], name)
         with located(opened, chunk):
             whole_chunk(payload)
-            if digests is not None:
-                require_digest(payload, int(digests[chunk]))
+            verify_chunk(opened, chunk, payload)
         yield chunk, payload
 
 

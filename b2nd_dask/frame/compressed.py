@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
+from b2nd_dask.frame.read.buffers import writable
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.region import read_region
 from b2nd_dask.frame.write.new_frame import FramePlan, check_storable, halved, plan_frame
@@ -96,10 +97,8 @@ class CompressedArray:
         except IndexError:
             return self[...][index]
         elements: Any = read_region(self._opened(), selection.axes, Fill.of(self.dtype, None))
-        elements = elements[selection.finish] if selection.finish else elements
         # a repeated value is returned as a view of one element
-        read_only = isinstance(elements, np.ndarray) and not elements.flags.writeable
-        return elements.copy(order="C") if read_only else elements
+        return writable(elements[selection.finish] if selection.finish else elements)
 
     def _opened(self) -> OpenedFrame:
         """Open the frame; a large array keeps it open."""

@@ -122,25 +122,11 @@ class ByteReader(Protocol):
         """Identity of the open object, also if its name refers to another object by now."""
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
-        """Read byte ranges.
+        """Read byte ranges, which may overlap and come in any order; a result for each, in order.
 
-        Parameters
-        ----------
-        spans : sequence of Span
-            May overlap and come in any order.
-        member : str
-            Name of a member of a directory. Empty for the object itself, and for the main
-            member of a directory.
-
-        Returns
-        -------
-        list of bytes
-            One result for each span, in order, clipped at the end of the object.
-
-        Raises
-        ------
-        FileNotFoundError
-            The object does not exist.
+        Results are clipped at the end of the object. `member` is the name of a member of a
+        directory, empty for the object itself and for the main member of a directory. Raises
+        FileNotFoundError if the object does not exist.
         """
 
     def read_into(
@@ -148,22 +134,9 @@ class ByteReader(Protocol):
     ) -> list[Filled]:
         """Read byte ranges into buffers, in one round if requests can be concurrent.
 
-        Parameters
-        ----------
-        items : sequence of (str, Span)
-            Names of members and spans as for `read`; names may repeat.
-        targets : sequence of memoryview
-            One for each span, writable, contiguous bytes, as long as the span.
-
-        Returns
-        -------
-        list of Filled
-            One for each item, in order.
-
-        Raises
-        ------
-        FileNotFoundError
-            The object or a member does not exist; `filename` ends with the member's name.
+        Names of members and spans are those of `read`; names may repeat. Each target is writable,
+        contiguous and as long as its span. Raises FileNotFoundError if the object or a member does
+        not exist; `filename` ends with the member's name.
         """
 
     def close(self) -> None:
@@ -192,12 +165,7 @@ def group_by_member(items: Sequence[tuple[str, Span]]) -> dict[str, list[int]]:
 
 
 def chunk_member(number: int) -> str:
-    """Name of a chunk file.
-
-    Parameters
-    ----------
-    number : int
-        Number of the chunk in the offset index.
+    """Name of the chunk file with a number of the offset index.
 
     Examples
     --------

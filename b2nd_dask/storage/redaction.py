@@ -48,12 +48,7 @@ _MOST_SHOWN = 500
 
 
 def public_url(url: str) -> str:
-    """Remove user names, passwords, parameters, queries and fragments from a URL.
-
-    Parameters
-    ----------
-    url : str
-        May be chained.
+    """Remove user names, passwords, parameters, queries and fragments from a URL (maybe chained).
 
     Examples
     --------

@@ -38,19 +38,9 @@ class Plan:
 def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
     """Merge spans that lie close together, for fewer reads.
 
-    Parameters
-    ----------
-    spans : sequence of Span
-        None of them empty. They may overlap and come in any order.
-    max_gap : int
-        Merge over gaps of at most this many bytes.
-    max_size : int
-        Largest merged span. A single span that is larger stays whole.
-
-    Returns
-    -------
-    Plan
-        Every original span lies in exactly one merged span.
+    The spans are not empty; they may overlap and come in any order. Gaps of at most `max_gap` bytes
+    are merged. A merged span has at most `max_size` bytes, but a single larger span stays whole.
+    Every original span lies in exactly one merged span.
 
     Examples
     --------
@@ -93,16 +83,9 @@ class Reading:
 
     @classmethod
     def of(cls, spans: Sequence[Span], *, size: int, max_gap: int, max_size: int) -> Reading:
-        """Plan the reads of some spans.
+        """Plan the reads of spans as in `coalesce`; here they may be empty, or go past the end.
 
-        Parameters
-        ----------
-        spans : sequence of Span
-            As for `ByteReader.read`; they may be empty, or go past the end.
-        size : int
-            Bytes in the object: limits allocations for lengths from a damaged file.
-        max_gap, max_size : int
-            As in `coalesce`.
+        The `size` of the object limits allocations for lengths from a damaged file.
         """
         clipped = tuple(clip(span, size) for span in spans)
         nonempty = [span for span in clipped if span.start < span.stop]
@@ -111,15 +94,7 @@ class Reading:
     def results(self, parts: Sequence[bytes]) -> list[bytes]:
         """Cut the requested spans out of the merged reads.
 
-        Parameters
-        ----------
-        parts : sequence of bytes
-            One for each span of `plan.merged`; shorter at the end of the object.
-
-        Returns
-        -------
-        list of bytes
-            One for each span.
+        The parts belong to the spans of `plan.merged`; they are shorter at the end of the object.
         """
         positions = iter(self.plan.positions)
         results = []
@@ -135,10 +110,7 @@ class Reading:
 def clip(span: Span, size: int) -> Span:
     """Cut a span at the end of an object of `size` bytes.
 
-    Raises
-    ------
-    ValueError
-        The span starts before the object, or ends before its own start.
+    Raises ValueError if the span starts before the object, or ends before its own start.
     """
     start, stop = span
     if not 0 <= start <= stop:

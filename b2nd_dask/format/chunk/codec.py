@@ -146,26 +146,12 @@ def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDAr
 
 
 def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Build the element that a NaN chunk repeats.
+    """Build the element that a NaN chunk repeats, 0-d and read-only.
 
-    The format fills such chunks with little-endian quiet NaNs as wide as the element, for every
-    dtype (docs/format.md, Offset index). Complex and raw elements keep these bytes. Big-endian
-    floats would become a denormal number, which no writer means, so they get a NaN.
-
-    Parameters
-    ----------
-    dtype : numpy.dtype
-        Dtype of the array; 4 or 8 bytes.
-
-    Returns
-    -------
-    ndarray
-        0-d, read-only.
-
-    Raises
-    ------
-    CorruptChunkError
-        A dtype without NaN.
+    The format fills such chunks with little-endian quiet NaNs as wide as the element, 4 or 8 bytes,
+    for every dtype (docs/format.md, Offset index). Complex and raw elements keep these bytes.
+    Big-endian floats would become a denormal number, which no writer means, so they get a NaN.
+    Raises `CorruptChunkError` for a dtype without NaN.
 
     Examples
     --------

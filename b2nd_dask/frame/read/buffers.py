@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,20 +54,15 @@ BOX_NBYTES = 1 << 23
 _IDLE_SECONDS = 10.0
 
 
-class PoolLimits(NamedTuple):
-    """Which arrays come from a pool, and how much memory it keeps."""
+def pool_limits(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Choose the limits of a pool for the settings of glibc.
 
-    pooled_from: int
-    """Bytes of the smallest arrays for which a pool is faster than glibc."""
-    max_free_nbytes: int
-    """Most free bytes in the pool."""
-
-
-def pool_limits(environment: Mapping[str, str]) -> PoolLimits:
-    """Choose the limits of a pool for the settings of glibc."""
+    These are the bytes of the smallest arrays for which a pool is faster than glibc, and the most
+    free bytes in the pool.
+    """
     if any(name in environment for name in _FIXING):
-        return PoolLimits(_LEAST_POOLED, _MAX_FREE_SMALL)
-    return PoolLimits(_MAPPED_FROM, _MAX_FREE)
+        return _LEAST_POOLED, _MAX_FREE_SMALL
+    return _MAPPED_FROM, _MAX_FREE
 
 
 POOLED_FROM, MAX_FREE_NBYTES = pool_limits(os.environ)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.format.chunk.blocks import subsets_of
-from b2nd_dask.format.chunk.chunk_header import ChunkHeader, parse_chunk_header
+from b2nd_dask.format.chunk.chunk_header import Buffer, ChunkHeader, parse_chunk_header
 from b2nd_dask.format.integrity import require_digest, require_digest_of
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
@@ -261,7 +261,7 @@ def _runs(spans: NDArray[np.int64]) -> list[list[Span]]:
     return [list(itertools.islice(runs, count)) for count in begins.sum(axis=1).tolist()]
 
 
-def verify_chunk(opened: OpenedFrame, chunk: int, data: memoryview) -> None:
+def verify_chunk(opened: OpenedFrame, chunk: int, data: Buffer) -> None:
     """Verify a whole chunk by its checksum, if it has one."""
     digests = opened.digests
     if digests is not None:

@@ -58,7 +58,7 @@ class RegionPlan:
     def of(cls, frame: ParsedFrame, axes: tuple[range, ...]) -> RegionPlan:
         """Plan a region of ascending positions along each axis, at least one each."""
         cells = tuple(AxisCells(a, c) for a, c in zip(axes, frame.grid.chunks, strict=True))
-        chunks = _chunk_numbers(cells, frame.grid)
+        chunks = frame.grid.chunk_numbers(axis.numbers for axis in cells)
         return cls(cells, chunks, frame.index.kinds[chunks])
 
     @property
@@ -103,13 +103,6 @@ def per_chunk(columns: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
     """Multiply the numbers of the cells along each axis; one product per chunk in C order."""
     start: NDArray[Any] = np.ones(1, np.int64)
     return functools.reduce(np.multiply.outer, columns, start).reshape(-1)
-
-
-def _chunk_numbers(cells: tuple[AxisCells, ...], grid: Grid) -> NDArray[np.int64]:
-    numbers = np.zeros(1, np.int64)
-    for axis, count in zip(cells, grid.counts, strict=True):
-        numbers = (numbers[:, None] * count + axis.numbers).reshape(-1)
-    return numbers
 
 
 def reads_in_boxes(frame: ParsedFrame, batch_nbytes: float) -> bool:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.frame.read.box_work import block_number
+
 #: Bytes of blocks between two positions that are read with them. To read a run of blocks costs
 #: about 0.3 ms beside decoding, in which a core decodes this much.
 _NEAR_NBYTES = 512 * 1024
@@ -32,9 +34,7 @@ class Along(NamedTuple):
         """Divide ascending positions into runs to read at once."""
         chunk, block, nbytes = max(1, self.chunk), max(1, self.block), max(1, self.nbytes)
         length = chunk * max(1, _RUN_NBYTES // (chunk * nbytes))
-        # blocks restart in each chunk
-        chunks, inside = np.divmod(positions, chunk)
-        blocks = chunks * -(-chunk // block) + inside // block
+        chunks, blocks = positions // chunk, block_number(positions, chunk, block)
         between = (np.diff(blocks) - 1) * block * nbytes
         # a chunk between, however small, costs about as much as another read
         is_far = (between > _NEAR_NBYTES) | (np.diff(chunks) > 1)
@@ -63,17 +63,8 @@ def read_along(
 ) -> NDArray[Any]:
     """Read elements at positions along an axis; near positions are read at once.
 
-    Parameters
-    ----------
-    read : callable
-        Reads a range of positions along the axis, which stays in the result.
-    positions : ndarray of int64
-        1-D, not negative; in any order, and may repeat.
-
-    Returns
-    -------
-    ndarray
-        With an element along the axis for each position.
+    `read` reads a range of positions along the axis, which stays in the result. The positions are
+    1-D and not negative, in any order, and may repeat; each gets an element along the axis.
     """
     if (np.diff(positions) < 0).any():
         distinct, inverse = np.unique(positions, return_inverse=True)
@@ -96,17 +87,8 @@ class _HasPoints(Protocol):
 def read_pointwise(frame: _HasPoints, index: Sequence[Any], axes: Sequence[range]) -> NDArray[Any]:
     """Read single elements of a box of a frame.
 
-    Parameters
-    ----------
-    index : sequence of array_like of int
-        Positions in the box, one array per axis, which broadcast together.
-    axes : sequence of range
-        The positions of the box along each axis of the frame.
-
-    Returns
-    -------
-    ndarray
-        In the shape of the broadcast positions.
+    `index` has positions in the box, one array per axis, which broadcast together to the shape of
+    the result; `axes` are the positions of the box along each axis of the frame.
     """
     coords = np.broadcast_arrays(*map(positions_in, index, axes))
     out = np.empty(coords[0].size, frame.dtype)
@@ -119,10 +101,7 @@ def read_pointwise(frame: _HasPoints, index: Sequence[Any], axes: Sequence[range
 def positions_in(index: Any, axis: range) -> NDArray[np.int64]:
     """Convert positions in a range, which may be negative, to its values.
 
-    Raises
-    ------
-    IndexError
-        A position is out of bounds.
+    Raises IndexError if a position is out of bounds.
     """
     inside = np.asarray(index, np.int64)
     wrong = (inside < -len(axis)) | (inside >= len(axis))

@@ -6,9 +6,9 @@ Small chunks are reduced in groups. Chunks that statistics answer or a predicate
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,11 +130,9 @@ def _extents(plan: RegionPlan, grid: Grid) -> list[NDArray[np.int64]]:
     return [np.minimum(chunk, size - cells.numbers * chunk) for cells, chunk, size in axes]
 
 
-class Predicate(Protocol):
-    """A condition on chunks; where it is true, a chunk need not be read."""
-
-    def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Decide per chunk, of `counts` elements, whether any elements of its range suffice."""
+Predicate = Callable[[ChunkStatistics, NDArray[np.int64]], NDArray[np.bool_]]
+"""A condition on chunks by their statistics and their numbers of elements. Where it is true, any
+elements of a chunk's range suffice, so the chunk need not be read."""
 
 
 def pruned_share(parsed: ParsedFrame, predicate: Predicate) -> float:

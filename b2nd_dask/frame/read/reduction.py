@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,22 +79,20 @@ def _merge_by(ufunc: np.ufunc, first: PartialResult, second: PartialResult) -> P
     return {name: ufunc(values, second[name]) for name, values in first.items()}
 
 
-def _times(one: PartialResult, counts: NDArray[np.int64]) -> PartialResult:
+def _repeat_by(
+    apply: Callable[[NDArray[Any], NDArray[np.int64]], NDArray[Any]],
+    one: PartialResult,
+    counts: NDArray[np.int64],
+) -> PartialResult:
     with np.errstate(all="ignore"):
-        return {name: _multiplied(values, _fitted(counts, values)) for name, values in one.items()}
-
-
-def _to_the_power(one: PartialResult, counts: NDArray[np.int64]) -> PartialResult:
-    with np.errstate(all="ignore"):
-        return {name: _raised(values, _fitted(counts, values)) for name, values in one.items()}
+        return {
+            name: apply(values, counts.reshape(counts.shape + (1,) * (values.ndim - counts.ndim)))
+            for name, values in one.items()
+        }
 
 
 def _same(one: PartialResult, counts: NDArray[np.int64]) -> PartialResult:
     return {name: np.broadcast_to(values, counts.shape).copy() for name, values in one.items()}
-
-
-def _fitted(counts: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
-    return counts.reshape(counts.shape + (1,) * (values.ndim - counts.ndim))
 
 
 def _multiplied(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
@@ -127,10 +125,10 @@ def _merge_moments(first: PartialResult, second: PartialResult) -> PartialResult
     return {"total": first["total"] + second["total"], "n": n + m, "M": squares}
 
 
-SUMS = Accumulation(partial(_merge_by, np.add), _times)
-PRODUCTS = Accumulation(partial(_merge_by, np.multiply), _to_the_power)
+SUMS = Accumulation(partial(_merge_by, np.add), partial(_repeat_by, _multiplied))
+PRODUCTS = Accumulation(partial(_merge_by, np.multiply), partial(_repeat_by, _raised))
 #: Fields ``n``, ``total`` and ``M``: count, sum, and sum of squared deviations from the mean.
-MOMENTS = Accumulation(_merge_moments, _times)
+MOMENTS = Accumulation(_merge_moments, SUMS.repeat)
 
 
 PerChunk = Mapping[str, NDArray[Any]]
@@ -150,11 +148,8 @@ class Answers:
     """Partial results of whole chunks, and a mask of the chunks with known results."""
 
 
-class Ask(Protocol):
-    """A reduction that statistics may answer."""
-
-    def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Answers:
-        """Answer for each chunk; `counts` are their numbers of elements."""
+Ask = Callable[[ChunkStatistics, NDArray[np.int64]], Answers]
+"""Answers a reduction for each chunk from its statistics and its number of elements."""
 
 
 @dataclass(frozen=True)

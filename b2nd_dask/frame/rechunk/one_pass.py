@@ -42,12 +42,8 @@ PER_RECORD = 500
 class TooLittleMemoryError(ValueError):
     """A plan needs more memory than the limit.
 
-    Parameters
-    ----------
-    asked, least : float
-        Memory limit, and least sufficient memory, in bytes.
-    what, advice : str
-        Purpose of the memory, and other remedies.
+    `asked` and `least` are the limit and the least sufficient memory, in bytes; `what` is the
+    purpose of the memory, `advice` other remedies.
     """
 
     def __init__(self, asked: float, least: float, what: str, advice: str) -> None:
@@ -95,12 +91,8 @@ class Budget(NamedTuple):
     ) -> TooLittleMemoryError:
         """Build the error for a plan that needs more memory; it states purpose and remedy.
 
-        Parameters
-        ----------
-        what, advice : str
-            As for `TooLittleMemoryError`.
-        least : callable
-            The least sufficient memory, for batches as large as the budget allows.
+        For `what` and `advice` see `TooLittleMemoryError`. `least` computes the least sufficient
+        memory, for batches as large as the budget allows.
         """
         more = self
         # batches grow by less than the added memory, so this ends
@@ -112,10 +104,7 @@ class Budget(NamedTuple):
 def shown(nbytes: float, *, up: bool = True) -> str:
     """Format a number of bytes with three digits, as `max_mem` accepts it.
 
-    Parameters
-    ----------
-    up : bool
-        Whether to round up. Rounding down never shows a larger number as an equal one.
+    It is rounded up by default. Rounding down never shows a larger number as an equal one.
 
     Examples
     --------

@@ -29,7 +29,7 @@ logger = logging.getLogger("b2nd_dask")
 #: Most intermediate frames of a plan.
 MOST_INTERMEDIATE = 2
 #: Most bytes of a chunk of an intermediate frame: reads and writes buffer whole chunks.
-_MOST_CHUNK = 16 << 20
+MOST_CHUNK = 16 << 20
 #: Seconds per byte of compression into an intermediate frame, by the model of `one_pass`.
 _INTERMEDIATE = 1 / 0.4e9
 #: A plan with another intermediate frame must take less than this fraction of the time.
@@ -58,16 +58,9 @@ class PassPlan(NamedTuple):
 def plan_passes(source: Grid, target: Grid, budget: Budget) -> PassPlan:
     """Plan the passes of a rechunk within a memory limit.
 
-    Parameters
-    ----------
-    source, target : Grid
-        Grids of the same shape, which is not empty. For a transpose, the source's axes are in the
-        order of the target's.
-
-    Raises
-    ------
-    ValueError
-        The memory is too small for any plan; the message states the least sufficient memory.
+    Both grids have the same shape, which is not empty. For a transpose, the source's axes are in
+    the order of the target's. Raises ValueError if the memory is too small for any plan; the
+    message states the least sufficient memory.
 
     Examples
     --------
@@ -138,7 +131,7 @@ def _between(source: Grid, target: Grid, budget: Budget, count: int) -> Iterator
             for number in range(count + 1)
         ]
         shared = (tuple(map(min, *pair)) for pair in itertools.pairwise(regions))
-        found.add(tuple(bounded_chunks(chunks, source.itemsize) for chunks in shared))
+        found.add(tuple(halved(chunks, source.itemsize, MOST_CHUNK) for chunks in shared))
     for frames in sorted(found):
         yield tuple(Grid(shape, chunks, chunks, source.itemsize) for chunks in frames)
 
@@ -152,11 +145,6 @@ def _on_the_way(first: int, last: int, part: float) -> int:
     """Compute a length between two, by factors, as a multiple of the shorter one."""
     short, long = sorted((first, last))
     return short * round(math.pow(long / short, part if first < last else 1 - part))
-
-
-def bounded_chunks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Halve chunks along their longest axes until they are at most `_MOST_CHUNK` bytes."""
-    return halved(chunks, itemsize, _MOST_CHUNK)
 
 
 def log_passes(label: str, passes: PassPlan) -> None:
@@ -179,12 +167,8 @@ def log_passes(label: str, passes: PassPlan) -> None:
 def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:
     """Choose chunks and regions of a reshape that are ranges in C order.
 
-    A range that is contiguous in C order stays so in any shape.
-
-    Raises
-    ------
-    ValueError
-        The memory is too small.
+    A range that is contiguous in C order stays so in any shape. Raises ValueError if the memory is
+    too small.
 
     Examples
     --------

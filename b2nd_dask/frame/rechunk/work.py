@@ -16,13 +16,18 @@ import numpy as np
 from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.grid import Grid, contiguous_box
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
 from b2nd_dask.frame.read.decode import decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, fetch, read_whole, verify_in_pieces
+from b2nd_dask.frame.read.fetch import (
+    ChunkBytes,
+    fetch,
+    read_whole,
+    verify_chunk,
+    verify_in_pieces,
+)
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, uncompressed_costs
 from b2nd_dask.frame.rechunk.source import (
     Box,
@@ -119,12 +124,7 @@ def _require_decodes(opened: OpenedFrame, fetched: ChunkBytes) -> None:
 def boxes_to_verify(
     grid: Grid, axes: tuple[range, ...], most_chunks: int
 ) -> Iterator[tuple[int, int]]:
-    """Divide the chunks of a region into boxes of at most `most_chunks`.
-
-    Yields
-    ------
-    int, int
-        Numbers of the first and of the last chunk of a box.
+    """Divide the chunks of a region into boxes of at most `most_chunks`: first and last chunk.
 
     Examples
     --------
@@ -152,28 +152,16 @@ def verify_stored(
     opened: Transaction,
     *before: Any,
 ) -> None:
-    """Task that verifies a box of chunks of one of the frames by their checksums.
+    """Task that verifies a box of chunks, `first` to `last`, of a source frame by its checksums.
 
-    It runs after the creation of the staging area: an area created after the failure of another
-    task would remain. A frame that was rechunked onto itself no longer exists for a repeated check.
-
-    Parameters
-    ----------
-    first, last : int
-        Numbers of the first and the last chunk of the box.
-    before
-        A result to wait for.
-
-    Raises
-    ------
-    ChecksumError
-        The first chunk with a different digest.
+    It runs after the creation of the staging area and after `before`: an area created after the
+    failure of another task would remain. A frame that was rechunked onto itself no longer exists
+    for a repeated check. Raises `ChecksumError` for the first chunk with a different digest.
     """
     if opened.was_published:
         return
     with source.frames[number].reading() as (frame, _):
-        digests = frame.digests
-        if digests is None:
+        if frame.digests is None:
             return
         grid, kinds = frame.parsed.grid, frame.parsed.index.kinds
         chunks = ChunkBox.between(first, last, grid).chunks(grid)
@@ -187,7 +175,7 @@ def verify_stored(
                     verify_in_pieces(frame, request, most)
             for request, data in read_whole(frame, short):
                 with located(frame, request.chunk):
-                    require_digest(data, int(digests[request.chunk]))
+                    verify_chunk(frame, request.chunk, data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,16 +188,9 @@ class IntermediateFrame(Transaction):
 
     @classmethod
     def of(cls, outer: Staging, grid: Grid, dtype: np.dtype[Any], key: str) -> Self:
-        """Plan an intermediate frame.
+        """Plan an intermediate frame in the target's staging; default blocks replace the grid's.
 
-        Parameters
-        ----------
-        outer : Staging
-            Staging of the target.
-        grid : Grid
-            Default blocks replace its blocks.
-        key : str
-            16 hexadecimal digits: the same for all runs of a resumable write.
+        `key` is 16 hexadecimal digits: the same for all runs of a resumable write.
         """
         location = outer.inside(f"{key}.b2nd")
         plan = plan_frame(grid.shape, dtype, chunks=grid.chunks, cparams=_CPARAMS)
@@ -249,10 +230,7 @@ def begin_intermediate(
 ) -> IntermediateFrame:
     """Task that starts an intermediate frame in the staging area of the target.
 
-    Parameters
-    ----------
-    is_needed : bool
-        Whether functions read the frame, which dask repeats with the tasks.
+    `is_needed` says whether functions read the frame, which dask repeats with the tasks.
     """
     if outer.was_published and not is_needed:
         return replace(intermediate, was_published=True, is_skipped=True)

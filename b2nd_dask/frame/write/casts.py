@@ -25,15 +25,8 @@ def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 def cast_value(elements: NDArray[Any], dtype: np.dtype[Any], name_in_error: str) -> NDArray[Any]:
     """Cast elements with a dtype that no user chose: the values must fit, not the dtype.
 
-    Returns
-    -------
-    ndarray
-        Has `dtype`; the same elements if `dtype` cannot represent them.
-
-    Raises
-    ------
-    OverflowError
-        A number is too large for a float type, or a time for the unit.
+    Returns the same elements if `dtype` cannot represent them. Raises OverflowError if a number is
+    too large for a float type, or a time for the unit.
 
     Examples
     --------

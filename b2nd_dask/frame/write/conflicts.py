@@ -47,21 +47,14 @@ class ChunkBox(NamedTuple):
 
     @property
     def nchunks(self) -> int:
-        """Number of chunks."""
+        """Number of chunks; the box of a 0-d array has one."""
         ends = zip(self.start, self.stop, strict=True)
         return math.prod(max(b - a, 0) for a, b in ends)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no chunks; the box of a 0-d array has one."""
-        return self.nchunks == 0
-
     def chunks(self, grid: Grid) -> NDArray[np.int64]:
         """Number the chunks, ascending."""
-        if self.is_empty:
-            return np.empty(0, np.int64)
-        cells = [np.arange(a, b) for a, b in zip(self.start, self.stop, strict=True)]
-        return _numbers(np.ix_(*cells), grid.counts).reshape(-1)
+        ends = zip(self.start, self.stop, strict=True)
+        return grid.chunk_numbers(np.arange(a, b) for a, b in ends)
 
     def common(self, other: ChunkBox) -> ChunkBox:
         """Compute the intersection of two boxes."""
@@ -104,18 +97,10 @@ class UpdateBase(NamedTuple):
 def require_disjoint(
     base: UpdateBase, plan: FramePlan, present: ParsedFrame, label: str
 ) -> tuple[int, ...]:
-    """Check that an update applies to the current state of a frame without conflicts.
+    """Check that an update applies to the current state of a frame; return the shape after it.
 
-    Returns
-    -------
-    tuple of int
-        The shape after the update.
-
-    Raises
-    ------
-    StaleFrameError
-        Other software changed or replaced the frame, another update wrote the same chunks, or both
-        this update and another one append.
+    Raises `StaleFrameError` if other software changed or replaced the frame, another update wrote
+    the same chunks, or both this update and another one append.
     """
     since = present.updates_since(base.token)
     # a long history drops its oldest updates
@@ -131,7 +116,7 @@ def require_disjoint(
         )
     for update in since or ():
         common = base.box.common(_box_of(update, present.grid))
-        if not common.is_empty:
+        if common.nchunks:
             raise StaleFrameError(
                 f"{CHANGED}: this update writes the chunks of the elements "
                 f"{common.region(present.grid)}{_named(', as did', [update])}. To apply it after "
@@ -211,7 +196,7 @@ def _box_of(update: PastUpdate, grid: Grid) -> ChunkBox:
 
 def _ends(box: ChunkBox, grid: Grid) -> tuple[int, int]:
     """Compute the first and last chunk number of a box; the last is smaller for an empty box."""
-    if box.is_empty:
+    if not box.nchunks:
         return 1, 0
     cells = tuple(np.array([a, b - 1]) for a, b in zip(box.start, box.stop, strict=True))
     numbers = _numbers(cells, grid.counts).tolist()

@@ -151,27 +151,12 @@ def plan_frame(
 ) -> FramePlan:
     """Plan a new frame: everything but its data.
 
-    Parameters
-    ----------
-    chunks : tuple of int
-        Elements of a chunk along each axis.
-    blocks : tuple of int, optional
-        Elements of a block along each axis; `default_blocks` by default.
-    cparams : blosc2.CParams, dict or None
-        As for `compression_of`.
-    meta, vlmeta : mapping of str to bytes, optional
-        The user's entries as `pack_entries` returns them.
-    sparse, caterva, stats : bool
-        As for `FramePlan`.
+    Blocks are `default_blocks` by default; for `cparams` see `compression_of`, for the flags
+    `FramePlan`. The metadata are the user's entries as `pack_entries` returns them.
 
-    Raises
-    ------
-    ValueError
-        Chunks or blocks do not fit, or the metadata exceeds the room in the format.
-    TypeError
-        An unknown compression parameter, or a dtype without statistics.
-    UnsupportedFrameError
-        A codec or filter that needs the array's shape.
+    Raises ValueError if chunks or blocks do not fit, or the metadata exceeds the room in the
+    format; TypeError for an unknown compression parameter, or a dtype without statistics;
+    `UnsupportedFrameError` for a codec or filter that needs the array's shape.
     """
     _check_stats(stats, dtype)
     plan = FramePlan(
@@ -192,17 +177,9 @@ def plan_frame(
 def pack_entries(entries: Mapping[str, Any] | None, *, compressed: bool) -> Mapping[str, bytes]:
     """Pack a user's metadata, without entries of the frame that python-blosc2 lists among them.
 
-    Parameters
-    ----------
-    compressed : bool
-        Whether they are vlmeta rather than fixed metalayers.
-
-    Raises
-    ------
-    ValueError
-        A name is too long, or is that of an entry of the frame with another value.
-    TypeError
-        msgpack cannot hold a value.
+    With `compressed` they are vlmeta rather than fixed metalayers. Raises ValueError if a name is
+    too long, or is that of an entry of the frame with another value; TypeError if msgpack cannot
+    hold a value.
     """
     if compressed and isinstance(entries, Mapping):
         for name, what in _OWN_ENTRIES.items():

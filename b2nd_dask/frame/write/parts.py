@@ -78,10 +78,8 @@ class PendingFrame(Transaction):
     def begin(self) -> Self:
         """Make the staging area, or verify that an existing one is for the same frame.
 
-        Raises
-        ------
-        FileExistsError
-            The target exists and may not be replaced, or another pending frame exists there.
+        Raises FileExistsError if the target exists and may not be replaced, or another pending
+        frame exists there.
         """
         # a commit resumes existing work, a new frame does not
         staging, plan = replace(self.staging, resumable=False), self.to_bytes()
@@ -124,10 +122,7 @@ class PendingFrame(Transaction):
 def pending_at(location: Location) -> PendingFrame:
     """Find the pending frame at a location.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is none, or it is already committed.
+    Raises FileNotFoundError if there is none, or it is already committed.
     """
     # contiguous or sparse: the plan decides
     area = staging_for(location, sparse=True, replace=False, header_len=0, resume_key=AREA_KEY)
@@ -177,12 +172,8 @@ class Part(Transaction):
     def commit(self, records: ChunkRecords) -> str:
         """Add the part's manifest after all its chunks are staged; see `Transaction.commit`.
 
-        Raises
-        ------
-        B2ndError
-            Chunks are missing, or another part overlaps.
-        FileNotFoundError
-            The pending frame was committed or removed.
+        Raises `B2ndError` if chunks are missing, or another part overlaps; FileNotFoundError if the
+        pending frame was committed or removed.
         """
         staging, grid = self.staging, self.plan.grid
         wanted = self.box.chunks(grid)
@@ -286,7 +277,7 @@ def names_by_box(staging: Staging, grid: Grid) -> dict[ChunkBox, str]:
     ends = sorted((int(match[1], 16), int(match[2], 16), match[0]) for match in named)
     possible = (row for row in ends if row[0] <= row[1] < grid.nchunks)
     boxes = ((ChunkBox.between(first, last, grid), name) for first, last, name in possible)
-    return {box: name for box, name in boxes if not box.is_empty}
+    return {box: name for box, name in boxes if box.nchunks}
 
 
 def manifests_of(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
@@ -362,7 +353,7 @@ def _filled(
 
 def require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label: str) -> None:
     """Check that the parts of each pair do not overlap."""
-    found = [(a, b) for a, b in pairs if not a.common(b).is_empty]
+    found = [(a, b) for a, b in pairs if a.common(b).nchunks]
     if found:
         named = ", ".join(f"{a.region(grid)} and {b.region(grid)}" for a, b in found[:_LISTED])
         raise B2ndError(

@@ -75,16 +75,9 @@ class ChunkRecords(StagedChunks):
     def of(
         cls, row: np.dtype[Any], entries: Mapping[int, tuple[Any, ...]], runs: Mapping[int, Run]
     ) -> Self:
-        """Build records.
+        """Build records with rows of a dtype from `row_dtype`.
 
-        Parameters
-        ----------
-        row : numpy.dtype
-            Dtype of the rows, from `row_dtype`.
-        entries : mapping of chunk to tuple
-            Fields of the chunk's entry.
-        runs : mapping of chunk to Run
-            Location of a staged chunk.
+        For each chunk there are the fields of its entry and, if it is staged, its location.
         """
         parts = tuple(dict.fromkeys(run.part for run in runs.values()))
         number = {name: i for i, name in enumerate(parts)}
@@ -187,17 +180,7 @@ def read_manifests(names: Sequence[str], read: Callable[[str], _Read]) -> list[_
 def staged_records(staging: Staging, row: np.dtype[Any], nchunks: int) -> ChunkRecords:
     """Find the chunks that earlier runs of a write staged and that are undamaged.
 
-    Parameters
-    ----------
-    row : numpy.dtype
-        Dtype of the rows.
-    nchunks : int
-        Number of chunks of the frame.
-
-    Returns
-    -------
-    ChunkRecords
-        One row per such chunk.
+    Each has one row of the dtype `row`; the frame has `nchunks` chunks.
     """
     names = [name for name in staging.names() if MANIFEST.fullmatch(name)]
 

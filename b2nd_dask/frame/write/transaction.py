@@ -114,10 +114,7 @@ def publish(
 ) -> None:
     """Join staged chunks, build header, index and trailer, and publish the frame.
 
-    Parameters
-    ----------
-    table : ndarray
-        Table of all chunks; receives the offsets of the staged ones.
+    The table of all chunks receives the offsets of the staged ones.
     """
     placement = staging.join(stored)
     if len(stored.rows):
@@ -144,12 +141,8 @@ class Transaction:
     def begin(self) -> Self:
         """Make the staging area when the graph is computed; return the transaction for other tasks.
 
-        Raises
-        ------
-        FileExistsError
-            The target exists and is not the result of this write.
-        OSError
-            The location is not writable.
+        Raises FileExistsError if the target exists and is not the result of this write, OSError if
+        the location is not writable.
         """
         if self.staging.is_prepared:
             return self
@@ -187,22 +180,9 @@ class Transaction:
     def commit(self, records: ChunkRecords) -> str:
         """Publish the staged chunks: lock, join, build, publish, clean up.
 
-        Parameters
-        ----------
-        records : ChunkRecords
-            Records of all written chunks.
-
-        Returns
-        -------
-        str
-            Path or URL of the frame.
-
-        Raises
-        ------
-        B2ndError
-            Chunks are missing; the target is unchanged.
-        OSError
-            The store failed; the target is unchanged.
+        Takes the records of all written chunks; returns the path or URL of the frame. Raises
+        `B2ndError` if chunks are missing, OSError if the store failed; the target is then
+        unchanged.
         """
         if self.was_published:
             # constant blocks have staged nothing
@@ -229,7 +209,8 @@ class Transaction:
             return has_published(self.staging, self.write_key)
         # a frame without chunks has no key: compare its metadata, which is all of its content
         whole = self.plan.empty_frame()
-        return _of_target(self.staging, lambda reader: _begins_and_ends(reader, whole))
+        span = Span(0, len(whole) + 1)
+        return _of_target(self.staging, lambda reader: reader.read([span]) == [whole])
 
     @contextmanager
     def once(self) -> Iterator[None]:
@@ -292,17 +273,8 @@ def give_up(staging: Staging) -> None:
 def keys_of(reader: ByteReader) -> tuple[str, ...]:
     """Read the keys of the writes that made and changed a frame, as far as it records them.
 
-    Returns
-    -------
-    tuple of str
-        The last one first. Empty if other software made or changed the frame.
-
-    Raises
-    ------
-    OSError
-        The frame cannot be read.
-    FrameFormatError
-        It is not a frame.
+    The last one comes first; there are none if other software made or changed the frame. Raises
+    OSError if the frame cannot be read, `FrameFormatError` if it is not a frame.
     """
     return steadily(reader, lambda identity: _keys_of(reader, identity))
 
@@ -320,7 +292,3 @@ def _keys_of(reader: ByteReader, identity: Identity) -> tuple[str, ...]:
     if key is None:
         return ()
     return tuple(update.key for update in reversed(history.updates)) or (key,)
-
-
-def _begins_and_ends(reader: ByteReader, whole: bytes) -> bool:
-    return reader.read([Span(0, len(whole) + 1)]) == [whole]

@@ -95,11 +95,8 @@ class Update(Transaction):
     def publish(self, records: ChunkRecords) -> None:
         """Publish the update; see `Transaction.publish`.
 
-        Raises
-        ------
-        StaleFrameError
-            Another update wrote the same chunks, or the frame is not the planned one. It is
-            unchanged.
+        Raises `StaleFrameError` if another update wrote the same chunks, or the frame is not the
+        planned one. It is unchanged.
         """
         plan, staging, base = self.plan, self.staging, self.base
         with closing(staging.reader()) as reader:
@@ -141,14 +138,8 @@ def open_for_update(location: Location) -> FrameReference:
     """Open a frame for an update; verify all reads of it, unless it has no checksums.
 
     Old elements in new chunks get new checksums, and a new header certifies the shape: they must
-    not hide damage.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no frame.
-    ChecksumError
-        The frame's checksums are not valid.
+    not hide damage. Raises FileNotFoundError if there is no frame, `ChecksumError` if its checksums
+    are not valid.
     """
     checksums = frame_at(location, verify=False).parsed.columns.checksums
     is_absent = checksums.state is ChecksumState.ABSENT

@@ -37,16 +37,10 @@ def write_block(
     staging: Staging,
     threads: int = 1,
 ) -> ChunkRecords:
-    """Encode and stage the chunks of one block.
+    """Encode and stage the chunks of one block: whole chunks of the frame, except at its edges.
 
-    Parameters
-    ----------
-    elements : ndarray
-        Whole chunks of the frame, except at the array's edge.
-    origin : tuple of int
-        Index of the block's first element in the array; the corner of a chunk.
-    threads : int
-        Number of threads that compress a large chunk.
+    `origin` is the index of the block's first element in the array, the corner of a chunk;
+    `threads` compress a large chunk.
     """
     grid = plan.grid
     batches = StagedBatches(plan.row, staging, threads)
@@ -119,21 +113,10 @@ class StagedBatches:
 def constant_records(
     element: NDArray[Any], origin: tuple[int, ...], shape: tuple[int, ...], plan: FramePlan
 ) -> ChunkRecords | None:
-    """Record the chunks of a region that repeats one element, if they need no data.
+    """Record the chunks of a region that repeats one element (0-d), if they need no data.
 
-    Parameters
-    ----------
-    element : ndarray
-        0-d.
-    origin : tuple of int
-        Index of the region's first element in the frame; the corner of a chunk.
-    shape : tuple of int
-        Shape of the region; not empty.
-
-    Returns
-    -------
-    ChunkRecords or None
-        None if the offset index has no code for the element.
+    `origin` is the index of the region's first element in the frame, the corner of a chunk; the
+    region is not empty. None if the offset index has no code for the element.
     """
     grid = plan.grid
     code = encode_constant(element, grid)
@@ -154,22 +137,11 @@ def encode_elements(
     look: Callable[[NDArray[Any]], None] | None = None,
     threads: int = 1,
 ) -> int | bytes:
-    """Encode the elements of one chunk.
+    """Encode the valid elements of one chunk: those of its shape, or fewer at the array's edges.
 
-    Parameters
-    ----------
-    elements : ndarray
-        The chunk's valid elements: the shape of a chunk, or less at the array's edges.
-    look : callable, optional
-        Called with the valid elements of a stored chunk, in any order and shape, while they are in
-        the processor's cache.
-    threads : int
-        Number of threads that compress boxes of a large chunk.
-
-    Returns
-    -------
-    int or bytes
-        A special code for the offset index, or a chunk.
+    `look` is called with the valid elements of a stored chunk, in any order and shape, while they
+    are in the processor's cache; `threads` compress boxes of a large chunk. Returns a special code
+    for the offset index, or a chunk.
     """
     element = repeated_element(elements)
     # padding of a chunk at the edge must read as zeros after an append: only zeros are constant
@@ -234,19 +206,9 @@ def _lies_as_stored(elements: NDArray[Any], grid: Grid) -> bool:
 
 
 def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
-    """Find the one element that fills an array, bit for bit.
+    """Find the one element (0-d) that fills an array, not empty, bit for bit; None for several.
 
     -0.0 differs from 0.0, and NaNs differ by payload.
-
-    Parameters
-    ----------
-    elements : ndarray
-        Not empty.
-
-    Returns
-    -------
-    ndarray or None
-        0-d; None if elements differ.
 
     Examples
     --------
@@ -262,7 +224,8 @@ def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
         stride == 0 or n == 1 for stride, n in zip(elements.strides, elements.shape, strict=True)
     ):
         return first
-    bits = elements.view(_bits_of(elements.dtype))
+    size = elements.dtype.itemsize
+    bits = elements.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
     # most data differs at its ends
     if bits[(0,) * bits.ndim] != bits[(-1,) * bits.ndim]:
         return None
@@ -278,24 +241,8 @@ def _all_equal(bits: NDArray[Any]) -> bool:
     return all((bits[at : at + step] == first).all() for at in range(0, len(bits), step))
 
 
-def _bits_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    size = dtype.itemsize
-    return np.dtype(f"u{size}") if size in (1, 2, 4, 8) else np.dtype(f"V{size}")
-
-
 def encode_constant(element: NDArray[Any], grid: Grid) -> int | bytes:
-    """Encode a chunk that repeats one element.
-
-    Parameters
-    ----------
-    element : ndarray
-        0-d.
-
-    Returns
-    -------
-    int or bytes
-        As for `encode_elements`.
-    """
+    """Encode a chunk that repeats one element (0-d), as `encode_elements` does."""
     value = element.tobytes()
     if not any(value):
         return special_code(ChunkKind.ZEROS)

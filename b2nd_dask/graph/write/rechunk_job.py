@@ -20,7 +20,7 @@ from b2nd_dask.format.grid import Grid, steps
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.read_cost import ChunkRange, Region
 from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, VERIFIED_AT_ONCE, Budget, OnePass
-from b2nd_dask.frame.rechunk.passes import bounded_chunks, flat_pass, log_passes, plan_passes
+from b2nd_dask.frame.rechunk.passes import MOST_CHUNK, flat_pass, log_passes, plan_passes
 from b2nd_dask.frame.rechunk.source import RegionSource, Source, StoredChunks, View, flat_source
 from b2nd_dask.frame.rechunk.work import (
     IntermediateFrame,
@@ -32,6 +32,7 @@ from b2nd_dask.frame.rechunk.work import (
     verify_stored,
 )
 from b2nd_dask.frame.write.conflicts import ChunkBox
+from b2nd_dask.frame.write.new_frame import halved
 from b2nd_dask.frame.write.transaction import Transaction, begin
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.resources import available, nbytes_of
@@ -216,7 +217,7 @@ class IntermediateFrames:
 
     def in_chunks(self, source: Elements, chunks: Chunks, name: str) -> Elements:
         """Rechunk elements to an intermediate frame whose chunks are these blocks."""
-        sizes = bounded_chunks(tuple(max(axis) for axis in chunks), source.grid.itemsize)
+        sizes = halved([max(axis) for axis in chunks], source.grid.itemsize, MOST_CHUNK)
         grid = Grid(source.grid.shape, sizes, sizes, source.grid.itemsize)
 
         def make(**target: Any) -> RechunkJob:

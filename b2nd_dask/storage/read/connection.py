@@ -98,14 +98,9 @@ class Connection:
 
     @classmethod
     def of(cls, location: Location, *, private: bool = False) -> Self:
-        """Connect to the file system of a URL.
+        """Connect to the file system of a URL, on request to a new one that nobody shares.
 
-        Parameters
-        ----------
-        location : Location
-            A URL, with the arguments of the file system. No message shows them.
-        private : bool
-            Whether to make a new file system that nobody shares.
+        The location holds the arguments of the file system; no message shows them.
         """
         # no function that raises has URL or options as variables, since tools show these
         secrets = location.secrets
@@ -133,10 +128,7 @@ class Connection:
     def call(self, function: Callable[[], _Result]) -> _Result:
         """Call the file system, with errors that name the URL and hold no secrets.
 
-        Parameters
-        ----------
-        function : callable
-            Takes nothing. It must not use `call` itself.
+        The function must not use `call` itself.
         """
         return _call(self.fs, function, self.label, self.secrets)
 
@@ -191,17 +183,9 @@ def requests_at_once() -> int:
 
 
 def setting(name: str) -> float:
-    """Read a setting of this package from fsspec's configuration.
+    """Read a setting of this package, one of `SETTINGS`, from fsspec's configuration.
 
-    Parameters
-    ----------
-    name : str
-        One of `SETTINGS`.
-
-    Raises
-    ------
-    ValueError
-        The setting is not a positive number.
+    Raises ValueError if the setting is not a positive number.
     """
     given = conf.get("b2nd", {}).get(name, SETTINGS[name])
     with suppress(TypeError, ValueError):

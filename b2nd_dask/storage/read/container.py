@@ -106,10 +106,8 @@ def is_zip(reader: ByteReader) -> bool:
 def zip_members(reader: ByteReader) -> dict[str, ZipMember]:
     """List the files of an archive, by name.
 
-    Raises
-    ------
-    FrameFormatError
-        The object is no archive or a damaged one, or two of its files overlap or share a name.
+    Raises `FrameFormatError` if the object is no archive or a damaged one, or two of its files
+    overlap or share a name.
     """
     file = _RangeFile(reader)
     try:
@@ -139,12 +137,8 @@ def zip_members(reader: ByteReader) -> dict[str, ZipMember]:
 def member_offset(reader: ByteReader, member: ZipMember) -> int:
     """Find the offset of a file's bytes in an archive.
 
-    Raises
-    ------
-    FrameFormatError
-        The file's header contradicts the list of files.
-    UnsupportedFrameError
-        The file is compressed or encrypted.
+    Raises `FrameFormatError` if the file's header contradicts the list of files,
+    `UnsupportedFrameError` if the file is compressed or encrypted.
     """
     if not member.is_plain:
         raise UnsupportedFrameError(
@@ -170,12 +164,8 @@ def _offset(reader: ByteReader, member: ZipMember) -> int:
 def read_text_file(reader: ByteReader, member: ZipMember, most: int) -> bytes:
     """Read a small file of an archive, which may be deflated.
 
-    Raises
-    ------
-    FrameFormatError
-        The file has more bytes than `most`, or is damaged.
-    UnsupportedFrameError
-        The file is encrypted, or its decoder may need any amount of memory.
+    Raises `FrameFormatError` if the file has more bytes than `most`, or is damaged;
+    `UnsupportedFrameError` if it is encrypted, or its decoder may need any amount of memory.
     """
     if member.is_encrypted or member.method not in _BOUNDED:
         raise UnsupportedFrameError(

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import weakref
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,17 +37,9 @@ class LocalReader:
     `identity` looks at the path. Members of a directory are opened for each call, since a process
     may not be able to open all of them at once.
 
-    Parameters
-    ----------
-    path : str
-        May be a symlink; members of a directory may not.
-
-    Raises
-    ------
-    FileNotFoundError
-        The path does not exist.
-    FrameFormatError
-        For a directory that is not a sparse frame, and for fifos, devices and sockets.
+    The path may be a symlink; members of a directory may not. Raises FileNotFoundError if the path
+    does not exist, `FrameFormatError` for a directory that is not a sparse frame, and for fifos,
+    devices and sockets.
     """
 
     identity_is_cheap = True
@@ -168,11 +160,8 @@ def changes_show(identity: Identity, moment_ns: int) -> bool:
 
 def identity_at(path: str) -> Identity:
     """Identity of the frame that a path names now."""
-    reader = LocalReader(path)
-    try:
+    with closing(LocalReader(path)) as reader:
         return reader.identity()
-    finally:
-        reader.close()
 
 
 class _Handle:

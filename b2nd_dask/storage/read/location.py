@@ -65,30 +65,15 @@ class Location:
         offset: int = 0,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Location:
-        """Make a location of a path, a URL or bytes.
+        """Make a location of a path, a URL or the bytes of a frame.
 
-        Parameters
-        ----------
-        urlpath : str, path-like, or bytes
-            A local path, with a leading ``~`` for the home directory; a URL that fsspec supports;
-            or the bytes of a frame. A path-like is always a local path.
-        offset : int
-            Start of the frame inside the object.
-        storage_options : mapping, optional
-            Arguments of the file system, for URLs only.
+        A local path may start with ``~`` for the home directory; a path-like is always a local
+        path. `offset` is the start of the frame inside the object; storage options are for URLs
+        only. The location is valid in other processes, whatever their working directory.
 
-        Returns
-        -------
-        Location
-            Valid in other processes, whatever their working directory.
-
-        Raises
-        ------
-        TypeError
-            `urlpath` is no path, URL or bytes, or the storage options are no mapping.
-        ValueError
-            The offset is negative, storage options come with a local path or bytes, or a text
-            looks like a mistyped URL, which may hold a password.
+        Raises TypeError if `urlpath` is no path, URL or bytes, or the storage options are no
+        mapping. Raises ValueError if the offset is negative, storage options come with a local path
+        or bytes, or a text looks like a mistyped URL, which may hold a password.
         """
         normalized = _normalized(urlpath)
         if not isinstance(offset, int):
@@ -142,10 +127,8 @@ class Location:
     def open(self) -> ByteReader:
         """Open a reader; the caller closes it.
 
-        Raises
-        ------
-        FileNotFoundError
-            A local file does not exist. The reader of a URL sends its first request at first use.
+        Raises FileNotFoundError if a local file does not exist. The reader of a URL sends its first
+        request at first use.
         """
         reader: ByteReader
         if isinstance(self.urlpath, bytes):
@@ -160,13 +143,7 @@ class Location:
 
     @property
     def url(self) -> str:
-        """The URL, with its secrets.
-
-        Raises
-        ------
-        TypeError
-            The location is bytes.
-        """
+        """The URL, with its secrets; TypeError if the location is bytes."""
         if isinstance(self.urlpath, bytes):
             raise TypeError(f"{self.label} has no URL")
         return self.urlpath
@@ -219,26 +196,11 @@ def _absolute(path: str) -> str:
 def matches_of(
     urlpath: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> list[str] | None:
-    """Expand a pattern.
+    """Expand a pattern to paths or URLs in natural order: ``x2`` comes before ``x10``.
 
     A path is a pattern if it has ``*``, ``?`` or ``[`` and no file has this very name. A URL is a
-    pattern if it has ``*``: the other marks may belong to a query or an address.
-
-    Parameters
-    ----------
-    storage_options : mapping, optional
-        For the fsspec file system of a URL.
-
-    Returns
-    -------
-    list of str or None
-        Paths or URLs in natural order: ``x2`` comes before ``x10``. None if `urlpath` is no
-        pattern.
-
-    Raises
-    ------
-    FileNotFoundError
-        Nothing matches.
+    pattern if it has ``*``: the other marks may belong to a query or an address. None if `urlpath`
+    is no pattern; raises FileNotFoundError if nothing matches.
     """
     if not _MARKS.search(os.fsdecode(urlpath)):
         return None

@@ -50,13 +50,7 @@ class ObjectReader(ABC):
 
 
 class BytesReader(ObjectReader):
-    """Read byte ranges of bytes in memory.
-
-    Parameters
-    ----------
-    data : bytes
-        The object.
-    """
+    """Read byte ranges of bytes in memory."""
 
     identity_is_cheap = True
     batch_nbytes = 1 << 20
@@ -99,18 +93,10 @@ class BytesReader(ObjectReader):
 
 
 class OffsetReader(ObjectReader):
-    """Read a frame that starts at an offset inside another object.
+    """Read a frame that starts at an offset inside the object of another reader.
 
-    Parameters
-    ----------
-    reader : ByteReader
-        Reader of the object that holds the frame; this reader closes it.
-    offset : int
-        Start of the frame.
-    nbytes : int, optional
-        Bytes of the frame, which must lie in the object; by default it ends with the object.
-    label : str, optional
-        Label for messages; by default the label of the object with the offset.
+    Closes that reader, too. The frame must lie in the object; by default it ends with the object.
+    The label for messages is by default that of the object, with the offset.
     """
 
     def __init__(

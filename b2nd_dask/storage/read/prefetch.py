@@ -60,16 +60,8 @@ class _Segment:
 class Prefetch:
     """Prefetch of the reads of one computation in this process.
 
-    Parameters
-    ----------
-    items : iterator of Item
-        In the order of the reads. Reading threads take a few at a time; an exception ends the
-        prefetch.
-
-    Raises
-    ------
-    ValueError
-        The setting ``read_ahead`` is invalid.
+    The items come in the order of the reads. Reading threads take a few at a time; an exception
+    ends the prefetch. Raises ValueError if the setting ``read_ahead`` is invalid.
     """
 
     def __init__(self, items: Iterator[Item]) -> None:

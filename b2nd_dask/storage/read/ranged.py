@@ -93,15 +93,9 @@ class RangeSource(ABC):
     async def fetch(self, request: RangeRequest) -> Response:
         """Request a range.
 
-        Raises
-        ------
-        FileNotFoundError
-            The object does not exist.
-        IsADirectoryError
-        StaleFrameError
-            The object has changed since its known state.
-        PassingError
-            The response ended too early, or the server is overloaded.
+        Raises FileNotFoundError if the object does not exist, IsADirectoryError, `StaleFrameError`
+        if it has changed since its known state, `PassingError` if the response ended too early, or
+        the server is overloaded.
         """
 
     def has_directory(self, path: str) -> bool:
@@ -183,10 +177,7 @@ async def called_alone(function: Callable[..., Any], *args: Any, **keywords: Any
 def get_all(source: RangeSource, requests: Sequence[RangeRequest]) -> Iterator[Response]:
     """Request ranges concurrently; yield the responses in order.
 
-    Raises
-    ------
-    Exception
-        The error of the first failed request, in order; no more requests start then.
+    Raises the error of the first failed request, in order; no more requests start then.
     """
     futures: deque[Future[Response]] = deque()
     try:
@@ -207,12 +198,8 @@ def get_all(source: RangeSource, requests: Sequence[RangeRequest]) -> Iterator[R
 async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
     """Limit the time until a response starts, or until `nbytes` of its body have arrived.
 
-    The limit grows with the requests in flight, which share connections and bandwidth.
-
-    Raises
-    ------
-    TimeoutError
-        The time limit is exceeded.
+    The limit grows with the requests in flight, which share connections and bandwidth. Raises
+    `SlowServerError` if it is exceeded.
     """
     limit, pause = map(setting, LOW_SPEED)
     under_way = _own_traffic().under_way

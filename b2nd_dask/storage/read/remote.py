@@ -86,18 +86,12 @@ class _Round(NamedTuple):
 class RemoteReader:
     """Read byte ranges of an object, or of the members of a directory, through fsspec.
 
-    The first call that needs them requests the first bytes of the object and, if requests can be
-    concurrent, the last ones.
-    All reads see the state of the object in the first response, or raise StaleFrameError: over
-    http(s) and S3 after each replacement of the object, elsewhere if the size changes, or a
+    The URL may be chained, such as ``simplecache::s3://bucket/a.b2nd`` or ``zip://a.b2nd::b.zip``.
+    The first call that needs them requests the first bytes at the location's offset and, if
+    requests can be concurrent, the last ones of the object; spans count from the start of the
+    object. All reads see the state of the object in the first response, or raise StaleFrameError:
+    over http(s) and S3 after each replacement of the object, elsewhere if the size changes, or a
     version, digest or time in `info`.
-
-    Parameters
-    ----------
-    location : Location
-        A URL, which may be chained, such as ``simplecache::s3://bucket/a.b2nd`` or
-        ``zip://a.b2nd::b.zip``. The first read starts at its offset; spans count from the start of
-        the object.
     """
 
     identity_is_cheap = False
@@ -282,10 +276,8 @@ class RemoteReader:
     def _tail(self, store: RemoteStore) -> Iterator[Callable[[Response], list[Response]]]:
         """Request the last bytes of the object, too, if the first ones take long.
 
-        Yields
-        ------
-        callable
-            Takes the response with the first bytes; lists that with the last bytes if useful.
+        Yields a function that takes the response with the first bytes, and lists that with the last
+        bytes if useful.
         """
         is_object = not (self._location.offset or self._location.url.endswith("/"))
         if not (is_object and isinstance(store.source.fs, AsyncFileSystem)):

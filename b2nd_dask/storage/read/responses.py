@@ -36,15 +36,9 @@ def described(
 ) -> tuple[Response, int]:
     """Describe a response by its headers; also return the number of bytes to read from its body.
 
-    `content_range` is None if the server ignores ranges; `length` is that of the body.
-
-    Raises
-    ------
-    OSError
-        The response does not say the size or has another range, or the server ignores ranges and
-        the object is large.
-    StaleFrameError
-        The object has changed since its known state.
+    `content_range` is None if the server ignores ranges; `length` is that of the body. Raises
+    OSError if the response does not say the size or has another range, or the server ignores ranges
+    and the object is large; `StaleFrameError` if the object has changed since its known state.
     """
     if content_range is None and (length is None or request.from_end):
         raise unknown_size()
@@ -62,11 +56,7 @@ def described(
 async def read_body(body: Any, nbytes: int) -> bytes:
     """Read `nbytes` bytes of a body and no more, whatever the server sends.
 
-    Raises
-    ------
-    PassingError
-        Fewer bytes arrive.
-    SlowServerError
+    Raises `PassingError` if fewer bytes arrive, `SlowServerError` if they take too long.
     """
     parts, left = [], nbytes
     try:
@@ -88,11 +78,7 @@ async def read_body(body: Any, nbytes: int) -> bytes:
 def identity_in(info: Mapping[str, Any]) -> Identity:
     """State of an object, from its `info`.
 
-    Raises
-    ------
-    IsADirectoryError
-    OSError
-        The file system does not report the size.
+    Raises IsADirectoryError for a directory, OSError if the file system does not report the size.
     """
     if info.get("type") == "directory":
         raise IsADirectoryError(info.get("name"))
@@ -118,10 +104,7 @@ def token_of(details: Mapping[str, Any]) -> str:
 def size_in(content_range: str, request: RangeRequest) -> int:
     """Size of an object, from a header such as ``bytes 0-99/1234``, or ``bytes */1234`` for none.
 
-    Raises
-    ------
-    OSError
-        The response does not say the size, or its range is not the requested one.
+    Raises OSError if the response does not say the size, or its range is not the requested one.
     """
     found = _CONTENT_RANGE.fullmatch(content_range.strip())
     if found is None:

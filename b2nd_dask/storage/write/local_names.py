@@ -52,18 +52,7 @@ def area_of(target: Path, key: str) -> Path:
 
 
 def key_of(hidden: Path, target: Path) -> str | None:
-    """Return the key in the hidden name of a write.
-
-    Parameters
-    ----------
-    hidden : Path
-        A path beside the target.
-
-    Returns
-    -------
-    str or None
-        None if the path does not belong to a write to this target.
-    """
+    """Return the key in the hidden name of a write to this target; None for any other path."""
     prefix = _prefix(target.name)
     named = _HIDDEN.fullmatch(hidden.name.removeprefix(prefix))
     return named[1] if named and hidden.name.startswith(prefix) else None
@@ -105,12 +94,8 @@ def about(target: str) -> Iterator[None]:
 def remove_area(hidden: Path, target: Path) -> None:
     """Remove a staging area or an old frame; tasks and commits that still use it fail.
 
-    Parameters
-    ----------
-    hidden : Path
-        Hidden path, which may be gone.
-    target : Path
-        Gets its old frame (``.old``) back, unless something else has this name.
+    The hidden path may be gone. The target gets its old frame (``.old``) back, unless something
+    else has this name.
     """
     if hidden.suffix == ".old" and not os.path.lexists(target):
         with suppress(FileNotFoundError):
@@ -148,26 +133,15 @@ def _prefix(name: str) -> str:
 
 
 def publish_path(ready: Path, target: Path, *, replace: bool, fsync: bool = True) -> None:
-    """Give a finished file or directory its name.
+    """Give a finished file or directory, in a staging area beside the target, its name.
 
-    A replaced directory then has the name of `ready`, or the name of the staging area with the
-    suffix ``.old``. The removal of the area removes it, too.
+    If an existing target is replaced, a reader sees the old frame or the new one. If one of them is
+    a directory and the file system cannot exchange names, there is a moment without any. A replaced
+    directory then has the name of `ready`, or the name of the staging area with the suffix
+    ``.old``. The removal of the area removes it, too.
 
-    Parameters
-    ----------
-    ready : Path
-        Finished file or directory, in a staging area beside `target`.
-    replace : bool
-        Whether an existing target may be replaced. A reader then sees the old frame or the new
-        one. If one of them is a directory and the file system cannot exchange names, there is a
-        moment without any.
-    fsync : bool
-        Whether the name is on the disk at return. Then `ready` must be on the disk before.
-
-    Raises
-    ------
-    FileExistsError
-        The target exists and `replace` is false.
+    With `fsync` the name is on the disk at return; then `ready` must be on the disk before. Raises
+    FileExistsError if the target exists and may not be replaced.
     """
     if replace:
         _replace(ready, target)
@@ -213,12 +187,7 @@ def remove_path(path: Path) -> None:
     """Remove a file, or a directory with its contents, if it exists.
 
     Meanwhile other processes may remove it, too, or link files into a replaced frame, until they
-    notice its replacement.
-
-    Raises
-    ------
-    OSError
-        The removal fails; the error names the path.
+    notice its replacement. Raises OSError, which names the path, if the removal fails.
     """
     for attempt in range(_REMOVALS):
         try:

@@ -35,7 +35,7 @@ from b2nd_dask.storage.write.local_staging import (
     LocalStaging,
     SparseStaging,
 )
-from b2nd_dask.storage.write.locks import CHANGED, frame_locked, unless_replaced
+from b2nd_dask.storage.write.locks import CHANGED, frame_locked, is_named, unless_replaced
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
 from b2nd_dask.system import flush, link_or_copy, pwrite, sync, write_file
 
@@ -146,7 +146,7 @@ class SparseUpdate(LocalUpdate, SparseStaging):
                 if self.fsync:
                     flush(folder)
             except FileNotFoundError as error:
-                if not _leads_to(self.target, folder):
+                if not is_named(self.target, folder):
                     # the frame was replaced; its directory is being emptied
                     raise StaleFrameError(CHANGED, path=self.target) from error
                 raise
@@ -180,10 +180,7 @@ class SparseUpdate(LocalUpdate, SparseStaging):
 def require_end(reader: ByteReader, frame_len: int) -> None:
     """Check that nothing follows a frame in its file, except bytes of a killed writer.
 
-    Raises
-    ------
-    FileExistsError
-        Other bytes follow, such as another frame: a change would remove them.
+    Raises FileExistsError for other bytes, such as another frame: a change would remove them.
     """
     (behind,) = reader.read([Span(frame_len, frame_len + 2)])
     _require_own(behind, frame_len, reader.label)
@@ -198,14 +195,6 @@ def _require_own(behind: bytes, frame_len: int, label: str) -> None:
             "frame would remove them; copy the frame to a file of its own, and change the copy",
             label,
         )
-
-
-def _leads_to(path: str, folder: int) -> bool:
-    """Whether an open directory still has its name."""
-    try:
-        return os.path.samestat(Path(path).stat(), os.fstat(folder))
-    except FileNotFoundError:
-        return False
 
 
 def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:

@@ -42,29 +42,14 @@ def frame_locked(
     identity: Identity | None = None,
     is_directory: bool = False,
 ) -> Iterator[None]:
-    """Wait for the lock of a frame, and hold it.
+    """Wait for the lock of a frame, or of the index file of a sparse one, and hold it.
 
-    Parameters
-    ----------
-    path : Path
-        The frame, or the index file of a sparse one.
-    label : str
-        Path of the frame.
-    area : Path, optional
-        The staging area of the waiting write. Its removal ends the wait.
-    identity : Identity, optional
-        Identity of the expected frame.
-    is_directory : bool
-        Whether the path must name a directory.
+    `label` is the path of the frame. The removal of `area`, the staging area of the waiting write,
+    ends the wait. `identity` is that of the expected frame; with `is_directory` the path must name
+    a directory.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no frame, or the staging area was removed.
-    OSError
-        The file system has no locks.
-    StaleFrameError
-        Another frame has replaced the expected one.
+    Raises FileNotFoundError if there is no frame, or the staging area was removed; OSError if the
+    file system has no locks; `StaleFrameError` if another frame has replaced the expected one.
     """
     with unless_replaced(label, identity):
         fd = _wait_for(path, label, area, is_directory)
@@ -125,7 +110,7 @@ def try_lock(path: Path, label: str, *, is_directory: bool = False) -> int | Non
         try:
             lock(fd)
             # others may have replaced the file between open and lock
-            if _is_named(path, fd):
+            if is_named(path, fd):
                 return fd
         except OSError as error:
             os.close(fd)
@@ -142,10 +127,13 @@ def try_lock(path: Path, label: str, *, is_directory: bool = False) -> int | Non
     return None
 
 
-def _is_named(path: Path, fd: int) -> bool:
-    """Whether a path still names an open file, and no update has replaced it."""
+def is_named(path: str | Path, fd: int) -> bool:
+    """Whether a path still names an open file or directory, which nothing has replaced."""
     # opened, since on NFS the result of a plain stat may be seconds old
-    named = os.open(path, os.O_RDONLY)
+    try:
+        named = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
     try:
         return os.path.samestat(os.fstat(named), os.fstat(fd))
     finally:

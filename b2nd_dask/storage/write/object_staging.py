@@ -306,12 +306,7 @@ class SparseObjectStaging(BaseObjectStaging):
 def check_writable(store: ObjectStore) -> None:
     """Check that the store is writable: fsspec file systems fail late, or not at all.
 
-    Raises
-    ------
-    OSError
-        The store is a web server.
-    ValueError
-        The target is a version of an S3 object.
+    Raises OSError for a web server, ValueError if the target is a version of an S3 object.
     """
     if store.has_protocol("http"):
         raise OSError(

@@ -73,10 +73,7 @@ class ObjectStore(Connection):
     def folders(self, parent: str) -> list[str]:
         """Paths of the folders in a folder; empty if it does not exist.
 
-        Raises
-        ------
-        FileNotFoundError
-            There is no such bucket.
+        Raises FileNotFoundError if there is no such bucket.
         """
         try:
             found = self._fresh(lambda: self.fs.ls(parent, detail=True))
@@ -206,10 +203,7 @@ class StagingArea:
     def open(self) -> None:
         """Make the area, which also checks that the store is writable.
 
-        Raises
-        ------
-        OSError
-            The store is not writable, or there is no such bucket.
+        Raises OSError if the store is not writable, or there is no such bucket.
         """
         label = self.store.label
         try:
@@ -246,10 +240,7 @@ class StagingArea:
     def put(self, name: str, data: bytes) -> None:
         """Stage an object.
 
-        Raises
-        ------
-        FileNotFoundError
-            The area was cleared; the object is removed again.
+        Raises FileNotFoundError if the area was cleared; the object is removed again.
         """
         self.store.put(self.path(name), data)
         self.confirm(self.path(name))

@@ -37,21 +37,10 @@ at_fork(after_in_child=_start_anew)
 
 
 def append_to_part(directory: Path, payloads: Sequence[bytes], header_len: int) -> list[Run]:
-    """Append to the part of this process, as one range.
+    """Append to the part of this process in a staging area, as one range; a run for each payload.
 
-    A failure leaves an unused range of undefined bytes in the part.
-
-    Parameters
-    ----------
-    directory : Path
-        The staging area.
-    header_len : int
-        Bytes to leave free at the start of the part.
-
-    Returns
-    -------
-    list of Run
-        One for each payload.
+    A failure leaves an unused range of undefined bytes in the part. `header_len` bytes stay free at
+    the start of the part.
     """
     name = f"{_process}.part"
     nbytes = sum(map(len, payloads))

@@ -66,18 +66,10 @@ class Limits:
 
 
 def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
-    """Divide sources into parts.
+    """Divide sources, in the order of the new object, into parts.
 
-    Parameters
-    ----------
-    sources : sequence of bytes or Run
-        In the order of the new object.
-
-    Returns
-    -------
-    list of Part
-        Each collected part has at most `Limits.piece` bytes and one more source that is too small
-        for a part, or a larger source of bytes in this process.
+    Each collected part has at most `Limits.piece` bytes and one more source that is too small for a
+    part, or a larger source of bytes in this process.
     """
     parts: list[Part] = []
     pending: list[Source] = []
@@ -132,19 +124,9 @@ class ServerJoin:
     def publish(self, head: bytes, runs: Sequence[Run], tail: bytes, *, replace: bool) -> None:
         """Make the target.
 
-        Parameters
-        ----------
-        runs : sequence of Run
-            Objects between head and tail, by path; those smaller than a part come first.
-        replace : bool
-            Whether an existing target may be replaced.
-
-        Raises
-        ------
-        FileExistsError
-            The target exists and may not be replaced.
-        OSError
-            The request fails, or the frame is too large for the store.
+        Between head and tail are the objects of the runs, by path; those smaller than a part come
+        first. Raises FileExistsError if the target exists and may not be replaced, OSError if the
+        request fails, or the frame is too large for the store.
         """
         if len(head) + sum(map(nbytes_of, runs)) + len(tail) <= SMALL_FRAME_NBYTES:
             calls: list[Callable[[], Any]] = [*self.checks, partial(self.store.fetch, runs)]
@@ -271,7 +253,9 @@ class ServerJoin:
     def _upload_part(self, number: int, part: Part, named: dict[str, str]) -> dict[str, Any]:
         if isinstance(part, Run):
             return self._upload_copy(number, part, named)
-        return self._upload_collected(number, part, named)
+        fetched = iter(self.store.fetch([source for source in part if isinstance(source, Run)]))
+        body = b"".join(source if isinstance(source, bytes) else next(fetched) for source in part)
+        return self._call("upload_part", PartNumber=number, Body=body, **named)
 
     def _upload_copy(self, number: int, run: Run, named: dict[str, str]) -> dict[str, Any]:
         response = self._call(
@@ -286,13 +270,6 @@ class ServerJoin:
             # the server has treated the request as an upload of no bytes
             raise OSError(errno.ENOSYS, "the store cannot copy parts of objects", self.store.label)
         return result
-
-    def _upload_collected(
-        self, number: int, part: tuple[Source, ...], named: dict[str, str]
-    ) -> dict[str, Any]:
-        fetched = iter(self.store.fetch([source for source in part if isinstance(source, Run)]))
-        body = b"".join(source if isinstance(source, bytes) else next(fetched) for source in part)
-        return self._call("upload_part", PartNumber=number, Body=body, **named)
 
     def _call_once(self, method: str, replace: bool, **kwargs: Any) -> None:
         """Make the target; unless `replace`, only if it does not exist."""

@@ -96,12 +96,8 @@ class Staging(ABC):
     def check_target(self) -> None:
         """Check that the target may be written or replaced.
 
-        Raises
-        ------
-        FileExistsError
-            The target exists and may not be replaced, or is no frame.
-        OSError
-            The target is not writable.
+        Raises FileExistsError if the target exists and may not be replaced, or is no frame; OSError
+        if it is not writable.
         """
 
     @abstractmethod
@@ -120,25 +116,14 @@ class Staging(ABC):
     def exclusive(self) -> AbstractContextManager[None]:
         """Lock for `join` and `publish`: concurrent runs of one commit take turns.
 
-        Raises
-        ------
-        FileNotFoundError
-            The staging area is gone: the write is over, or was given up.
+        Raises FileNotFoundError if the staging area is gone: the write is over, or was given up.
         """
 
     @abstractmethod
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
-        """Stage chunks of one task; any thread of any process may call this.
+        """Stage compressed chunks of one task, a run for each; any thread of any process may do so.
 
-        Parameters
-        ----------
-        payloads : sequence of bytes
-            Compressed chunks. More per call need fewer opened files, or fewer, larger objects.
-
-        Returns
-        -------
-        list of Run
-            One for each payload.
+        More chunks per call need fewer opened files, or fewer, larger objects.
         """
 
     @abstractmethod
@@ -150,12 +135,7 @@ class Staging(ABC):
         """Put a small file into the area; it replaces a file of the same name.
 
         Unlike an append this is atomic, with `fsync` also in a power cut. Names consist of letters,
-        digits and hyphens.
-
-        Raises
-        ------
-        FileNotFoundError
-            The staging area is gone.
+        digits and hyphens. Raises FileNotFoundError if the staging area is gone.
         """
 
     @abstractmethod
@@ -207,13 +187,7 @@ class Staging(ABC):
 
 
 def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:
-    """Group chunks that are adjacent in their part.
-
-    Parameters
-    ----------
-    chunks : StagedChunks
-        Sorted by part and start.
-    """
+    """Group chunks, sorted by part and start, that are adjacent in their part."""
     part, start = chunks.rows["part"], chunks.rows["start"]
     stop = start + chunks.rows["nbytes"]
     breaks = np.flatnonzero((part[1:] != part[:-1]) | (start[1:] != stop[:-1]))

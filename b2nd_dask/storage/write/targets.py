@@ -24,34 +24,17 @@ def staging_for(
     replaces: Identity | None = None,
     fsync: bool = True,
 ) -> Staging:
-    """Choose the staging that writes a new frame.
+    """Choose the staging that writes a new frame to a local path or a URL.
 
-    Parameters
-    ----------
-    location : Location
-        A local path or a URL.
-    sparse : bool
-        Whether the frame is a directory of chunk files.
-    replace : bool
-        Whether an existing frame may be replaced.
-    header_len : int
-        Bytes of the frame's header.
-    resume_key : str, optional
-        16 hexadecimal digits, the same for every run of one write: each run reuses the bytes that
-        earlier runs have staged. By default the write gets a key of its own.
-    replaces : Identity, optional
-        Identity of the only frame that may be replaced at a local path; by default any may.
-    fsync : bool
-        Whether publishing at a local path waits until the frame is on the disk. Object stores
-        confirm each object themselves.
+    A sparse frame is a directory of chunk files; `header_len` counts the bytes of the frame's
+    header. `resume_key`, 16 hexadecimal digits, is the same for every run of one write: each run
+    reuses the bytes that earlier runs have staged. By default the write gets a key of its own.
+    `replaces` is the identity of the only frame that may be replaced at a local path; by default
+    any may. With `fsync`, publishing at a local path waits until the frame is on the disk. Object
+    stores confirm each object themselves.
 
-    Raises
-    ------
-    OSError
-        For a local path on Windows.
-    ValueError
-        The location is bytes, has an offset inside a file, or is the URL of a directory for a
-        contiguous frame.
+    Raises OSError for a local path on Windows, ValueError if the location is bytes, has an offset
+    inside a file, or is the URL of a directory for a contiguous frame.
     """
     if isinstance(location.urlpath, bytes) or location.offset:
         raise ValueError(
@@ -84,27 +67,14 @@ def update_staging_for(
     resume_key: str | None = None,
     fsync: bool = True,
 ) -> LocalUpdate:
-    """Choose the staging that changes a frame in place.
+    """Choose the staging that changes a frame at a local path in place.
 
-    Parameters
-    ----------
-    location : Location
-        A local path.
-    identity : Identity
-        Identity of the frame when it was opened.
-    header_len, frame_len, cbytes : int
-        Lengths in its header.
-    resume_key : str, optional
-        As for `staging_for`.
-    fsync : bool
-        Whether publishing waits for the switch; it always waits for the new chunks and index.
+    `identity` is that of the frame when it was opened; the lengths are those in its header. For the
+    key see `staging_for`. With `fsync`, publishing waits for the switch; it always waits for the
+    new chunks and index.
 
-    Raises
-    ------
-    OSError
-        On Windows.
-    ValueError
-        The frame is in an object store, in bytes or in a container; it cannot be changed there.
+    Raises OSError on Windows, ValueError if the frame is in an object store, in bytes or in a
+    container; it cannot be changed there.
     """
     if isinstance(location.urlpath, bytes) or location.offset or location.is_url:
         raise ValueError(
