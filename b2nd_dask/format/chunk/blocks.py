@@ -97,10 +97,16 @@ def _block_spans(
     if header.memcpyed:
         if (cbytes != header.cbytes).any():
             return None
-        starts = np.tile(HEADER_LEN + blocks * header.blocksize, (len(cbytes), 1))
-        return np.stack([starts, starts + header.blocksize], axis=2)
-    ends = _ends_of_blocks(offsets, cbytes)
-    return None if ends is None else np.stack([offsets[:, blocks], ends[:, blocks]], axis=2)
+        starts = HEADER_LEN + blocks * header.blocksize
+        stops = starts + header.blocksize
+    else:
+        ends = _ends_of_blocks(offsets, cbytes)
+        if ends is None:
+            return None
+        starts, stops = offsets[:, blocks], ends[:, blocks]
+    spans = np.empty((len(cbytes), len(blocks), 2), np.int64)
+    spans[..., 0], spans[..., 1] = starts, stops
+    return spans
 
 
 def _ends_of_blocks(
