@@ -51,6 +51,8 @@ def test_there_and_back(run) -> None:
         ("x.npy x.b2nd --chunks 2", "arrays of x.npy have 2 axes"),
         ("x.npy x.zarr --codec none", "--codec, --level, --filter"),
         ("x.npy x.zarr --blocks 2", "--blocks is for frames"),
+        ("x.npy x.b2nd --dtype f4", "--dtype is only for Caterva frames"),
+        ("x.npy y.npy --level 3", "--codec, --level, --filter is for"),
         ("x.npy::a x.b2nd", "no array or group is called 'a'"),
         ("x.npy there.npy", "--overwrite replaces it"),
         ("x.npy x.npy --overwrite", "source and target are the same"),
