@@ -81,11 +81,6 @@ class ChecksumState(Enum):
     """They do not fit the frame, by a change of other software or by damage, which look alike."""
     DAMAGED = "damaged"
 
-    @property
-    def is_unknown(self) -> bool:
-        """Whether the frame has no valid checksums without being damaged."""
-        return self in (ChecksumState.ABSENT, ChecksumState.STALE)
-
 
 class Verdict(NamedTuple):
     """Validity of the checksums or the statistics of a frame, and the reason."""

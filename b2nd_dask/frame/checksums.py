@@ -78,7 +78,7 @@ class Verification:
         return self.checksum_state is ChecksumState.VALID and intact
 
     def __str__(self) -> str:
-        if self.checksum_state.is_unknown and not self.bad:
+        if lacks_checksums(self):
             return f"{self.path}: no valid checksums: {self.reason}"
         if self.checksum_state is ChecksumState.DAMAGED:
             return f"{self.path}: damaged: {self.reason}"
@@ -90,6 +90,11 @@ class Verification:
                 f"statistics are damaged: {self.bad_statistics}; add_stats writes them again"
             )
         return f"{self.path}: verified: all {self.nchunks} stored chunks are as they were written"
+
+
+def lacks_checksums(found: Verification) -> bool:
+    """Whether no damage was found, for lack of valid checksums."""
+    return found.checksum_state in (ChecksumState.ABSENT, ChecksumState.STALE) and not found.bad
 
 
 def verify(

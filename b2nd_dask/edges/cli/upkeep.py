@@ -26,7 +26,7 @@ from b2nd_dask.edges.cli.sources import files_in, frames_at
 from b2nd_dask.edges.cli.terminal import print_json, progress
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import reference_of
-from b2nd_dask.frame.checksums import seal, verify_noting
+from b2nd_dask.frame.checksums import lacks_checksums, seal, verify_noting
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.info import decimal
@@ -72,8 +72,7 @@ def _verified(path: str, threads: int | None, options: dict[str, Any]) -> int:
         for bad in result.bad:
             click.echo(safe(f"  {bad}"))
         if not result.ok:
-            unknown = result.checksum_state.is_unknown and not result.bad
-            failures.code = NO_CHECKSUMS if unknown else FAILED
+            failures.code = NO_CHECKSUMS if lacks_checksums(result) else FAILED
     return failures.code
 
 

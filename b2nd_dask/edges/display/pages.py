@@ -24,7 +24,7 @@ from b2nd_dask.edges.display.style import (
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.checksums import Verification
+from b2nd_dask.frame.checksums import Verification, lacks_checksums
 from b2nd_dask.frame.chunk_table import ChunkTable
 from b2nd_dask.frame.info import (
     FrameInfo,
@@ -147,7 +147,7 @@ def _verification(found: Verification) -> str:
         ("stored chunks", f"{found.nchunks:,} read and compared"),
         ("damaged", f"{len(found.bad):,}"),
     ]
-    if found.checksum_state.is_unknown and not found.bad:
+    if lacks_checksums(found):
         rows.append(("to do", "b2nd_dask.seal(path) adds checksums of the bytes as they are now"))
     parts.append(table(rows))
     if found.bad:
