@@ -87,6 +87,21 @@ FOUND = {
         {"v1": 0, "v3": 0},
         front_end="dask-array",
     ),
+    "one element beside blocks of one element and none": Program(
+        (Source("?", (9, 7), (9, 2), (7, 2), "zeros"),),
+        (
+            "v0 = frame(0)",
+            "v2 = da.where(v0.rechunk((8, 6)) > 0, v0, 0)[-8::2, 1:-4:2]",
+            "v3 = da.argmin(v2, -1)",
+        ),
+        {"v3": 0},
+        front_end="dask-array",
+    ),
+    "strings that no result needs": Program(
+        (Source("S3", (6, 6), (2, 2), (2, 1), "zeros"),),
+        ("v0 = frame(0)", "v2 = v0.astype('u1')", "v7 = v2[2:1, -4::3]"),
+        {"v7": 0},
+    ),
     "fields that xarray cannot mask": Program(
         (FIELDS,),
         ("v0 = frame(0)", "v1 = da.ma.masked_array(v0, mask=True)"),

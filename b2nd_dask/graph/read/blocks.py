@@ -36,7 +36,8 @@ def cut(positions: range, sizes: tuple[int, ...]) -> list[range]:
 def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
     """Blocks of arrays that NumPy broadcasts to each other; None if their blocks do not align.
 
-    One block longer than 1 does not align with several blocks.
+    One block longer than 1 does not align with several blocks, and one element not with the
+    blocks of one element and none that a slice leaves: dask may choose the blocks of either.
 
     Examples
     --------
@@ -44,14 +45,14 @@ def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
     ((2, 2), (5, 5))
     """
     found: list[tuple[int, ...]] = []
-    for own in each:
-        found = [(1,)] * (len(own) - len(found)) + found
-        for axis, along in enumerate(own, start=len(found) - len(own)):
-            if found[axis] == (1,):
-                found[axis] = along
-            elif along not in ((1,), found[axis]):
-                return None
-    return tuple(found)
+    for blocks in itertools.zip_longest(*(own[::-1] for own in each), fillvalue=(1,)):
+        distinct = set(blocks)
+        if any(sum(along) != 1 for along in distinct):
+            distinct.discard((1,))
+        if len(distinct) > 1:
+            return None
+        found += distinct
+    return tuple(found[::-1])
 
 
 class FrameRegion:

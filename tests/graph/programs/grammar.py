@@ -157,6 +157,8 @@ class Drawing:
         if not self._fits(made):
             return None
         self.lines.append(text)
+        if effect == "keeps" and "abs(" in text and self.array(values[0]).dtype.kind == "c":
+            effect = "rounds"
         for value in values:
             for used in value.views:
                 self.uses[used] += 2 if twice else used == value.name
