@@ -208,7 +208,7 @@ class OpenedFrame:
         if not checksums.is_valid and self.verify is True:
             raise ChecksumError(
                 f"the frame has no valid checksums: {checksums.reason}; add them by "
-                'b2nd_dask.seal, or pass verify="auto"',
+                'b2nd_dask.seal (reads by verify="auto" do without)',
                 path=label,
             )
 
