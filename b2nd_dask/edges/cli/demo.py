@@ -108,11 +108,7 @@ def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
     """Make the frame, compute the share of land, report it and draw the map.
 
     The folder `output` is made if it is missing; with `force` the frame is made even if it exists.
-
-    Raises
-    ------
-    ImportError
-        global-land-mask or matplotlib is not installed.
+    Raises ImportError if global-land-mask or matplotlib is not installed.
     """
     require("demo", "matplotlib")
     npz = find_mask()

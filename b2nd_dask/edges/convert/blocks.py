@@ -28,11 +28,8 @@ Region = tuple[slice, ...]
 def readable(label: str) -> Iterator[None]:
     """Name the source, `label`, in errors of other libraries.
 
-    Raises
-    ------
-    ValueError
-        Replaces an error without `label`; a TypeError, or an OSError with an error number, keeps
-        its type.
+    An error without `label` becomes a ValueError with it; a TypeError, or an OSError with an error
+    number, keeps its type.
     """
     try:
         yield
@@ -159,10 +156,7 @@ class Copier:
 def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
     """Compare all elements of two trees.
 
-    Raises
-    ------
-    ValueError
-        An element differs, or an array is missing.
+    Raises ValueError if an element differs, or an array is missing.
     """
     found = dict(written.walk())
     # a single frame has no path in its tree

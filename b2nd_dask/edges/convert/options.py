@@ -25,10 +25,7 @@ _COPIES = 4
 def split_member(path: str, member: str | None) -> tuple[str, str | None]:
     """Split ``file.h5::/group/dataset``.
 
-    Raises
-    ------
-    ValueError
-        `path` and `member` name different members.
+    Raises ValueError if `path` and `member` name different members.
 
     Examples
     --------
@@ -106,10 +103,7 @@ class Options:
     def check_sizes(self, tree: Tree) -> None:
         """Check the user's chunks and blocks.
 
-        Raises
-        ------
-        ValueError
-            They are neither positive nor -1, or no array has as many axes.
+        Raises ValueError if they are neither positive nor -1, or no array has as many axes.
         """
         axes = sorted({member.array.ndim for _, member in tree.walk()})
         for name in ("chunks", "blocks"):
@@ -128,10 +122,7 @@ class Options:
     def check_memory(self, tree: Tree) -> None:
         """Check that a chunk of each array, in source and target, fits into `max_mem`.
 
-        Raises
-        ------
-        ValueError
-            `max_mem` is too small.
+        Raises ValueError if `max_mem` is too small.
         """
         for path, member in tree.walk():
             array = member.array

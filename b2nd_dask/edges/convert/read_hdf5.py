@@ -62,10 +62,7 @@ def file_state(path: str) -> tuple[int, ...]:
 def read_hdf5(source: Source) -> Tree:
     """Describe a local file.
 
-    Raises
-    ------
-    ValueError
-        The file is no HDF5 file.
+    Raises ValueError if the file is no HDF5 file.
     """
     h5py, path = require("convert", "h5py"), source.path
     if not Path(path).exists():
@@ -133,10 +130,8 @@ def hdf5_member(
 ) -> Member:
     """Describe an opened dataset.
 
-    Raises
-    ------
-    TypeError
-        Strings without a fixed length outside of NetCDF, references, enumerations, empty datasets.
+    Raises TypeError for strings without a fixed length outside of NetCDF, references, enumerations
+    and empty datasets.
     """
     dtype, is_text = _element_dtype(dataset, block_nbytes)
     unlimited = [axis for axis, n in enumerate(dataset.maxshape) if n is None]
@@ -241,10 +236,7 @@ def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """Decode the texts in an attribute of h5py; numbers stay.
 
-    Raises
-    ------
-    NotKeptError
-        A reference, an empty value, records, sequences without a fixed length.
+    Raises NotKeptError for references, empty values, records and sequences without a fixed length.
 
     Examples
     --------

@@ -38,10 +38,7 @@ def check_frames(tree: Tree, _options: Options) -> None:
 def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
     """The one array of a tree, and its coordinates.
 
-    Raises
-    ------
-    ValueError
-        There are several, or none.
+    Raises ValueError if there are several, or none.
     """
     if tree.only is not None:
         return tree.only.name, tree.only, {}

@@ -35,12 +35,7 @@ _BARE_DIM = "This is a netCDF dimension but not a netCDF variable. {:>10}"
 def check_hdf5(tree: Tree, options: Options) -> None:
     """Check that a tree can be HDF5; convert its arrays and attributes to types of h5py.
 
-    Raises
-    ------
-    TypeError
-        HDF5 cannot hold the elements.
-    ValueError
-        The compression is unknown.
+    Raises TypeError if HDF5 cannot hold the elements, ValueError if the compression is unknown.
     """
     _compression_of(options.cparams)
     for path, level in tree.levels():
@@ -66,10 +61,7 @@ def _compression_of(cparams: Any) -> dict[str, Any]:
 def _with_numbers(member: Member, label: str) -> Member:
     """The array with numbers for times, and CF's units as attributes.
 
-    Raises
-    ------
-    TypeError
-        CF does not have the unit.
+    Raises TypeError if CF does not have the unit.
     """
     array, dtype, attrs = member.array, member.array.dtype, dict(member.attrs)
     if dtype.kind in "mM":

@@ -28,10 +28,7 @@ _SHUFFLES = ("bitshuffle", "shuffle", "noshuffle")
 def open_zarr(path: str, storage_options: Mapping[str, Any] | None) -> Any:
     """Open an array or a group, in a directory, a .zip or at a URL.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no array or group.
+    Raises FileNotFoundError if there is no array or group.
     """
     zarr = require("convert", "zarr")
     if "://" not in path and path.endswith(".zip"):
@@ -44,10 +41,7 @@ def open_zarr(path: str, storage_options: Mapping[str, Any] | None) -> Any:
 def read_zarr(source: Source) -> Tree:
     """Describe a store of zarr.
 
-    Raises
-    ------
-    ValueError
-        A symbolic link leads out of its directory, and `other_files` is false.
+    Raises ValueError if a symbolic link leads out of its directory, and `other_files` is false.
     """
     if not source.other_files:
         _refuse_links(source.path, source.label)
@@ -100,10 +94,7 @@ def _fill(tree: Tree, group: Any, block_nbytes: int) -> None:
 def _member(array: Any, label: str, block_nbytes: int) -> Member:
     """Describe an opened array.
 
-    Raises
-    ------
-    TypeError
-        The elements are Python objects or strings without a fixed length.
+    Raises TypeError if the elements are Python objects or strings without a fixed length.
     """
     if array.dtype.kind in "OT":
         raise TypeError(
@@ -151,10 +142,7 @@ def full_dims(dims: Any, ndim: int) -> tuple[str, ...] | None:
 def check_zarr(tree: Tree, options: Options) -> None:
     """Check that a tree can be zarr; remove the attributes that JSON cannot hold.
 
-    Raises
-    ------
-    ValueError
-        The compression is unknown.
+    Raises ValueError if the compression is unknown.
     """
     _codec_of(options.cparams)
     keep_attrs(tree, _attr)

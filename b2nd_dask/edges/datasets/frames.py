@@ -23,12 +23,8 @@ _LONGEST_NAME = 100
 def check_layout(tree: Tree, advice: str) -> None:
     """Check that the names in a tree can be file names, and that lengths of dims agree.
 
-    `advice` is the way to change a name, for messages.
-
-    Raises
-    ------
-    ValueError
-        A name cannot be a file name, two names differ only in case, or a dim has several lengths.
+    `advice` is the way to change a name, for messages. Raises ValueError if a name cannot be a file
+    name, two names differ only in case, or a dim has several lengths.
     """
     names = [*tree.members, *tree.groups]
     for name in names:

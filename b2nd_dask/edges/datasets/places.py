@@ -274,10 +274,7 @@ def _sealed(label: str, name: str) -> UnsupportedFrameError:
 def in_group(place: Place, group: str) -> Place:
     """The place of a group, given as a path such as ``"model/run1"``.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no such group; the message lists the existing ones.
+    Raises FileNotFoundError if there is no such group; the message lists the existing ones.
     """
     for part in filter(None, group.split("/")):
         known = place.groups()
@@ -308,12 +305,8 @@ def open_snapshot(
     """Open a dataset; retry if it was replaced during the opening.
 
     Manifest and frames are opened one after the other, by name. Afterwards each opened frame raises
-    StaleFrameError if it changes.
-
-    Raises
-    ------
-    StaleFrameError
-        The dataset was replaced during each of the attempts.
+    StaleFrameError if it changes. Raises StaleFrameError if the dataset was replaced during each of
+    the attempts.
     """
     if not isinstance(source, str | os.PathLike):
         return build()

@@ -38,10 +38,8 @@ _MAX_JSON_NBYTES = 16 << 20
 def require_replaceable(target: Path, *, any_format: bool) -> None:
     """Check that a target does not exist, is empty, or holds only frames, or arrays of any format.
 
-    Raises
-    ------
-    FileExistsError
-        The target is another kind of file, or a directory that is no dataset or has other files.
+    Raises FileExistsError if the target is another kind of file, or a directory that is no dataset
+    or has other files.
     """
     if not os.path.lexists(target):
         return

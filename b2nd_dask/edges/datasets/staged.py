@@ -36,12 +36,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def local_target(urlpath: Any) -> Path:
     """The absolute path of a target, with links as they are.
 
-    Raises
-    ------
-    TypeError
-        It is in bytes.
-    ValueError
-        It is a URL.
+    Raises TypeError if it is in bytes, ValueError if it is a URL.
     """
     text = os.fspath(urlpath)
     if not isinstance(text, str):
@@ -59,12 +54,8 @@ def local_target(urlpath: Any) -> Path:
 def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Iterator[None]:
     """Hold the lock of a dataset while the block runs: no other writer changes or replaces it.
 
-    A dataset that the block replaces need not be a directory.
-
-    Raises
-    ------
-    StaleFrameError
-        Another process holds the lock, and `wait` is false.
+    A dataset that the block replaces need not be a directory. Raises StaleFrameError if another
+    process holds the lock, and `wait` is false.
     """
     with ExitStack() as held:
         if not replaced or path.is_dir():
@@ -104,18 +95,10 @@ def staged(
 
     If the block fails, nothing is left. If the process is killed, the hidden directory is left;
     `list_staging` shows it and `remove_staging` removes it. With `fsync` all files are synced
-    before the rename. `advice` is the user's spelling of `replace`, for messages.
-
-    Raises
-    ------
-    FileExistsError
-        The target exists and `replace` is false, or it holds something other than frames.
-    FileNotFoundError
-        The directory of the target does not exist.
-    OSError
-        The system is Windows.
-    StaleFrameError
-        Another process changes the dataset to replace.
+    before the rename. `advice` is the user's spelling of `replace`, for messages. Raises
+    FileExistsError if the target exists and `replace` is false, or it holds something other than
+    frames, FileNotFoundError if the directory of the target does not exist, OSError if the system
+    is Windows, StaleFrameError if another process changes the dataset to replace.
     """
     require_writable(str(target))
     if os.path.lexists(target) and not replace:

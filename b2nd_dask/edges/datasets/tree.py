@@ -99,12 +99,8 @@ class Tree:
     def part(self, path: str, *, with_coords: bool = False) -> Tree:
         """The tree of a group or of a single array in this tree.
 
-        `with_coords` includes the coordinates of an array's dims: its tree is then a group.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is no such member; the message lists the existing ones.
+        `with_coords` includes the coordinates of an array's dims: its tree is then a group. Raises
+        FileNotFoundError if there is no such member; the message lists the existing ones.
         """
         found = self
         parts = [part for part in path.split("/") if part]
@@ -197,10 +193,7 @@ def _all_attrs(tree: Tree) -> Iterator[tuple[str, Any, Member | None]]:
 def sizes_of(tree: Tree) -> dict[str, int]:
     """Length of each dim.
 
-    Raises
-    ------
-    ValueError
-        A dim has several lengths.
+    Raises ValueError if a dim has several lengths.
     """
     found: dict[str, tuple[int, str]] = {}
     for name, member in tree.members.items():

@@ -110,12 +110,8 @@ class ChunkValues:
 def chunk_values(frame: Frame, by: str, table: ChunkTable | None = None) -> ChunkValues:
     """Collect the values of each chunk of a frame for a picture; `by` is one of `BY`.
 
-    The default table has the headers of all chunks.
-
-    Raises
-    ------
-    ValueError
-        The frame does not have the value.
+    The default table has the headers of all chunks. Raises ValueError if the frame does not have
+    the value.
     """
     table = table or chunk_table(reference_of(frame))
     require_known(frame, table, by)
@@ -135,10 +131,7 @@ def chunk_values(frame: Frame, by: str, table: ChunkTable | None = None) -> Chun
 def require_known(frame: Frame, table: ChunkTable, by: str) -> None:
     """Check that codecs or sizes of chunks are known, if `by` needs them.
 
-    Raises
-    ------
-    ValueError
-        They are unknown: only chunks have them, and the chunks are in a store.
+    Raises ValueError if they are unknown: only chunks have them, and the chunks are in a store.
     """
     if by == "codec" and not table.is_exact:
         raise ValueError(f"{frame.path}: codecs are in chunk headers, which are in a store")

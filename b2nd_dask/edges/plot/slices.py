@@ -159,12 +159,8 @@ class Planes:
     def of(cls, source: Source, axis: int | str) -> Planes:
         """Find the planes of an array along an axis.
 
-        Raises
-        ------
-        ValueError
-            Another number of axes, no elements, no such axis.
-        TypeError
-            Elements that have no colour.
+        Raises ValueError for another number of axes, no elements or no such axis, TypeError for
+        elements that have no colour.
         """
         array = source.array
         along = _axis_number(source, axis)

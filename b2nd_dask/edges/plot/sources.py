@@ -55,10 +55,7 @@ class Source:
 def source_of(x: Any) -> Source:
     """Open the user's input as an array.
 
-    Raises
-    ------
-    TypeError
-        The input has no array.
+    Raises TypeError if the input has no array.
     """
     if _is_labelled(x):
         data = x.data if getattr(x, "chunks", None) is not None else x.chunk().data
@@ -75,10 +72,7 @@ def source_of(x: Any) -> Source:
 def frame_of(x: Any) -> Frame:
     """Open the user's input as a frame.
 
-    Raises
-    ------
-    ValueError
-        The input is an array that reads no frame, or several.
+    Raises ValueError if the input is an array that reads no frame, or several.
     """
     if isinstance(x, Frame):
         return x
@@ -106,10 +100,7 @@ def main_axes(shape: tuple[int, ...], count: int, *always: int) -> list[int]:
 def check_colours(array: Any) -> None:
     """Check that the elements of an array are numbers: only these have colours.
 
-    Raises
-    ------
-    TypeError
-        They are not; the message explains how to convert them to numbers.
+    Raises TypeError if they are not; the message explains how to convert them to numbers.
     """
     dtype = array.dtype
     if dtype.kind in "biuf":
@@ -174,10 +165,7 @@ _BELOW = 32
 def axes_for(ax: Axes | None, size: tuple[float, float] = (6.4, 4.8)) -> Axes:
     """The user's axes, or those of a new figure.
 
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
+    Raises ImportError if matplotlib is not installed.
     """
     if ax is not None:
         return ax
@@ -188,10 +176,7 @@ def axes_for(ax: Axes | None, size: tuple[float, float] = (6.4, 4.8)) -> Axes:
 def new_figure(size: tuple[float, float]) -> Figure:
     """Make a figure that appears in notebooks and windows.
 
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
+    Raises ImportError if matplotlib is not installed.
     """
     pyplot = require("plot", "matplotlib.pyplot")
     engine = require("plot", "matplotlib.layout_engine").ConstrainedLayoutEngine

@@ -48,10 +48,7 @@ NAMES = {
 def names() -> Any:
     """The private names as attributes.
 
-    Raises
-    ------
-    XarrayChangedError
-        A name is missing or has changed.
+    Raises XarrayChangedError if a name is missing or has changed.
     """
     found = {}
     for (module, name), parameters in NAMES.items():

@@ -38,12 +38,8 @@ _LISTED = 5
 def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
     """Append along a dim of a dataset in a directory.
 
-    Raises
-    ------
-    ValueError
-        Variables are missing or new, or dims or coordinates differ.
-    StaleFrameError
-        Another process changes the dataset.
+    Raises ValueError if variables are missing or new, or dims or coordinates differ,
+    StaleFrameError if another process changes the dataset.
     """
     _require_folder(path)
     with changing(path):
@@ -91,12 +87,8 @@ def _along(axis: int, shape: tuple[int, ...], part: slice) -> tuple[slice, ...]:
 def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
     """Write into a region of a dataset in a directory.
 
-    Raises
-    ------
-    ValueError
-        The region is not in the dataset, a variable has none of its dims, or coordinates differ.
-    StaleFrameError
-        Another process changes the dataset.
+    Raises ValueError if the region is not in the dataset, a variable has none of its dims, or
+    coordinates differ, StaleFrameError if another process changes the dataset.
     """
     _require_folder(path)
     with changing(path):
@@ -113,10 +105,7 @@ def placed(
 ) -> dict[Hashable, tuple[Any, tuple[slice, ...]]]:
     """Elements of each data variable, packed like the existing ones, and their region.
 
-    Raises
-    ------
-    ValueError
-        As for `write_region`.
+    Raises ValueError as `write_region`.
     """
     slices = _slices_of(region, ds, present)
     unknown = [name for name in ds.variables if name not in present.variables]
@@ -139,15 +128,9 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
     """Add variables to a dataset in a directory, and replace those of the same names.
 
     A replaced variable keeps its packing and storage options; `options` are for new ones, as for
-    `write_new`.
-
-    Raises
-    ------
-    ValueError
-        Dims or their lengths differ from the existing ones, names conflict, or an existing
-        variable has an encoding.
-    StaleFrameError
-        Another process changes the dataset.
+    `write_new`. Raises ValueError if dims or their lengths differ from the existing ones, names
+    conflict, or an existing variable has an encoding, StaleFrameError if another process changes
+    the dataset.
     """
     _require_folder(path)
     with changing(path):
@@ -237,12 +220,7 @@ def _commit(path: Path, tree: Tree, sizes: Mapping[str, int] | None = None) -> N
 def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> Member:
     """Make the array of a variable, packed like the existing variable.
 
-    Raises
-    ------
-    ValueError
-        The dims differ.
-    TypeError
-        The elements do not fit the existing dtype.
+    Raises ValueError if the dims differ, TypeError if the elements do not fit the existing dtype.
     """
     if variable.dims != present.dims:
         raise ValueError(
@@ -274,10 +252,8 @@ def _packing_of(present: xr.Variable) -> dict[str, Any]:
 def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable]:
     """Names of the variables that grow along a dim; checks that all others are equal.
 
-    Raises
-    ------
-    ValueError
-        There is no such dim, variables are missing or new, or one without the dim differs.
+    Raises ValueError if there is no such dim, variables are missing or new, or one without the dim
+    differs.
     """
     if dim not in ds.dims or dim not in present.dims:
         raise ValueError(
@@ -302,10 +278,7 @@ def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable
 def _require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str) -> None:
     """Check that variables equal the existing ones.
 
-    Raises
-    ------
-    ValueError
-        A variable differs; the message names it and suggests remedies.
+    Raises ValueError if a variable differs; the message names it and suggests remedies.
     """
     for name in names:
         new, old = given.variables[name], present.variables[name]
@@ -327,12 +300,8 @@ def _difference(new: xr.Variable, old: xr.Variable) -> str:
 def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:
     """The region of a dataset in the existing one, as slices.
 
-    A region has for each dim a slice of step 1, or ``"auto"``: the positions of the labels.
-
-    Raises
-    ------
-    ValueError
-        A dim or label does not exist, labels are not consecutive, or lengths differ.
+    A region has for each dim a slice of step 1, or ``"auto"``: the positions of the labels. Raises
+    ValueError if a dim or label does not exist, labels are not consecutive, or lengths differ.
     """
     if region == "auto":
         region = {dim: "auto" for dim in given.dims if dim in given.indexes}

@@ -27,10 +27,7 @@ STORAGE = ("chunks", "blocks", "cparams")
 def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> None:
     """Check the argument `encoding=`.
 
-    Raises
-    ------
-    KeyError, ValueError
-        There is no such variable, or no such option.
+    Raises KeyError or ValueError if there is no such variable, or no such option.
     """
     known = {*_PACKING, *_TIMES, *STORAGE}
     for name, options in encoding.items():
@@ -53,14 +50,9 @@ def member_of(
 ) -> Member:
     """Make the array and labels of a variable, with its options in `encoding=`.
 
-    Raises
-    ------
-    TypeError
-        Names are not text, or elements are Python objects.
-    ValueError
-        A dim occurs twice, or xarray cannot unpack by the attributes.
-    NotImplementedError
-        The variable is an index of several levels.
+    Raises TypeError if names are not text, or elements are Python objects, ValueError if a dim
+    occurs twice, or xarray cannot unpack by the attributes, NotImplementedError if the variable is
+    an index of several levels.
     """
     where = f"the variable {name!r}"
     ensure_not_multiindex(variable, name)

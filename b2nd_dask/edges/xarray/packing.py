@@ -26,12 +26,9 @@ _REMEDY = "finer units, a wider dtype or a _FillValue"
 def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: str) -> xr.Variable:
     """Encode the elements of a variable, which messages call `where`.
 
-    Raises
-    ------
-    TypeError, ValueError, OverflowError
-        A value cannot be encoded, or would be read as another value: a time between whole units, a
-        number out of the range of integers, a missing one without ``_FillValue``. For dask arrays
-        some of these errors come at the computation.
+    Raises TypeError, ValueError or OverflowError if a value cannot be encoded, or would be read as
+    another value: a time between whole units, a number out of the range of integers, a missing one
+    without ``_FillValue``. For dask arrays some of these errors come at the computation.
     """
     given = variable.data
     is_scaled = any(key in encoding for key in SCALING)
@@ -120,12 +117,8 @@ def pack_numbers(
 ) -> NDArray[Any]:
     """Pack a block like xarray packs NumPy arrays; check that unpacking returns its elements.
 
-    `dtype` is that of the stored elements; readers unpack them by `attrs`.
-
-    Raises
-    ------
-    ValueError
-        An element would be read as another value.
+    `dtype` is that of the stored elements; readers unpack them by `attrs`. Raises ValueError if an
+    element would be read as another value.
     """
     stored = np.empty(given.shape, dtype)
     numbers = _Numbers.of(given.dtype, dtype, attrs)

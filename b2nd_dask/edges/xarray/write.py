@@ -25,14 +25,9 @@ RENAME = "change it by .rename"
 def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, options: Mapping[str, Any]) -> Tree:
     """Describe the arrays of a dataset as a tree, with all checks that are possible before a write.
 
-    `options` are those in `NEW_OPTIONS`, for all variables.
-
-    Raises
-    ------
-    TypeError
-        A frame cannot hold the elements, a name or an attribute.
-    KeyError, ValueError
-        The encoding has an unknown variable, option or dim.
+    `options` are those in `NEW_OPTIONS`, for all variables. Raises TypeError if a frame cannot hold
+    the elements, a name or an attribute, KeyError or ValueError if the encoding has an unknown
+    variable, option or dim.
     """
     check_encoding(ds, encoding)
     check_dims(ds.dims, *encoding.values())
@@ -77,10 +72,7 @@ def write_new(
 def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
     """Check that the dims in `chunks` and `blocks` exist.
 
-    Raises
-    ------
-    ValueError
-        A dim does not exist.
+    Raises ValueError if a dim does not exist.
     """
     for how in options:
         for key in ("chunks", "blocks"):
@@ -143,10 +135,7 @@ def _sizes(
 def local_path(urlpath: Any) -> Path:
     """Local path of a dataset.
 
-    Raises
-    ------
-    ValueError
-        The path is a URL, or names a single frame.
+    Raises ValueError if the path is a URL, or names a single frame.
     """
     path = local_target(urlpath)
     if path.suffix in (".b2nd", ".b2e"):
