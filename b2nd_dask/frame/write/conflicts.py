@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import xxhash
@@ -151,7 +151,7 @@ def renumbered(chunks: NDArray[np.int64], before: Grid, after: Grid) -> NDArray[
     """Convert chunk numbers of one grid to another that differs only in the array's shape."""
     if before.counts == after.counts or not len(chunks):
         return chunks
-    return _numbers(np.unravel_index(chunks, before.counts), after.counts)
+    return np.ravel_multi_index(np.unravel_index(chunks, before.counts), after.counts)
 
 
 def _is_same_array(base: UpdateBase, plan: FramePlan, present: ParsedFrame) -> bool:
@@ -198,15 +198,9 @@ def _ends(box: ChunkBox, grid: Grid) -> tuple[int, int]:
     """Compute the first and last chunk number of a box; the last is smaller for an empty box."""
     if not box.nchunks:
         return 1, 0
-    cells = tuple(np.array([a, b - 1]) for a, b in zip(box.start, box.stop, strict=True))
-    numbers = _numbers(cells, grid.counts).tolist()
-    return numbers[0], numbers[-1]
-
-
-def _numbers(cells: tuple[NDArray[Any], ...], counts: tuple[int, ...]) -> NDArray[np.int64]:
-    """Compute chunk numbers from coordinates; the chunk of a 0-d array has no coordinates."""
-    numbers = np.ravel_multi_index(cells, counts) if counts else np.zeros(1)
-    return np.asarray(numbers, np.int64)
+    ends = zip(box.start, box.stop, strict=True)
+    corners = grid.chunk_numbers(np.array([a, b - 1]) for a, b in ends)
+    return int(corners[0]), int(corners[-1])
 
 
 def _named(verb: str, updates: tuple[PastUpdate, ...] | list[PastUpdate]) -> str:
