@@ -63,6 +63,7 @@ def _mark(case, quick, slow):
     return pytest.mark.slow if slow(*case) else pytest.mark.long
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "contiguous"),
     cases(QUICK, [*ALL, "unsynced overwrite", "unsynced append"], [True, False]),
@@ -76,6 +77,7 @@ def test_killed_at_each_call(tmp_path, kind, contiguous):
     assert sum(outcomes.values()) > 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "contiguous", "fault"),
     cases(
@@ -144,6 +146,7 @@ def test_a_file_system_that_cannot_exchange_directories(tmp_path, kind, fault):
     assert not any(ended.startswith("other") for ended in outcomes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["ENOSPC", "EIO"])
 @pytest.mark.parametrize("kind", ["rechunk", "d.b2d", "d.b2z"])
 def test_errors_in_what_a_target_is_made_of_name_the_target(tmp_path, kind, fault):

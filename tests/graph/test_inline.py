@@ -74,6 +74,7 @@ def test_what_is_used_twice_again_and_again_is_looked_at_once(tmp_path):
     np.testing.assert_allclose(found, values - values.mean(), atol=values.max() * 1e-12)
 
 
+@pytest.mark.slow
 def test_each_of_many_dependents_is_looked_at_once(tmp_path, monkeypatch):
     x, plain = many_blocks(tmp_path)
     looked = Mock(side_effect=sharing._LateReads._is_late)

@@ -81,6 +81,7 @@ to_b2nd(maps, source)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "contents", ["frame", *(pytest.param(c, marks=pytest.mark.slow) for c in ("memmap", "array"))]
 )

@@ -555,6 +555,7 @@ def resumed(source: Path, target: Path, what: str) -> None:
         to_b2nd(x, target, max_mem="12MB", resume=True, chunks=(16, 10, 20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "module", "number"),
     [("functions, rechunk", write_tasks, 10), ("rechunk", work_module, 1)],

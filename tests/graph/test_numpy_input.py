@@ -75,6 +75,7 @@ SERIES = (400, 18, 48)
 
 
 # each kind in both layouts; most are slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "chunks"),
     [

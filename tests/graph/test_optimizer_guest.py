@@ -187,6 +187,7 @@ def test_sound_graphs_are_taken(frame, unwarned):
     assert outcome(frame[0]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["missing", "changed"])
 def test_names_of_dask_that_are_not_what_they_were(tmp_path, way):
     array = np.random.default_rng(5).integers(0, 3, (20, 20)) / 2

@@ -126,6 +126,7 @@ print(chosen_rules(dask.config.get("b2nd_dask.optimize")))
 VARIABLE = "DASK_B2ND_DASK__OPTIMIZE"
 
 
+@pytest.mark.slow
 def test_the_environment_switches(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(small_frame(tmp_path, np.ones((3, 3))))],
@@ -151,6 +152,7 @@ def rules_chosen_with(value, path):
     return chosen_rules(dask.config.get(SWITCH))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "rules"),
     [

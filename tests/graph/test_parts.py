@@ -57,6 +57,7 @@ def stage_rows(target, start, stop, told):
     told.send("done")
 
 
+@pytest.mark.slow
 def test_processes_that_stage_parts(target, contiguous):
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous, vlmeta={"a": 1})
     with ExitStack() as stack:
@@ -246,6 +247,7 @@ def commit_and_die(target):
     commit(target)
 
 
+@pytest.mark.slow
 def test_a_commit_that_was_killed_when_the_frame_was_there(target, contiguous):
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
     stage(target, VALUES, 0, 60)
@@ -373,6 +375,7 @@ def damage_byte(path):
     path.write_bytes(raw)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [damage_cut, damage_byte, Path.unlink])
 def test_what_was_staged_is_damaged(target, contiguous, damage):
     to_b2nd(VALUES[:5], target, contiguous=contiguous)
@@ -438,6 +441,7 @@ def create_and_stage(target, at, told):
     told.send("done")
 
 
+@pytest.mark.slow
 def test_jobs_that_all_begin_the_frame(target):
     with ExitStack() as stack:
         jobs = [

@@ -67,6 +67,7 @@ def test_programs_of_dask_array(tmp_path):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
 def test_every_rule_has_something_to_do(tmp_path):
     fired = Counter()
     for number in range(PROGRAMS):

@@ -451,6 +451,7 @@ def killed_after(number: int, maps: Path, target: Path, chunks: Any) -> None:
         rechunk(maps, target, chunks=chunks, max_mem=LITTLE, resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 10])
 def test_a_killed_rechunk_goes_on(
     maps: Path, target: Path, number: int, caplog: pytest.LogCaptureFixture
@@ -627,6 +628,7 @@ def least_memory(source: Path, target: Path, chunks: tuple[int, ...]) -> str:
     return found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "chunks", "wanted"),
     [

@@ -350,6 +350,7 @@ def write_in_a_group(*arguments):
     write_at_a_gate(*arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheduler", "contiguous"),
     [

@@ -73,6 +73,7 @@ def write_rows(target, start, stop, value, told):
         told.send("done")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_processes_that_write_disjoint_regions(target, contiguous, count):
     expected = np.random.default_rng(6).normal(size=(10 * count, 40))
@@ -115,6 +116,7 @@ def test_several_in_one_compute(target, contiguous):
     holds(target, VALUES + 1)
 
 
+@pytest.mark.slow
 def test_of_two_that_overlap_one_is_refused(target, contiguous):
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     with (
@@ -282,6 +284,7 @@ def kill_in_commit(target, moment):
     update.compute(scheduler="sync")
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_in_its_commit(target, contiguous):
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     updates = [planned(target, VALUES[at : at + 15] + 1, **rows(at, at + 15)) for at in (15, 40)]
@@ -323,6 +326,7 @@ def append_once(target):
     to_b2nd(da.full((20, 40), 7.0, chunks=10), target, mode="r+", append_axis=0, resume=True)
 
 
+@pytest.mark.slow
 def test_an_append_that_was_killed_behind_its_switch_appends_once(target, contiguous):
     """Though others have published since."""
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
@@ -395,6 +399,7 @@ def hold(path, told):
         told.recv()
 
 
+@pytest.mark.slow
 def test_a_commit_waits_until_the_lock_is_free(target, contiguous):
     """Until its holder is dead, here."""
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)

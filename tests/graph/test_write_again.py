@@ -203,6 +203,7 @@ def cluster():
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_blocks_that_were_staged_twice(target, contiguous):
     """By the same task in two processes, of which one was taken for dead."""

@@ -66,6 +66,7 @@ def test_no_more_is_read_than_was_asked_for(
     assert result == pytest.approx(VALUES.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["http", "s3"])
 def test_a_slow_server_is_waited_for_as_long_as_its_bytes_may_take(
     http_server: HttpServer, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -44,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["everything_that_reads", "writes"])
 def test_without_the_names(folder: Path, program: str) -> None:
     done = subprocess.run(

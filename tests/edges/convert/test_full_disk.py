@@ -43,6 +43,7 @@ def _require_error(ended, code: int, folder: Path, kept: list[str]) -> None:
     assert sorted(each.name for each in folder.iterdir()) == kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_cannot_grow(tmp_path: Path, kind: str) -> None:
     source = tmp_path / "src.npy"

@@ -78,6 +78,7 @@ def _converting(source: str, target: str, connection: Any) -> None:
     convert(source, target, progress=wait)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["zarr", "h5", "b2d"])
 def test_a_killed_conversion_leaves_nothing_under_the_name(suffix: str, tmp_path: Path) -> None:
     np.savez("x.npz", x=RNG.random((1500, 1500)), y=np.arange(3))
