@@ -120,7 +120,7 @@ def _fill(tree: Tree, group: Any, block_nbytes: int, *, other_files: bool, seen:
                 if not other_files:
                     _require_own_elements(child)
                 member = hdf5_member(child, inner, tree.lost, block_nbytes)
-                tree.members[name.removeprefix(_NO_COORDINATE)] = member
+                tree.members[_own_name(name, group)] = member
             except TypeError as error:
                 tree.refused.append(f"{inner}: {error}")
 
@@ -261,9 +261,17 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _is_bare_dim(dataset: Any) -> bool:
-    name = dataset.attrs.get("NAME", b"")
-    return isinstance(name, bytes) and name.startswith(_NO_VARIABLE)
+def _own_name(name: str, group: Any) -> str:
+    """Name of a variable without the NetCDF library's prefix, unless the group has such another."""
+    own = name.removeprefix(_NO_COORDINATE)
+    is_free = own not in group or _is_bare_dim(group[own])
+    return own if is_free else name
+
+
+def _is_bare_dim(node: Any) -> bool:
+    name = node.attrs.get("NAME", b"")
+    is_scale = getattr(node, "is_scale", False)
+    return is_scale and isinstance(name, bytes) and name.startswith(_NO_VARIABLE)
 
 
 def _dims(dataset: Any, label: str, lost: list[str]) -> tuple[str, ...] | None:

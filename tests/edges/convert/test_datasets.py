@@ -82,6 +82,20 @@ def test_strings_of_netcdf_are_as_long_as_the_longest(engine: str, texts: list[s
     assert opened("back.nc")["name"].values.tolist() == texts
 
 
+def test_names_with_the_prefix_of_netcdf() -> None:
+    """Both `x` and its namesake are data, and so is what only calls itself a bare dim."""
+    with h5py.File("src.h5", "w") as file:
+        file["_nc4_non_coord_x"], file["x"] = np.arange(4.0), np.arange(4.0) + 100
+        file["_nc4_non_coord_y"] = np.arange(3.0)
+        file["z"] = np.arange(2.0)
+        file["z"].attrs["NAME"] = np.bytes_(b"This is a netCDF dimension but not a netCDF variable")
+    convert("src.h5", "new.npz", check=True)
+    with np.load("new.npz") as found:
+        lengths = {name: each.size for name, each in found.items()}
+        assert lengths == {"_nc4_non_coord_x": 4, "x": 4, "y": 3, "z": 2}
+        np.testing.assert_array_equal(found["x"], np.arange(4.0) + 100)
+
+
 def test_what_is_not_committed_is_not_converted() -> None:
     rain = xr.DataArray(np.arange(12.0).reshape(4, 3), dims=("time", "lat"), name="rain")
     rain.to_dataset().b2nd.to_b2nd("src.b2d")
