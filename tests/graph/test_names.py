@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,18 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "a.b2nd"
     to_b2nd(np.arange(10000.0).reshape(100, 100), path, chunks=(30, 100))
     return path
+
+
+def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    """Names of files in Latin-1, which Python reads with surrogates."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/b\xe4r.b2nd")
+    try:
+        Path(path).touch()
+    except OSError:
+        pytest.skip("this file system has only names in UTF-8")
+    x = to_b2nd(np.arange(6.0), path, mode="w", chunks=2)
+    assert to_b2nd(x * 2, path, mode="a", append_axis=0, resume=True).sum().compute() == 45
+    assert from_b2nd(path).sum().compute(scheduler="processes") == 45
 
 
 def test_reads(path: Path) -> None:

@@ -108,7 +108,7 @@ class Location:
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the path and the position inside; differs for URLs with the same label."""
-        path = self.urlpath if isinstance(self.urlpath, bytes) else self.urlpath.encode()
+        path = self.urlpath if isinstance(self.urlpath, bytes) else os.fsencode(self.urlpath)
         # must not change for frames that are not embedded: names of arrays depend on it
         inside = self.member.encode() + b"\0" if self.embedded else b""
         return hashlib.blake2b(inside + b"%d " % self.offset + path, digest_size=16).hexdigest()
