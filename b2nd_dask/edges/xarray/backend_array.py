@@ -33,6 +33,15 @@ class _Shared(BackendArray):
         return await asyncio.to_thread(self.__getitem__, key)
 
 
+def presented(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which xarray gets the elements of a frame.
+
+    Texts and records have the native byte order: xarray's own cast to that order makes texts four
+    times as long, and fails for records.
+    """
+    return dtype.newbyteorder("=") if dtype.kind in "UV" else dtype
+
+
 class FrameArray(_Shared):
     """A frame behind xarray's lazy indexing.
 
@@ -43,12 +52,15 @@ class FrameArray(_Shared):
     def __init__(self, frame: Frame, shape: tuple[int, ...] | None = None) -> None:
         self.frame = frame
         self.shape = frame.shape if shape is None else shape
-        self.dtype = frame.dtype
+        self.dtype = presented(frame.dtype)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("b2nd_dask.FrameArray", self.frame, self.shape)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return self._elements(key).astype(self.dtype, copy=False)
+
+    def _elements(self, key: indexing.ExplicitIndexer) -> Any:
         if len(self.shape) < self.frame.ndim:
             # a scalar is stored as an array of one element
             return self.frame[0]

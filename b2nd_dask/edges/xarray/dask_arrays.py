@@ -174,7 +174,11 @@ class _Converter:
 
 def _read(lazy: FrameArray, chunks: Any, library: _Library) -> Any:
     """The frame as a dask array."""
-    read = partial(from_b2nd, lazy.frame, array_type=library.array_type)
+
+    def read(**chunks: Any) -> Any:
+        array = from_b2nd(lazy.frame, array_type=library.array_type, **chunks)
+        return array.astype(lazy.dtype)
+
     if lazy.shape == lazy.frame.shape:
         return read(chunks=chunks)
     if len(lazy.shape) < lazy.frame.ndim:

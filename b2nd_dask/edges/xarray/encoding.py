@@ -13,6 +13,7 @@ from xarray.conventions import CF_RELATED_DATA, ensure_not_multiindex
 from xarray.core.common import contains_cftime_datetimes
 
 from b2nd_dask.edges.datasets.tree import Member
+from b2nd_dask.edges.xarray.backend_array import presented
 from b2nd_dask.edges.xarray.packing import pack
 from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH, PACKING
 
@@ -92,7 +93,7 @@ def _check_names(name: Hashable, variable: xr.Variable, where: str) -> None:
 
 def _check_decodes(variable: xr.Variable, name: str, where: str) -> None:
     """Check that xarray can decode the variable with its attributes."""
-    none = np.zeros((0,) * variable.ndim, variable.dtype)
+    none = np.zeros((0,) * variable.ndim, presented(variable.dtype))
     try:
         empty = xr.Variable(variable.dims, none, variable.attrs)
         decoded = xr.conventions.decode_cf_variable(

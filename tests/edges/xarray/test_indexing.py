@@ -151,6 +151,25 @@ def test_dtypes(tmp_path, array, chunks):
     assert found.x.dtype == expected.x.dtype
 
 
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_texts_and_records_of_another_byte_order(tmp_path, chunks):
+    """xarray's own cast to the native byte order fails for records, and makes texts longer."""
+    records = np.array([(1, 0.5), (2, -1.0), (3, 0.0)], [("a", ">i4"), ("b", ">f8")])
+    texts = np.array(["ab", "", "\u00e4bc"], ">U3")
+    xr.Dataset({"r": ("x", records), "t": ("x", texts)}).b2nd.to_b2nd(tmp_path / "w.b2d")
+    for _ in range(2):
+        found = xr.open_dataset(tmp_path / "w.b2d", engine="b2nd", chunks=chunks)
+        for name, want in (("r", records), ("t", texts)):
+            assert found[name].dtype == found[name].values.dtype == want.dtype.newbyteorder("=")
+            assert found[name].values.tolist() == want.tolist()
+            assert found[name][[2, 0]].values.tolist() == want[[2, 0]].tolist()
+            assert found[name][1].values.tolist() == want[1].tolist()
+        # what was read goes into the same frames again
+        found.isel(x=slice(2)).b2nd.to_b2nd(tmp_path / "w.b2d", mode="a", append_dim="x")
+        records, texts = (np.concatenate([each, each[:2]]) for each in (records, texts))
+    assert b2nd_dask.open_b2nd(tmp_path / "w.b2d" / "r.b2nd").dtype == [("a", ">i4"), ("b", ">f8")]
+
+
 @pytest.mark.parametrize("dtype", ["f4", "M8[s]", "U3", "S1", [("a", "i2"), ("b", "f8")]])
 def test_lists_keep_dtypes(tmp_path, dtype):
     values = np.frombuffer(bytes(range(255)) * 4, "u1")[: 9 * np.dtype(dtype).itemsize].copy()
