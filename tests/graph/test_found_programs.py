@@ -97,6 +97,16 @@ FOUND = {
         {"v3": 0},
         front_end="dask-array",
     ),
+    "stacks of joined arrays without elements": Program(
+        (Source("f4", (4, 5, 1, 4), (2, 5, 1, 4), (2, 5, 1, 4), "zeros"),),
+        (
+            "v0 = frame(0)",
+            "v1 = v0[4:-2:3, :-1:2, :-1, :3]",
+            "v2 = da.concatenate([v1[i : i + 3] for i in (0, 3, 1)])",
+            "v3 = da.stack([v2, v2 * 2], axis=-3)",
+        ),
+        {"v3": 0},
+    ),
     "strings that no result needs": Program(
         (Source("S3", (6, 6), (2, 2), (2, 1), "zeros"),),
         ("v0 = frame(0)", "v2 = v0.astype('u1')", "v7 = v2[2:1, -4::3]"),
