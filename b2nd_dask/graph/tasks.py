@@ -93,20 +93,27 @@ def compute_block(*blocks: Any, program: Program, views: bool) -> Any:
     arrays = [each.elements() if isinstance(each, BlockRead) else each for each in blocks]
     if not program.steps:
         made = arrays.pop()
+    elif np.ndim(arrays[0]):
+        made = run_on_block(program, arrays)
     else:
-        run = run_on_block if np.ndim(arrays[0]) else _run_on_single
-        made = run(program, arrays)
+        are_read = (isinstance(each, BlockRead) for each in blocks[1:])
+        made = _run_on_single(program, arrays, [True, *are_read])
     return made if views else writable(made)
 
 
-def _run_on_single(program: Program, arrays: list[Any]) -> Any:
+def _run_on_single(program: Program, arrays: list[Any], are_read: list[bool]) -> Any:
     """Run a program on a single element as on an array of length 1.
 
-    NumPy treats single elements differently: an integer overflow warns, and a comparison of strings
-    returns Python's booleans.
+    NumPy treats single elements differently: an integer overflow warns, a comparison of strings
+    returns Python's booleans, and a power of a boolean has 8 bytes. `are_read` tells which arrays
+    this task reads; the others are single elements for dask, too.
     """
     is_array = isinstance(arrays[0], np.ndarray)
-    one = program.run(np.asarray(arrays.pop(0))[None], arrays)
+    elements, *inputs = (
+        np.asarray(each)[None] if is_read and not np.ndim(each) else each
+        for each, is_read in zip(arrays, are_read, strict=True)
+    )
+    one = program.run(elements, inputs)
     if any(map(np.ndim, arrays)):
         # another input has an axis
         return one

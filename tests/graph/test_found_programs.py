@@ -107,6 +107,16 @@ FOUND = {
         ),
         {"v3": 0},
     ),
+    "a power of single booleans of two reads": Program(
+        (Source("?", (38,), (19,), (14,), "zeros"),),
+        (
+            "v0 = frame(0, chunks=-1)",
+            "v1 = v0 ** 2",
+            "v2 = v1[: 38 // 2] + v1[38 - 38 // 2 :]",
+            "v3 = v2[19 // 2, ...]",
+        ),
+        {"v3": 0},
+    ),
     "strings that no result needs": Program(
         (Source("S3", (6, 6), (2, 2), (2, 1), "zeros"),),
         ("v0 = frame(0)", "v2 = v0.astype('u1')", "v7 = v2[2:1, -4::3]"),
