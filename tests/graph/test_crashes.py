@@ -30,16 +30,16 @@ ROOT = Path(b2nd_dask.__file__).parents[1]
 KINDS = ["new", "overwrite", "region", "append", "compact"]
 ALL = [*KINDS, "resume"]
 RESUMED = ["resume", "resumed append", "resumed region", "resumed append, unsealed"]
-#: Of each sort one; others are slow, and where two forms of a frame share their way, one is long.
-QUICK = [("overwrite", False), ("append", True)]
-QUICK_RESUMED = [("resumed append", True, "kill")]
+#: Where two forms of a frame share their way, one is slow, and the other long.
 SLOW_RESUMED = [
+    ("resumed append", True, "kill"),
     ("resume", False, "kill"),
     ("resume", True, "EIO"),
     ("resumed append", False, "EIO"),
     ("resumed region", True, "EIO"),
     ("resumed append, unsealed", True, "kill"),
 ]
+#: Of each sort one; others are slow or long.
 QUICK_ERRORS = [("append", True, "ENOSPC")]
 LONG_RENAMES = [("overwrite", "late"), ("compact", "interrupt"), ("compact", "EIO")]
 
@@ -63,10 +63,9 @@ def _mark(case, quick, slow):
     return pytest.mark.slow if slow(*case) else pytest.mark.long
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "contiguous"),
-    cases(QUICK, [*ALL, "unsynced overwrite", "unsynced append"], [True, False]),
+    cases([], [*ALL, "unsynced overwrite", "unsynced append"], [True, False]),
 )
 def test_killed_at_each_call(tmp_path, kind, contiguous):
     outcomes = crash(tmp_path, kind, contiguous, "kill")
@@ -77,11 +76,10 @@ def test_killed_at_each_call(tmp_path, kind, contiguous):
     assert sum(outcomes.values()) > 25
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "contiguous", "fault"),
     cases(
-        QUICK_RESUMED,
+        [],
         RESUMED,
         [True, False],
         ["kill", "EIO"],

@@ -82,9 +82,7 @@ to_b2nd(maps, source)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "contents", ["frame", *(pytest.param(c, marks=pytest.mark.slow) for c in ("memmap", "array"))]
-)
+@pytest.mark.parametrize("contents", ["frame", "memmap", "array"])
 def test_memory_for_maps_that_become_series(tmp_path, contents):
     """The recipe of docs/recipes.md, on 69 MB."""
     target, file = str(tmp_path / "series.b2nd"), str(tmp_path / "maps.npy")

@@ -74,21 +74,9 @@ def test_raw_files(target, tmp_path, offset, order):
 SERIES = (400, 18, 48)
 
 
-# each kind in both layouts; most are slow
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "chunks"),
-    [
-        ("memmap", None),
-        ("turned", SERIES),
-        pytest.param("array", SERIES, marks=pytest.mark.slow),
-        pytest.param("labelled", None, marks=pytest.mark.slow),
-        pytest.param("memmap", SERIES, marks=pytest.mark.slow),
-        pytest.param("array", None, marks=pytest.mark.slow),
-        pytest.param("turned", None, marks=pytest.mark.slow),
-        pytest.param("labelled", SERIES, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("chunks", [None, SERIES])
+@pytest.mark.parametrize("kind", ["memmap", "turned", "array", "labelled"])
 def test_memory_for_numpy_arrays(tmp_path, kind, chunks):
     file, target = str(tmp_path / "maps.npy"), str(tmp_path / "maps.b2nd")
     np.save(file, np.arange(400 * 180 * 480, dtype="f4").reshape(400, 180, 480))

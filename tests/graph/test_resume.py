@@ -351,15 +351,8 @@ def write_in_a_group(*arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("scheduler", "contiguous"),
-    [
-        ("threads", False),
-        ("processes", True),
-        pytest.param("threads", True, marks=pytest.mark.slow),
-        pytest.param("processes", False, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("contiguous", [False, True])
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_after_a_kill_another_process_goes_on(target, tmp_path, contiguous, scheduler):
     gate = tmp_path / "gate"
     arguments = target, gate, contiguous, scheduler

@@ -74,7 +74,7 @@ def write_rows(target, start, stop, value, told):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4, 8])
 def test_processes_that_write_disjoint_regions(target, contiguous, count):
     expected = np.random.default_rng(6).normal(size=(10 * count, 40))
     to_b2nd(expected, target, chunks=CHUNKS, contiguous=contiguous)
