@@ -106,7 +106,7 @@ def _run_on_single(program: Program, arrays: list[Any], are_read: list[bool]) ->
 
     NumPy treats single elements differently: an integer overflow warns, a comparison of strings
     returns Python's booleans, and a power of a boolean has 8 bytes. `are_read` tells which arrays
-    this task reads; the others are single elements for dask, too.
+    count as elements that this task reads; the others are single elements for dask, too.
     """
     is_array = isinstance(arrays[0], np.ndarray)
     elements, *inputs = (

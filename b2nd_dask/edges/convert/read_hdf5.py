@@ -264,9 +264,11 @@ def plain(value: Any) -> Any:
 def _own_name(name: str, group: Any) -> str:
     """Name of a variable without the NetCDF library's prefix, unless the group has such another."""
     own = name.removeprefix(_NO_COORDINATE)
+    if own == name:
+        return name
     # other links are left out, and are not followed
     is_kept = isinstance(group.get(own, getlink=True), require("convert", "h5py").HardLink)
-    return name if own != name and is_kept and not _is_bare_dim(group[own]) else own
+    return name if is_kept and not _is_bare_dim(group[own]) else own
 
 
 def _is_bare_dim(node: Any) -> bool:
