@@ -22,6 +22,8 @@ from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.errors import B2ndError
 
 Region = tuple[slice, ...]
+#: Bytes of a text of any length, if it is a short one, with its Python object.
+_TEXT_NBYTES = 64
 
 
 @contextmanager
@@ -47,11 +49,11 @@ def readable(label: str) -> Iterator[None]:
 
 
 class _Named:
-    """Wraps an array of another library to name it in errors of reads."""
+    """Wraps an array of another library to name it in errors of reads, and to choose its dtype."""
 
-    def __init__(self, source: Any, label: str) -> None:
-        self._source, self._label = source, label
-        self.shape, self.dtype = tuple(source.shape), source.dtype
+    def __init__(self, source: Any, label: str, dtype: np.dtype[Any]) -> None:
+        self._source, self._label, self.dtype = source, label, dtype
+        self.shape = tuple(source.shape)
         self.ndim = len(self.shape)
 
     def __dask_tokenize__(self) -> str:
@@ -59,21 +61,46 @@ class _Named:
 
     def __getitem__(self, index: Any) -> Any:
         with readable(self._label):
-            return self._source[index]
+            found = self._source[index]
+            # NumPy would cut longer texts
+            if self.dtype.kind == "U" and _longest(found) > self.dtype.itemsize // 4:
+                raise OSError("the array changed after it was opened: a text is longer")
+            return np.asarray(found, self.dtype)
 
 
-def lazy(source: Any, unit: Sequence[int] | None, block_nbytes: int, label: str) -> da.Array:
+def lazy(
+    source: Any,
+    unit: Sequence[int] | None,
+    block_nbytes: int,
+    label: str,
+    dtype: np.dtype[Any] | None = None,
+) -> da.Array:
     """Make a dask array from an array that is stored in chunks, which becomes part of the graph.
 
     `unit` has the lengths of the smallest part to read; None if any part can be read.
     """
+    dtype = dtype or source.dtype
     array: da.Array = da.from_array(
-        _Named(source, label),
-        chunks=block_of(source.shape, unit, source.dtype.itemsize, block_nbytes),
+        _Named(source, label, dtype),
+        chunks=block_of(source.shape, unit, dtype.itemsize, block_nbytes),
         lock=False,
-        meta=np.empty((0,) * len(source.shape), source.dtype),
+        meta=np.empty((0,) * len(source.shape), dtype),
     )
     return array
+
+
+def text_dtype(
+    texts: Any, unit: Sequence[int] | None, block_nbytes: int, label: str
+) -> np.dtype[Any]:
+    """Choose the dtype for texts of any length by reading all: elements of frames have a length."""
+    sizes = block_of(texts.shape, unit, _TEXT_NBYTES, block_nbytes)
+    with readable(label):
+        longest = (_longest(texts[region]) for region in regions(texts.shape, sizes))
+        return np.dtype(f"U{max(longest, default=0) or 1}")
+
+
+def _longest(texts: Any) -> int:
+    return max(map(len, np.ravel(texts)), default=0)
 
 
 def block_of(

@@ -123,8 +123,8 @@ def convert(
     overwrite : bool
         Replace an existing target; the old one stays until the new one is complete.
     skip : bool
-        Leave out arrays that the target cannot hold (objects, strings of any length), with a
-        warning, instead of an error.
+        Leave out arrays that the target cannot hold (such as Python objects), with a warning,
+        instead of an error.
     check : bool
         Compare all elements with the source before the target appears.
     other_files : bool

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.edges.convert.blocks import block_of, lazy, regions
+from b2nd_dask.edges.convert.blocks import lazy, text_dtype
 from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Source
 from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
@@ -37,9 +37,8 @@ class StoredDataset:
     state: tuple[int, ...]
     name: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
     is_text: bool
-    """Whether the bytes are UTF-8."""
+    """Whether the bytes are text, which is decoded."""
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return (self.path, self.state, self.name)
@@ -50,7 +49,7 @@ class StoredDataset:
             if file_state(self.path) != self.state:
                 raise OSError(f"{self.path}: the file changed after it was opened")
             dataset = file[self.name].asstr() if self.is_text else file[self.name]
-            return np.asarray(dataset[index], self.dtype)
+            return dataset[index]
 
 
 def file_state(path: str) -> tuple[int, ...]:
@@ -130,10 +129,9 @@ def hdf5_member(
 ) -> Member:
     """Describe an opened dataset.
 
-    Raises TypeError for strings without a fixed length outside of NetCDF, references, enumerations
-    and empty datasets.
+    Raises TypeError for references, enumerations, objects and empty datasets.
     """
-    dtype, is_text = _element_dtype(dataset, block_nbytes)
+    dtype, is_text = _element_dtype(dataset, label, block_nbytes)
     unlimited = [axis for axis, n in enumerate(dataset.maxshape) if n is None]
     if unlimited:
         lost.append(f"unlimited axes {unlimited} of {label} (append_axis= can append to any axis)")
@@ -145,12 +143,12 @@ def hdf5_member(
     source: Any = dataset
     if dataset.file.mode == "r" and dataset.file.driver in ("sec2", "stdio"):
         path = os.path.abspath(dataset.file.filename)  # noqa: PTH100 - tasks run elsewhere
-        source = StoredDataset(path, file_state(path), dataset.name, dataset.shape, dtype, is_text)
+        source = StoredDataset(path, file_state(path), dataset.name, dataset.shape, is_text)
     elif is_text:
         raise TypeError("strings need a file that is open for reading only; open it with mode 'r'")
     # chunks of strings hold pointers: as text of a fixed length they would be many times larger
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
-    array = lazy(source, unit, block_nbytes, label)
+    array = lazy(source, unit, block_nbytes, label, dtype)
     return Member(array, _dims(dataset, label, lost), attrs, is_coord=False)
 
 
@@ -170,21 +168,16 @@ def _is_netcdf(node: Any) -> bool:
     return "_NCProperties" in node.file.attrs
 
 
-def _element_dtype(dataset: Any, block_nbytes: int) -> tuple[np.dtype[Any], bool]:
-    """Dtype of the elements in NumPy, and whether they are UTF-8."""
+def _element_dtype(dataset: Any, label: str, block_nbytes: int) -> tuple[np.dtype[Any], bool]:
+    """Dtype of the elements in NumPy, and whether they are text to be decoded."""
     h5py = require("convert", "h5py")
     if dataset.shape is None:
         raise TypeError("it is empty: it has a type but no shape")
     dtype = dataset.dtype
     text = h5py.check_string_dtype(dtype)
     if text is not None:
-        if text.length is None and _is_netcdf(dataset):
-            return np.dtype(f"U{_longest(dataset, block_nbytes)}"), True
         if text.length is None:
-            raise TypeError(
-                "strings of any length have no fixed size: write them with a dtype such as "
-                'h5py.string_dtype("utf-8", 20) first'
-            )
+            return text_dtype(dataset.asstr(), dataset.chunks, block_nbytes, label), True
         is_text = text.encoding == "utf-8"
         return np.dtype(f"{'U' if is_text else 'S'}{text.length}"), is_text
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
@@ -195,17 +188,6 @@ def _element_dtype(dataset: Any, block_nbytes: int) -> tuple[np.dtype[Any], bool
         raise TypeError(f"elements of {_object_kind(dtype)} have no fixed size")
     check_storable(dtype)
     return dtype, False
-
-
-def _longest(dataset: Any, block_nbytes: int) -> int:
-    """Characters of the longest text: elements of frames have a length, strings of NetCDF none."""
-    # eight times the size of a pointer, as room for its text
-    sizes = block_of(dataset.shape, dataset.chunks, 8 * dataset.dtype.itemsize, block_nbytes)
-    texts = dataset.asstr()
-    lengths = (
-        len(text) for region in regions(dataset.shape, sizes) for text in np.ravel(texts[region])
-    )
-    return max(lengths, default=0) or 1
 
 
 def _object_kind(dtype: Any) -> str:

@@ -134,8 +134,8 @@ def _write_dataset(
     array, attrs = member.array, dict(member.attrs)
     dtype: Any = array.dtype
     if dtype.kind == "U":
-        # in bytes: up to four for each character in UTF-8
-        dtype = require("convert", "h5py").string_dtype("utf-8", max(1, dtype.itemsize))
+        # of any length, as NetCDF has them: xarray takes texts of a fixed length for bytes
+        dtype = require("convert", "h5py").string_dtype()
     cut: dict[str, Any] = {}
     if array.size and array.ndim:
         cut = {"chunks": options.chunks_of(array), **_compression_of(options.cparams)}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.edges.convert.blocks import Copier, lazy
+from b2nd_dask.edges.convert.blocks import Copier, lazy, text_dtype
 from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Options, Source, name_of, settings_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs
 from b2nd_dask.edges.extras import require
@@ -94,19 +94,17 @@ def _fill(tree: Tree, group: Any, block_nbytes: int) -> None:
 def _member(array: Any, label: str, block_nbytes: int) -> Member:
     """Describe an opened array.
 
-    Raises TypeError if the elements are Python objects or strings without a fixed length.
+    Raises TypeError if the elements are Python objects.
     """
-    if array.dtype.kind in "OT":
-        raise TypeError(
-            f"elements of {array.dtype} (strings of any length, objects) have no fixed size; write "
-            'them with a dtype such as "U20" first'
-        )
-    check_storable(array.dtype)
+    unit, dtype = array.shards or array.chunks, array.dtype
+    if dtype.kind == "T":
+        dtype = text_dtype(array, unit, block_nbytes, label)
+    check_storable(dtype)
     attrs = dict(array.attrs)
     dims = attrs.pop(_DIMS_V2, None)
     if array.metadata.zarr_format == 3:
         dims = array.metadata.dimension_names or dims
-    elements = lazy(array, array.shards or array.chunks, block_nbytes, label)
+    elements = lazy(array, unit, block_nbytes, label, dtype)
     attrs |= _fill_attrs(array, labelled=_DIMS_V2 in array.attrs)
     return Member(elements, full_dims(dims, array.ndim), attrs)
 

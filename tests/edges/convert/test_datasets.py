@@ -67,19 +67,28 @@ def test_a_variable_that_is_called_as_a_dim_of_others() -> None:
     xr.testing.assert_identical(opened("new.b2d"), ds)
 
 
-@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
+@pytest.mark.parametrize("kind", ["netcdf4", "h5netcdf", "zarr2"])
 @pytest.mark.parametrize("texts", [["a", "naïve", ""], ["", ""], ["long" * 99]])
-def test_strings_of_netcdf_are_as_long_as_the_longest(engine: str, texts: list[str]) -> None:
+def test_texts_of_any_length_are_as_long_as_the_longest(kind: str, texts: list[str]) -> None:
     names = np.array(texts, object)
     ds = xr.Dataset({"name": ("x", names), "one": "Bergen"})
-    ds.to_netcdf("src.nc", engine=engine)
-    convert("src.nc", "new.b2d", check=True)
+    convert(write_as(kind, ds), "new.b2d", check=True)
     found = opened("new.b2d")
     assert found["name"].values.tolist() == texts
     assert found["name"].dtype == f"U{max(map(len, texts)) or 1}"
     assert found["one"].item() == "Bergen"
     convert("new.b2d", "back.nc")
     assert opened("back.nc")["name"].values.tolist() == texts
+
+
+@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
+def test_coordinates_of_text_select_in_netcdf(engine: str) -> None:
+    ds = xr.Dataset({"x": ("station", [1.0, 2.0])}, {"station": ["Bergen", "Tromsø"]})
+    ds.b2nd.to_b2nd("src.b2d")
+    convert("src.b2d", "new.nc")
+    with xr.open_dataset("new.nc", engine=engine) as found:
+        xr.testing.assert_identical(found.load(), ds)
+        assert found["x"].sel(station="Tromsø") == 2.0
 
 
 def test_names_with_the_prefix_of_netcdf() -> None:

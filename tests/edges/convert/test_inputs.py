@@ -108,6 +108,18 @@ def test_groups_of_zarr_and_h5py() -> None:
 def test_strings_of_any_length_of_zarr() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        array = zarr.create_array(zarr.storage.MemoryStore(), shape=3, dtype="str")
-    with pytest.raises(TypeError, match='"U20"'):
-        to_b2nd(array, "x.b2nd")
+        array = zarr.create_array(zarr.storage.MemoryStore(), shape=3, chunks=2, dtype="str")
+        array[:] = ["a", "naïve", ""]
+    assert to_b2nd(array, "x.b2nd").compute().tolist() == ["a", "naïve", ""]
+    assert open_b2nd("x.b2nd").dtype == "U5"
+
+
+def test_a_longer_text_since_the_array_was_opened_is_not_cut() -> None:
+    array = zarr.create_array(
+        zarr.storage.MemoryStore(), shape=3, chunks=2, dtype="str", zarr_format=2
+    )
+    array[:] = "short"
+    delayed = to_b2nd(array, "x.b2nd", compute=False)
+    array[1] = "longer"
+    with pytest.raises(OSError, match="changed"):
+        delayed.compute()
