@@ -22,7 +22,7 @@ from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.read.decode import Fill
-from b2nd_dask.frame.read.points import read_points
+from b2nd_dask.frame.read.positions import read_points
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
 from b2nd_dask.frame.read.reduce import (
     Predicate,
