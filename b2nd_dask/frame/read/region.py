@@ -8,7 +8,6 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,12 +67,10 @@ def read_region(
         element = special_element(fill, plan.single_kind, int(plan.chunks[0]))
         return np.broadcast_to(element, shape)
     empty = result_pool.empty if batch_nbytes is None else in_pages
-    if into is not None:
-        empty = partial(_given, into)
     if len(plan.chunks) > 1:
-        out = new_array(plan, fill, shape, empty, is_given=into is not None)
+        out = new_array(plan, fill, shape, empty, into)
     else:
-        out = empty(shape, carrier(fill.dtype))
+        out = empty(shape, carrier(fill.dtype)) if into is None else into
         parts = parts_of(opened, plan, out)
         if len(parts) == 1:
             return _read_single(opened, parts[0], fill, out)
@@ -194,26 +191,23 @@ def _read_single(opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any])
     return out.view(fill.dtype) if element is None else np.broadcast_to(element, out.shape)
 
 
-def _given(out: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Reuse an existing array as the output buffer."""
-    return out
-
-
 def new_array(
     plan: RegionPlan,
     fill: Fill,
     shape: tuple[int, ...],
     empty: Callable[..., NDArray[Any]],
-    *,
-    is_given: bool = False,
+    into: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Create the array of the result, filled with the elements of its special chunks."""
+    """Create the array of the result, or reuse `into`; fill in the elements of special chunks."""
     dtype = carrier(fill.dtype)
     kinds, counts = np.unique(plan.kinds, return_counts=True)
     often = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
-    mostly_zeros = not is_given and 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
-    # fresh zeros cost nothing until they are written
-    out = np.zeros(shape, dtype) if mostly_zeros else empty(shape, dtype)
+    mostly_zeros = into is None and 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
+    if into is not None:
+        out = into
+    else:
+        # fresh zeros cost nothing until they are written
+        out = np.zeros(shape, dtype) if mostly_zeros else empty(shape, dtype)
     for kind in often:
         if kind == ChunkKind.STORED or (kind == ChunkKind.ZEROS and mostly_zeros):
             continue
