@@ -274,6 +274,16 @@ def test_an_append_that_has_finished_is_another_one_when_it_is_made_again(target
         assert open_b2nd(target).shape == (80 + 80 * times, 40)
 
 
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("region", [slice(0, 10), slice(1, 9)])
+def test_a_region_that_was_overwritten_is_written_again(target, contiguous, region):
+    to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
+    for n in (1, 2, 1, 2, 1):
+        block = da.full(VALUES[region].shape, float(n), chunks=(5, 20))
+        to_b2nd(block, target, mode="r+", region=region, resume=True)
+        np.testing.assert_array_equal(open_b2nd(target)[region], block.compute())
+
+
 def test_objects_of_a_store_are_not_listed_for_each_batch(monkeypatch):
     from b2nd_dask.frame.write import records
 

@@ -5,6 +5,7 @@ Old elements complete its elements to whole chunks.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from contextlib import closing
@@ -72,7 +73,11 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
         # (and so the names of tasks that read it), which change when a commit is killed, and no
         # other chunks, which concurrent updates may change.
         content = content_digest(process_cache().open(location, frame.version), cut)
-        staging = staging_of(resume_key=call + tokenize(corner_of(axes), plan, content)[:8])
+        keys = (call + tokenize(corner_of(axes), plan, content, n)[:8] for n in itertools.count())
+        # a key in the history would mean that this update was published, but it was an earlier one
+        # of the same elements, which others may have overwritten since
+        published = {update.key for update in frame.parsed.history.updates}
+        staging = staging_of(resume_key=next(key for key in keys if key not in published))
     base = UpdateBase.of(frame.parsed, box, carries=carries)
     update = Update(plan, staging, base, pack_entries(entries, compressed=True))
     return WriteJob(transaction=update, elements=elements, origin=corner_of(whole))
