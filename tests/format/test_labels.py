@@ -108,6 +108,8 @@ def test_bounds(entries, message):
         (b"[]", "it is not a JSON object"),
         (b'{"dims": {"x": ' + b"9" * 5000 + b"}}", "it is not JSON"),
         (b'{"coords": [".x"]}', "not a valid file name"),
+        (b'{"b2nd": {"version": 1, "groups": ["\\ud800"]}}', "not a valid file name"),
+        (b'{"data_vars": ["' + b"x" * 251 + b'"]}', "not a valid file name"),
         (b'{"data_vars": ["x", "x"]}', "twice"),
         (b'{"dims": {"x": true}}', "length of 'x' is True"),
         (b'{"geogrid": {"t": {"scale_factor": 1}}}', "add_offset"),

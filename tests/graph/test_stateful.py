@@ -4,6 +4,7 @@ Whatever was done before: reads give what NumPy holds, checksums are valid or ab
 nothing is left beside the frame, and whoever opened it earlier meets one state of it or an error.
 """
 
+import itertools
 import os
 import shutil
 import signal
@@ -82,10 +83,10 @@ class Failing:
         return block
 
 
-def write(drawn, path, failing, **options):
+def write(call, drawn, path, failing, **options):
     """A write whose name does not depend on whether it fails: the same call, to be resumed."""
     values = elements(*drawn)
-    token = dask.base.tokenize(values)
+    token = dask.base.tokenize(call, values)
     x = da.from_array(values, chunks=BLOCK, name=f"values-{token}")
     meta = np.empty((0, 0), x.dtype)
     x = x.map_blocks(failing, dtype=x.dtype, meta=meta, name=f"work-{token}")
@@ -111,6 +112,8 @@ class FrameMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="stateful"))
         self.path = self.folder / "frame.b2nd"
         self.opened = []
+        # two writes of the same elements are two calls: the second would have nothing to do
+        self.calls = itertools.count()
 
     def teardown(self):
         shutil.rmtree(self.folder)
@@ -203,7 +206,7 @@ class FrameMachine(RuleBasedStateMachine):
         self.open()
         # not the elements: a big-endian dtype that was pickled has another name in dask
         drawn = seed, (9, old.shape[1]), old.dtype.str
-        new = elements(*drawn)
+        new, call = elements(*drawn), next(self.calls)
         blocks = -(-len(new) // BLOCK), -(-old.shape[1] // BLOCK)
         at = tuple(data.draw(st.integers(0, n - 1)) for n in blocks)
         options = {"mode": "w", "chunks": self.chunks, "contiguous": data.draw(st.booleans())}
@@ -211,16 +214,16 @@ class FrameMachine(RuleBasedStateMachine):
             options = {"mode": "r+", "append_axis": 0}
         if kill:
             with pytest.raises(AssertionError, match="exit code -9"):
-                run_forked(write_in_another_process, drawn, self.path, at, options)
+                run_forked(write_in_another_process, call, drawn, self.path, at, options)
         else:
             with pytest.raises(RuntimeError, match="no more"):
-                write(drawn, self.path, Failing(at, kill=False), **options)
+                write(call, drawn, self.path, Failing(at, kill=False), **options)
         self.everything_is_as_it_should()
         assert len(list_staging(self.path)) == 1
         if data.draw(st.booleans()):
             remove_staging(self.path)
             return
-        write(drawn, self.path, Failing(None, kill=False), **options)
+        write(call, drawn, self.path, Failing(None, kill=False), **options)
         if kind == "append":
             self.changed(behind(old, new), checksums)
         else:
@@ -363,8 +366,8 @@ class FrameMachine(RuleBasedStateMachine):
         assert list(self.folder.iterdir()) == [self.path]
 
 
-def write_in_another_process(drawn, path, at, options):
-    write(drawn, path, Failing(at, kill=True), **options)
+def write_in_another_process(call, drawn, path, at, options):
+    write(call, drawn, path, Failing(at, kill=True), **options)
 
 
 @pytest.fixture(scope="module")

@@ -265,9 +265,11 @@ def _variable(
     """A lazy variable; indexing reads the frame."""
     labels = unpacked.labels
     attrs = {**labels.attrs}
-    given = manifest.variable_attrs.get(name, {})
-    # attributes whose type JSON would lose come from the frame
-    attrs |= {key: value for key, value in given.items() if key not in unpacked.typed}
+    if not manifest.commits:
+        # In this package's datasets all attributes come from frames: a replaced variable has its
+        # new ones before the manifest. So do attributes whose type JSON would lose.
+        given = manifest.variable_attrs.get(name, {})
+        attrs |= {key: value for key, value in given.items() if key not in unpacked.typed}
     if unpacked.strings is not None:
         text = np.array(unpacked.strings[: shape[0]] or [""])[: shape[0]]
         elements: Any = text[0] if unpacked.is_scalar else text

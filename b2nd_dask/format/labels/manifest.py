@@ -18,7 +18,7 @@ import blosc2
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.labels.attrs import split_attrs
-from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH, Labels, typed_attrs
+from b2nd_dask.format.labels.labels import Labels, typed_attrs
 from b2nd_dask.format.values import pack_value, unpack_value
 
 #: Chunk size of an empty list of members.
@@ -29,6 +29,8 @@ MANIFEST = "dataset.json"
 COORD = "_coord_"
 #: Most bytes of a manifest.
 MAX_MANIFEST_NBYTES = 16 << 20
+#: Most bytes of the name of a file without its suffix.
+_MAX_STEM_NBYTES = 250
 #: Version of the entry ``b2nd``.
 VERSION = 1
 
@@ -164,9 +166,10 @@ def is_file_stem(name: Any) -> bool:
     """Whether a name is the name of a file inside a folder, and not a path."""
     return (
         isinstance(name, str)
-        and 0 < len(name) <= MAX_NAME_LENGTH
+        and 0 < len(name.encode("utf-8", "surrogatepass")) <= _MAX_STEM_NBYTES
         and not name.startswith(".")
-        and not {"/", "\\", "\0"} & set(name)
+        # a lone half of a surrogate pair has no UTF-8
+        and not any(c in "/\\\0" or "\ud800" <= c <= "\udfff" for c in name)
     )
 
 

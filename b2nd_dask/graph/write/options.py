@@ -11,6 +11,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.array.core import normalize_chunks
+from dask.base import tokenize
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.grid import steps
@@ -68,6 +69,10 @@ class WriteOptions:
     """Default of `vlmeta` for a new frame."""
     entries: Callable[[FrameReference], Mapping[str, Any]] | None = None
     """Returns the entries of vlmeta that change together with the given frame."""
+
+    def change_key(self, array: da.Array, label: str) -> str:
+        """First half of the keys of all runs of one change: independent of the frame's content."""
+        return tokenize(STAGED_LAYOUT, array, (self.region, self.append_axis), label)[:8]
 
     @property
     def given(self) -> list[str]:

@@ -28,7 +28,7 @@ from b2nd_dask.frame.write.update import Update, update_plan, update_staging
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
 from b2nd_dask.graph.write.input_arrays import constant_element, converted
-from b2nd_dask.graph.write.options import STAGED_LAYOUT, WriteOptions
+from b2nd_dask.graph.write.options import WriteOptions
 from b2nd_dask.graph.write.write_tasks import WriteJob
 from b2nd_dask.storage import Location, list_staging
 
@@ -48,9 +48,7 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
     # raises if the frame cannot be changed in place, before any read of it
     staging, call = staging_of(), ""
     if options.resume:
-        # shared by all runs of one update: independent of the frame's contents
-        where = options.region, options.append_axis
-        call = tokenize(STAGED_LAYOUT, array, where, location.label)[:8]
+        call = options.change_key(array, location.label)
         if (key := _finished_key(location, call)) is not None:
             done = Transaction(update_plan(frame.parsed, frame.shape), staging_of(resume_key=key))
             return WriteJob(transaction=done, elements=array, origin=(0,) * frame.ndim)

@@ -305,6 +305,9 @@ def new_frame(
         # shared by all runs of one write, and by no other write
         call = source, (0,) * plan.grid.ndim, plan, location.label, "w" if replaces else "w-"
         key = tokenize(STAGED_LAYOUT, *call)[:16]
+        if isinstance(source, da.Array) and options.append_axis is not None:
+            # if this run is killed after it published, the next one is an append of the same array
+            key = options.change_key(source, location.label) + key[:8]
     staging = plan.staging(location, replace=replaces, resume_key=key, fsync=options.fsync)
     return Transaction(plan, staging)
 

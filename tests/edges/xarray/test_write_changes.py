@@ -123,11 +123,12 @@ def test_a_replacement_that_does_not_commit_is_made_again(tmp_path, monkeypatch)
     path = tmp_path / "w.b2d"
     W.b2nd.to_b2nd(path)
     new = W[["t"]].assign(more=W.t + 1) * 2
+    new.t.attrs = {"units": "degF"}
     with monkeypatch.context() as patch:
         patch.setattr(append, "_commit", fail)
         with pytest.raises(OSError, match="power"):
             new.b2nd.to_b2nd(path, mode="a")
-    # frames are whole, and each is one that was written
-    xr.testing.assert_equal(xr.open_dataset(path, engine="b2nd").load(), W.assign(new))
+    # frames are whole, and each is one that was written, with its attributes
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), W.assign(new))
     found = new.b2nd.to_b2nd(path, mode="a")
-    xr.testing.assert_equal(found.compute(), W.assign(new))
+    xr.testing.assert_identical(found.compute(), W.assign(new))
