@@ -17,7 +17,7 @@ from b2nd_dask.storage.byte_reader import (
     Requester,
     chunk_member,
 )
-from b2nd_dask.storage.failures import TOGETHER, only_here, what_directory
+from b2nd_dask.storage.failures import TOGETHER, only_here, public_error, what_directory
 from b2nd_dask.storage.read.container import (
     ZipMember,
     is_zip,
@@ -86,6 +86,7 @@ __all__ = [
     "natural_key",
     "only_here",
     "printable",
+    "public_error",
     "public_url",
     "publish_path",
     "read_text_file",

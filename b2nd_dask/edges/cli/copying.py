@@ -21,6 +21,7 @@ from b2nd_dask.edges.cli.options import (
 )
 from b2nd_dask.edges.cli.terminal import progress
 from b2nd_dask.edges.convert.convert import FORMATS, convert
+from b2nd_dask.edges.convert.options import label_of
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
@@ -118,7 +119,8 @@ def _inside(target: str, source: str) -> str:
         raise FileNotFoundError(errno.ENOENT, "the directory does not exist; make it first", target)
     # a directory with a suffix may be a sparse frame, which only --overwrite replaces
     if folder.is_dir() and not folder.suffix:
-        return str(folder / Path(source.rstrip("/")).name)
+        # the label has no query, which may hold a secret
+        return str(folder / Path(Location.of(source).label.rstrip("/")).name)
     return target
 
 
@@ -133,7 +135,8 @@ def _write(
     """Write the target, verify it, and print its chunks and sizes."""
     source = open_b2nd(path, storage_options=_options_for(path, options))
     target, storage = _inside(target, path), _options_for(target, options)
-    with progress(f"writing {target}") as show, tasks_shown(show):
+    label = Location.of(target).label
+    with progress(f"writing {label}") as show, tasks_shown(show):
         rechunk(
             source,
             target,
@@ -156,7 +159,7 @@ def _write(
         )
     )
     if options["verify"]:
-        with progress(f"verifying {target}") as show:
+        with progress(f"verifying {label}") as show:
             result = verify_noting(target, show, storage_options=storage)
         click.echo(safe(str(result)))
         context.exit(0 if result.ok else FAILED)
@@ -205,7 +208,7 @@ def convert_command(src: str, dst: str, **options: Any) -> None:
     cparams = compression_in(options) or None
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
-        with progress(f"converting {src}") as show:
+        with progress(f"converting {label_of(src)}") as show:
             convert(src, dst, cparams=cparams, progress=show, **options)
     for message in dict.fromkeys(str(each.message) for each in noted):
         click.echo(safe(f"Warning: {message}"), err=True)

@@ -20,6 +20,7 @@ from dask.base import tokenize
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.storage import Secrets, public_error
 
 Region = tuple[slice, ...]
 #: Bytes of a text of any length, if it is a short one, with its Python object.
@@ -27,25 +28,37 @@ _TEXT_NBYTES = 64
 
 
 @contextmanager
-def readable(label: str) -> Iterator[None]:
+def readable(label: str, secrets: Secrets | None = None) -> Iterator[None]:
     """Name the source, `label`, in errors of other libraries.
 
     An error without `label` becomes a ValueError with it; a TypeError, or an OSError with an error
-    number, keeps its type.
+    number, keeps its type. An error of a URL is replaced by one without secrets.
     """
     try:
         yield
+    except (ImportError, MemoryError, B2ndError):
+        raise
     except Exception as error:
-        named = str(error).startswith(label) or getattr(error, "filename", None) == label
-        if named or isinstance(error, ImportError | MemoryError | B2ndError):
+        if "://" in label:
+            failure = public_error(error, label, secrets or Secrets(label))
+        elif str(error).startswith(label) or getattr(error, "filename", None) == label:
             raise
-        if isinstance(error, TypeError):
-            raise TypeError(f"{label}: {error}") from error
-        code = errno.ENOENT if isinstance(error, FileNotFoundError) else None
-        if isinstance(error, OSError) and (code := error.errno or code) is not None:
-            raise OSError(code, error.strerror or str(error), label) from error
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{label}: it cannot be read and may be damaged: {reason}") from error
+        else:
+            raise _named(error, label) from error
+    else:
+        return
+    # raised outside of the except clause, where no variable refers to the original
+    raise failure
+
+
+def _named(error: Exception, label: str) -> Exception:
+    if isinstance(error, TypeError):
+        return TypeError(f"{label}: {error}")
+    code = errno.ENOENT if isinstance(error, FileNotFoundError) else None
+    if isinstance(error, OSError) and (code := error.errno or code) is not None:
+        return OSError(code, error.strerror or str(error), label)
+    reason = f"{type(error).__name__}: {error}"
+    return ValueError(f"{label}: it cannot be read and may be damaged: {reason}")
 
 
 class _Named:

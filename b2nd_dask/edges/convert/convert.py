@@ -20,7 +20,7 @@ from b2nd_dask.edges.convert.npy import (
     write_npy,
     write_npz,
 )
-from b2nd_dask.edges.convert.options import Options, Source, split_member
+from b2nd_dask.edges.convert.options import Options, Source, label_of, split_member
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.write_frames import (
     check_frame,
@@ -37,6 +37,7 @@ from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available, nbytes_of
+from b2nd_dask.storage import Secrets
 
 #: Options of a new target, and the formats that have them.
 OPTIONS = {"blocks": "frames", **dict.fromkeys(("chunks", "cparams"), "frames, zarr and HDF5")}
@@ -223,7 +224,8 @@ def _format_of(path: str, given: str | None, argument: str) -> str:
         if any(part.lower().endswith(FORMATS[known].suffixes) for part in path.split("/")):
             return known
     raise ValueError(
-        f"{path}: no format has its suffix; choose one by {argument}={' | '.join(FORMATS)}"
+        f"{label_of(path)}: no format has its suffix; choose one by "
+        f"{argument}={' | '.join(FORMATS)}"
     )
 
 
@@ -255,7 +257,7 @@ def _read(source: Source, read_as: str) -> Tree:
     if read_as in _FRAMES:
         return FORMATS[read_as].read(source)
     label = source.label
-    with readable(label):
+    with readable(label, Secrets(source.path, source.storage_options)):
         if "://" in label and read_as != "zarr":
             raise ValueError(f"{label}: only frames and zarr are read from URLs; download the file")
         return FORMATS[read_as].read(source)

@@ -22,6 +22,11 @@ BLOCK_NBYTES = 8 << 20
 _COPIES = 4
 
 
+def label_of(path: str) -> str:
+    """Path as it is, or URL without secrets, for messages."""
+    return public_url(path) if "://" in path else path
+
+
 def split_member(path: str, member: str | None) -> tuple[str, str | None]:
     """Split ``file.h5::/group/dataset``.
 
@@ -36,7 +41,10 @@ def split_member(path: str, member: str | None) -> tuple[str, str | None]:
     if not mark or not inner:
         return before, member
     if member is not None and member.strip("/") != inner.strip("/"):
-        raise ValueError(f"{path}: member={member!r} names another member; give only one")
+        raise ValueError(
+            f"{label_of(before)}: member={member!r} names another member than {inner!r}; give only "
+            "one"
+        )
     return before, inner
 
 
@@ -58,7 +66,7 @@ class Source:
     @property
     def label(self) -> str:
         """Path as it is, or URL without secrets."""
-        return public_url(self.path) if "://" in self.path else self.path
+        return label_of(self.path)
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,11 @@ def read_frames(source: Source) -> Tree:
     # makes `chunk` of xarray's variables return arrays of `from_b2nd`
     install()
     if place is None:
-        return _single(open_b2nd(path, dtype=dtype, storage_options=storage_options), path)
+        frame = open_b2nd(path, dtype=dtype, storage_options=storage_options)
+        return _single(frame, source.label)
     if dtype is not None:
         raise ValueError("dtype= is only for single Caterva frames, which do not store it; omit it")
-    return _tree(in_group(place, group), path)
+    return _tree(in_group(place, group), source.label)
 
 
 def _tree(place: Place, label: str) -> Tree:

@@ -29,6 +29,7 @@ from b2nd_dask.frame.members.files import (
     is_plain_folder,
     opened,
     path_of,
+    require_inside,
     some_of,
 )
 from b2nd_dask.frame.members.listing import list_members
@@ -112,11 +113,18 @@ class Folder:
 
     def inside(self, group: str) -> Folder:
         """The directory of a group here."""
-        return Folder(inside(self.location, group))
+        return Folder(self._own(group))
 
     def locate(self, name: str) -> Location:
         """Location of the frame with a name."""
-        return inside(self.location, name + ARRAY)
+        return self._own(name + ARRAY)
+
+    def _own(self, name: str) -> Location:
+        """Location of a file or folder here; in a dataset it must not be a link out of it."""
+        found = inside(self.location, name)
+        if not self.location.is_url and Path(self.location.url, MANIFEST).exists():
+            require_inside(self.location, found, name)
+        return found
 
     def read(self, name: str) -> bytes | None:
         """Bytes of a small file here; None if there is none."""

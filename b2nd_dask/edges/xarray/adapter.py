@@ -26,6 +26,7 @@ from b2nd_dask.format.labels.labels import COORDS, Labels, pack_labels, too_many
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array
+from b2nd_dask.storage import Location
 
 _MODES = ("w-", "w", "a", "r+")
 #: Options of updates, passed to `write_array`.
@@ -91,8 +92,8 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
     """Write one array with its labels to a frame."""
     if str(urlpath).endswith((".b2d", ".b2z")):
         raise ValueError(
-            f"{urlpath}: this is the name of a dataset, but one array is given; write it to a "
-            "NAME.b2nd, or as a dataset by .to_dataset(name=...)"
+            f"{Location.of(urlpath).label}: this is the name of a dataset, but one array is given; "
+            "write it to a NAME.b2nd, or as a dataset by .to_dataset(name=...)"
         )
     dim, region, mode = options.get("append_dim"), options.get("region"), options.get("mode")
     axis = options.get("append_axis")
@@ -191,7 +192,8 @@ def _append_array(
     def entries(frame: FrameReference) -> dict[str, Any]:
         if frame.shape != present[name].shape:
             raise StaleFrameError(
-                "another process appended to this array meanwhile; try again", path=str(urlpath)
+                "another process appended to this array meanwhile; try again",
+                path=Location.of(urlpath).label,
             )
         coords = {str(each): _grown(each, ds, present, dim) for each in present.coords}
         return {COORDS: _packed(coords)} if coords else {}
@@ -228,7 +230,7 @@ def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Ha
     ds, present = _dataset(given), xr.open_dataset(urlpath, engine="b2nd")
     if len(present.data_vars) != 1:
         raise ValueError(
-            f"{urlpath}: the existing array has the name of one of its dims, "
+            f"{Location.of(urlpath).label}: the existing array has the name of one of its dims, "
             f"{list(present.coords)}; change it by append_axis= or region= of its .data, or write "
             "it again"
         )

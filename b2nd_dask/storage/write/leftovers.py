@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from b2nd_dask.storage.failures import DATASET
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.local_names import key_of, remove_area
 from b2nd_dask.storage.write.object_staging import SparseObjectStaging
@@ -37,7 +38,7 @@ class StagingInfo:
 
 
 def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingInfo]:
-    """List the staging areas of a frame: bytes that writes have staged and not published.
+    """List the staging areas of a frame or dataset: bytes that are staged and not published.
 
     A staging area belongs to a write in progress, to a killed write, to a failed write with
     ``resume=True`` or ``compute=False``, or to an unfinished frame of `create` with its parts. A
@@ -47,7 +48,7 @@ def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingIn
     Parameters
     ----------
     urlpath : str or os.PathLike
-        Path or URL of the frame, which need not exist.
+        Path or URL of the frame, which need not exist; or path of a dataset, with its frames.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
 
@@ -124,13 +125,15 @@ def _target(location: Location) -> Path:
 
 def _local(location: Location) -> Iterator[StagingInfo]:
     target = _target(location)
-    if not target.parent.is_dir():
-        return
-    for area in target.parent.iterdir():
-        key = key_of(area, target)
-        info = None if key is None else _info(area, key)
-        if info is not None:
-            yield info
+    places = [(target.parent, target)] if target.parent.is_dir() else []
+    # the folders of a dataset hold the areas of its frames
+    manifests = target.rglob(DATASET) if (target / DATASET).is_file() else ()
+    for folder, of in [*places, *((manifest.parent, None) for manifest in manifests)]:
+        for area in folder.iterdir():
+            key = key_of(area, of)
+            info = None if key is None else _info(area, key)
+            if info is not None:
+                yield info
 
 
 def _info(area: Path, key: str) -> StagingInfo | None:
