@@ -38,8 +38,6 @@ TOGETHER = (
 
 #: Labels end in the offset of a frame, as in ``a.zip[38:]``.
 _PATTERN = re.compile(r"[*?]|\[(?!\d+:\])[^\]]+\]")
-#: The file that makes a folder of frames a dataset.
-DATASET = "dataset.json"
 _ZARR = {"zarr.json", ".zarray", ".zgroup", ".zmetadata"}
 
 
@@ -141,7 +139,7 @@ def what_directory(path: str, names: Collection[str] = ()) -> str:
         return " (it is a Zarr array or group: da.from_zarr reads an array)"
     if any(name.endswith(".chunk") for name in names):
         return " (there are chunks, but the index of a sparse frame is missing)"
-    if DATASET in names:
+    if "dataset.json" in names:
         return (
             " (it is a dataset: xarray.open_dataset opens it, and `b2nd-dask info PATH` lists its "
             "arrays; the path of an array is PATH/NAME.b2nd)"

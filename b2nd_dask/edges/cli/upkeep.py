@@ -146,19 +146,10 @@ def staging_command(
       b2nd-dask staging rain.b2nd
       b2nd-dask staging rain.b2nd --remove
     """
-    places = {
-        each: list_staging(each, storage_options=storage_options)
-        for each in (path, *files_in(path))
-    }
-    listed = [info for each in places.values() for info in each]
-    if remove:
-        # if no staging area has the key, the call for `path` raises the error
-        having = [
-            each for each, infos in places.items() if key in (None, *(info.key for info in infos))
-        ]
-        for each in having or [path]:
-            remove_staging(each, key=key, storage_options=storage_options)
+    listed = list_staging(path, storage_options=storage_options)
     found = [info for info in listed if key in (None, info.key)]
+    if remove:
+        remove_staging(path, key=key, storage_options=storage_options)
     if as_json:
         print_json([_facts(info) | {"removed": remove} for info in found])
         return

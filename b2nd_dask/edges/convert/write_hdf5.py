@@ -14,7 +14,7 @@ import numpy as np
 
 from b2nd_dask.edges.convert.blocks import Copier
 from b2nd_dask.edges.convert.options import Options, name_of, settings_of
-from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs
+from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
 from b2nd_dask.edges.extras import require
 from b2nd_dask.format.labels.attrs import NotKeptError
 from b2nd_dask.storage import printable
@@ -38,6 +38,7 @@ def check_hdf5(tree: Tree, options: Options) -> None:
     Raises TypeError if HDF5 cannot hold the elements, ValueError if the compression is unknown.
     """
     _compression_of(options.cparams)
+    name_coordinates(tree)
     for path, level in tree.levels():
         if level.only is not None:
             level.only = _with_numbers(level.only, level.label)

@@ -13,7 +13,7 @@ import numpy as np
 
 from b2nd_dask.edges.convert.blocks import Copier, lazy, text_dtype
 from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Options, Source, name_of, settings_of
-from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs
+from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
 from b2nd_dask.edges.extras import require
 from b2nd_dask.format.labels.attrs import as_json
 from b2nd_dask.frame.write.new_frame import check_storable
@@ -143,6 +143,7 @@ def check_zarr(tree: Tree, options: Options) -> None:
     Raises ValueError if the compression is unknown.
     """
     _codec_of(options.cparams)
+    name_coordinates(tree)
     keep_attrs(tree, _attr)
 
 

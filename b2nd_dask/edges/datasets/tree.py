@@ -5,6 +5,7 @@ docs/format.md, Labels, describes the entries.
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,8 @@ from b2nd_dask.storage import printable
 
 #: Most levels of groups: a small file may have very many.
 DEEPEST = 32
+#: CF's attribute with the names of coordinates.
+_COORDINATES = "coordinates"
 #: Most notes that a message lists.
 _LISTED = 10
 
@@ -188,6 +191,29 @@ def _all_attrs(tree: Tree) -> Iterator[tuple[str, Any, Member | None]]:
         yield level.label, level.attrs, None
     for path, member in tree.walk():
         yield path or tree.label, member.attrs, member
+
+
+def name_coordinates(tree: Tree) -> None:
+    """Name coordinates that are no dims in attributes, as CF and xarray do.
+
+    Those of no array are named by their group. Names with spaces cannot be listed.
+    """
+    for _, level in tree.levels():
+        found = {
+            name: set(member.dims or ())
+            for name, member in level.members.items()
+            if member.is_coord and member.dims != (name,) and not set(name) & set(string.whitespace)
+        }
+        unnamed = dict.fromkeys(found)
+        for name, member in list(level.members.items()):
+            own = [n for n, dims in found.items() if dims <= set(member.dims or ())]
+            if own and not member.is_coordinate(name):
+                attrs = {_COORDINATES: " ".join(own), **member.attrs}
+                level.members[name] = replace(member, attrs=attrs)
+                for each in str(attrs[_COORDINATES]).split():
+                    unnamed.pop(each, None)
+        if unnamed:
+            level.attrs.setdefault(_COORDINATES, " ".join(unnamed))
 
 
 def sizes_of(tree: Tree) -> dict[str, int]:

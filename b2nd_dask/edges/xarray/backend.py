@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -252,11 +253,15 @@ def _of_list(
     if not sources:
         raise ValueError("an empty list; give the paths of frames")
     contents = Contents("a list of frames")
-    for source in sources:
+
+    def contents_of(source: Any) -> Contents:
         found = _found(source, storage_options, options, group)
-        if not isinstance(found, Contents):
-            found = contents_of_place(found, replace(options, dropped=frozenset()))
-        contents.update(found)
+        if isinstance(found, Contents):
+            return found
+        return contents_of_place(found, replace(options, dropped=frozenset()))
+
+    for source in sources:
+        contents.update(open_snapshot(source, storage_options, partial(contents_of, source)))
     contents.require_fit()
     return contents
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ _HOW: dict[str, Any] = {
 }
 
 
+#: Most cells of the dims that attributes become, for each dataset: all but one are missing.
+_MOST_CELLS = 100
+
+
 def is_nested(place: Place) -> bool:
     """Whether a directory has no frames, but directories or archives of frames."""
     return isinstance(place, Folder) and not place.arrays() and bool(_parts(place))
@@ -35,6 +40,12 @@ def combined(place: Place, open_one: Callable[[Place], xr.Dataset]) -> xr.Datase
     parts = list(_parts(place))
     attrs = [dict(manifest_of(part).attrs) for part in parts]
     keys = set(manifest_of(place).group_by) or _differing(attrs)
+    cells = math.prod(len({str(own.get(key)) for own in attrs}) for key in keys)
+    if cells > _MOST_CELLS * len(parts):
+        raise ValueError(
+            f"{place.label}: its {len(parts)} datasets differ in {len(keys)} attributes, which "
+            f"would become dims with {cells} cells; group= opens one, xarray.open_datatree all"
+        )
     datasets = []
     for part, own in zip(parts, attrs, strict=True):
         ds = _chunked(open_one(part))

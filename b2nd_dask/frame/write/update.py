@@ -15,7 +15,9 @@ from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.format.labels.labels import COORDS, unpack_labels
 from b2nd_dask.frame.access import frame_at
+from b2nd_dask.frame.info import dims_of
 from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import (
@@ -60,6 +62,21 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
             'the header of this frame would change its length; rewrite the frame with mode="w"'
         )
     return plan
+
+
+def require_no_coordinates(frame: FrameReference, axis: int) -> None:
+    """Check that no coordinate inside a frame has the dim of an axis that grows.
+
+    Raises ValueError, since the coordinate would become too short.
+    """
+    dims = dims_of(frame)
+    for name, raw in dict(frame.vlmeta[COORDS] if dims and COORDS in frame.vlmeta else {}).items():
+        coord = frame_at(Location.of(raw))
+        if dims and dims[axis] in unpack_labels(coord.vlmeta, coord.shape).labels.dims:
+            raise ValueError(
+                f"{frame.label}: its coordinate {name!r} has the dim {dims[axis]!r} and would "
+                "be too short; append an xarray.DataArray, with coordinates, by append_dim="
+            )
 
 
 def update_staging(

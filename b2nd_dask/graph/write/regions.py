@@ -24,7 +24,7 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import ChunkBox, UpdateBase
 from b2nd_dask.frame.write.new_frame import pack_entries
 from b2nd_dask.frame.write.transaction import Transaction, keys_of
-from b2nd_dask.frame.write.update import Update, update_plan, update_staging
+from b2nd_dask.frame.write.update import Update, require_no_coordinates, update_plan, update_staging
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
 from b2nd_dask.graph.write.input_arrays import constant_element, converted
@@ -57,7 +57,10 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
         array = broadcast_to_region(array, frame.grid, axes, singles)
         shape = frame.shape
     else:
-        axes = _appended_axes(array, frame.shape, int(options.append_axis or 0))
+        axis = int(options.append_axis or 0)
+        axes = _appended_axes(array, frame.shape, axis)
+        if entries is None:
+            require_no_coordinates(frame, axis)
         shape = tuple(along.stop for along in axes)
     plan = update_plan(frame.parsed, shape)
     box = ChunkBox.of(corner_of(axes), tuple(map(len, axes)), plan.grid)

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.storage.failures import DATASET
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.write.local_names import key_of, remove_area
+from b2nd_dask.storage.write.local_names import hidden_target, key_of, remove_area
 from b2nd_dask.storage.write.object_staging import SparseObjectStaging
 from b2nd_dask.storage.write.object_store import ObjectStore
 
@@ -38,7 +38,7 @@ class StagingInfo:
 
 
 def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingInfo]:
-    """List the staging areas of a frame or dataset: bytes that are staged and not published.
+    """List the staging areas of a frame or folder: bytes that are staged and not published.
 
     A staging area belongs to a write in progress, to a killed write, to a failed write with
     ``resume=True`` or ``compute=False``, or to an unfinished frame of `create` with its parts. A
@@ -48,7 +48,7 @@ def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingIn
     Parameters
     ----------
     urlpath : str or os.PathLike
-        Path or URL of the frame, which need not exist; or path of a dataset, with its frames.
+        Path or URL of the frame, which need not exist; or path of a folder or dataset of frames.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
 
@@ -68,7 +68,8 @@ def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingIn
     []
     """
     location = Location.of(urlpath, storage_options=storage_options)
-    found = _remote(location) if location.is_url else _local(location)
+    local = () if location.is_url else (info for info, _ in _local(location).values())
+    found = _remote(location) if location.is_url else local
     return sorted(found, key=lambda info: (info.modified or _LONG_AGO, info.key))
 
 
@@ -110,30 +111,28 @@ def remove_staging(
             f"no staging area has the key {key!r}; list_staging lists those that exist",
             location.label,
         )
+    targets = {} if location.is_url else _local(location)
     for info in removed:
         if location.is_url:
             # for both forms of frames: it also removes chunks of an unfinished sparse frame
             SparseObjectStaging(info.key, False, False, location).discard()
-        else:
-            remove_area(Path(info.path), _target(location))
+        elif info.path in targets:
+            remove_area(Path(info.path), targets[info.path][1])
     return removed
 
 
-def _target(location: Location) -> Path:
-    return Path(os.path.realpath(str(location.urlpath)))
-
-
-def _local(location: Location) -> Iterator[StagingInfo]:
-    target = _target(location)
-    places = [(target.parent, target)] if target.parent.is_dir() else []
-    # the folders of a dataset hold the areas of its frames
-    manifests = target.rglob(DATASET) if (target / DATASET).is_file() else ()
-    for folder, of in [*places, *((manifest.parent, None) for manifest in manifests)]:
-        for area in folder.iterdir():
-            key = key_of(area, of)
-            info = None if key is None else _info(area, key)
-            if info is not None:
-                yield info
+def _local(location: Location) -> dict[str, tuple[StagingInfo, Path]]:
+    """The areas beside a path and in a folder of frames, each with its target."""
+    path = Path(os.path.realpath(str(location.urlpath)))
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    targets = {area: path for area in beside if key_of(area, path)}
+    is_folder = path.is_dir() and not (path / MAIN_MEMBER).exists()
+    for folder, inner, _ in os.walk(path) if is_folder else ():
+        hidden = [Path(folder, name) for name in inner if name.startswith(".")]
+        targets |= {area: target for area in hidden if (target := hidden_target(area))}
+        inner[:] = [name for name in inner if not name.startswith(".")]
+    infos = {area: _info(area, str(key_of(area, target))) for area, target in targets.items()}
+    return {info.path: (info, targets[area]) for area, info in infos.items() if info is not None}
 
 
 def _info(area: Path, key: str) -> StagingInfo | None:

@@ -34,8 +34,8 @@ LOCK_NAME = "lock"
 #: Most bytes of a target's name in hidden names, since names have at most 255 bytes.
 _LONGEST_NAME = 150
 _HIDDEN = re.compile(r"([0-9a-f]{16})\.(staging|removed|old)")
-#: The staging area of any contiguous frame, also during its removal.
-_OF_ANY = re.compile(r"\..+\.([0-9a-f]{16})\.(?:staging|removed)", re.DOTALL)
+_OF_ANY = re.compile(rf"\.(.+)\.{_HIDDEN.pattern}", re.DOTALL)
+_SHORTENED = re.compile(r".{32}~[0-9a-f]{16}", re.DOTALL)
 _AREA = re.compile(r"(?<![^/])\.([^/]+)\.[0-9a-f]{16}\.staging(?=/|$).*", re.DOTALL)
 #: Errors of a rename if another writer has just replaced a file by a directory, a directory by a
 #: file, or removed either.
@@ -53,14 +53,17 @@ def area_of(target: Path, key: str) -> Path:
     return target.with_name(f"{_prefix(target.name)}{key}.staging")
 
 
-def key_of(hidden: Path, target: Path | None) -> str | None:
-    """Return the key in the hidden name of a write to a target, or to any; None for others."""
-    if target is None:
-        named = _OF_ANY.fullmatch(hidden.name)
-        return named[1] if named else None
+def key_of(hidden: Path, target: Path) -> str | None:
+    """Return the key in the hidden name of a write to this target; None for any other path."""
     prefix = _prefix(target.name)
     named = _HIDDEN.fullmatch(hidden.name.removeprefix(prefix))
     return named[1] if named and hidden.name.startswith(prefix) else None
+
+
+def hidden_target(hidden: Path) -> Path | None:
+    """Return the target of a write with a hidden name; None for other and for shortened names."""
+    named = _OF_ANY.fullmatch(hidden.name)
+    return hidden.with_name(named[1]) if named and not _SHORTENED.fullmatch(named[1]) else None
 
 
 def target_of(path: str) -> str:

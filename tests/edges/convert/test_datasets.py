@@ -91,6 +91,22 @@ def test_coordinates_of_text_select_in_netcdf(engine: str) -> None:
         assert found["x"].sel(station="Tromsø") == 2.0
 
 
+@pytest.mark.parametrize("target", ["new.zarr", "new.nc"])
+def test_coordinates_that_are_no_dims_stay_coordinates(target: str) -> None:
+    coords = {
+        "lat": (("y", "x"), np.ones((2, 3))),
+        "run": 7,
+        "day": ("t", [1, 2]),
+        "label": ("x", ["a", "b", "ü"]),
+    }
+    ds = xr.Dataset({"rain": (("y", "x"), RNG.random((2, 3))), "n": 3}, coords)
+    ds.b2nd.to_b2nd("src.b2d")
+    convert("src.b2d", target, check=True)
+    xr.testing.assert_identical(opened(target), ds)
+    convert(target, "back.b2d")
+    xr.testing.assert_identical(opened("back.b2d"), ds)
+
+
 def test_names_with_the_prefix_of_netcdf() -> None:
     """Both `x` and its namesake are data, and so is what only calls itself a bare dim."""
     with h5py.File("src.h5", "w") as file:

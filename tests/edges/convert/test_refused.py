@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import warnings
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import blosc2
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 import b2nd_dask
 from b2nd_dask import convert, open_b2nd, to_b2nd
 from tests.edges.convert.samples import RNG, names
+from tests.servers import HttpServer
 
 zarr = pytest.importorskip("zarr", reason="of the extra convert")
 h5py = pytest.importorskip("h5py", reason="of the extra convert")
@@ -293,6 +296,32 @@ def test_no_secret_of_a_url_is_shown(tmp_path: Path) -> None:
         with pytest.raises(Exception, match=r"127\.0\.0\.1:9/a\.zarr") as error:
             convert(url, "new.b2d")
         assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("a.b2nd", {"target_format": "npy"}),
+        ("a.b2nd", {"target_format": "b2d", "max_mem": 1}),
+        ("a.b2nd", {"target_format": "b2d", "chunks": (1, 1)}),
+        ("a.b2nd", {"target_format": "b2d", "member": "other"}),
+        ("a.b2nd::one", {"target_format": "b2d", "member": "other"}),
+        ("a.unknown", {"target_format": "b2d"}),
+        ("a.zarr", {"target_format": "b2d"}),
+    ],
+)
+def test_what_is_wrong_with_a_url_is_said_without_its_secrets(
+    http_server: HttpServer, source: str, options: dict[str, Any]
+) -> None:
+    to_b2nd(np.arange(4), http_server.folder / "a.b2nd", mode="w", vlmeta={"kept": 1})
+    name, mark, inner = source.partition("::")
+    url = f"{http_server.url}/{name}?token=hush{mark}{inner}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises((ValueError, OSError, UserWarning)) as error:
+            convert(url, "new", **options)
+    assert f"{http_server.url}/{name}" in str(error.value)
+    assert "hush" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["deep.h5", "deep.zarr", "deep.b2z"])

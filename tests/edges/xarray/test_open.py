@@ -308,3 +308,13 @@ def test_without_xarray():
     run = [sys.executable, "-c", WITHOUT_XARRAY]
     done = subprocess.run(run, capture_output=True, text=True, check=True)
     assert "pip install 'b2nd-dask[xarray]'" in done.stdout
+
+
+def test_datasets_that_differ_in_many_attributes_are_not_combined(tmp_path):
+    """Each attribute would become a dim: 2 ** 30 cells of a few bytes."""
+    for run in range(2):
+        attrs = {f"k{n}": run for n in range(30)}
+        xr.Dataset({"t": ("x", [1.0, 2.0])}, attrs=attrs).b2nd.to_b2nd(tmp_path / f"run{run}")
+    with pytest.raises(ValueError, match="differ in 30 attributes"):
+        xr.open_dataset(tmp_path, engine="b2nd")
+    assert xr.open_datatree(tmp_path, engine="b2nd")["run1"].attrs["k7"] == 1

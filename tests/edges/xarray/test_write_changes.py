@@ -1,5 +1,8 @@
 """Appends and regions by names."""
 
+from pathlib import Path
+
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -31,6 +34,14 @@ def test_array(tmp_path):
     xr.testing.assert_identical(found.compute(), W.t)
 
 
+def test_elements_alone_are_not_appended_to_an_array_with_coordinates(tmp_path):
+    path = tmp_path / "t.b2nd"
+    W.t[:25].b2nd.to_b2nd(path)
+    with pytest.raises(ValueError, match=r"coordinate 'time' .*append_dim="):
+        b2nd_dask.to_b2nd(W.t[25:].values, path, mode="r+", append_axis=0)
+    xr.testing.assert_identical(xr.open_dataarray(path, engine="b2nd").load(), W.t[:25])
+
+
 def fail(*_):
     raise OSError("power")
 
@@ -46,6 +57,39 @@ def test_an_append_that_does_not_commit_is_repaired(tmp_path, monkeypatch):
     xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").compute(), first)
     found = rest.b2nd.to_b2nd(path, mode="a", append_dim="time")
     xr.testing.assert_identical(found.compute(), W)
+
+
+def test_what_an_append_left_is_listed_and_removed_with_the_dataset(tmp_path):
+    path = tmp_path / "w.b2d"
+    xr.DataTree.from_dict({"/": W, "/g": W}).b2nd.to_b2nd(path)
+    frames = [path / "t.b2nd", path / "g/t.b2nd"]
+    for frame in frames:
+        more = da.ones((7, *W.t.shape[1:])).map_blocks(fail, dtype="f8")
+        with pytest.raises(OSError, match="power"):
+            b2nd_dask.to_b2nd(more, frame, mode="r+", append_axis=0, resume=True)
+    left = b2nd_dask.list_staging(path)
+    assert {Path(info.path).parent for info in left} == {path, path / "g"}
+    assert b2nd_dask.remove_staging(path) == left
+    assert not b2nd_dask.list_staging(path)
+    assert not b2nd_dask.list_staging(frames[1])
+
+
+def test_a_link_in_a_dataset_is_not_followed(tmp_path):
+    path, other = tmp_path / "weather", tmp_path / "mine"
+    W.b2nd.to_b2nd(path)
+    other.write_text("precious")
+    (path / ".dataset.json.new").symlink_to(other)
+    found = W[["t"]].b2nd.to_b2nd(path, mode="a")
+    xr.testing.assert_identical(found.compute(), W)
+    assert other.read_text() == "precious"
+    (path / "t.b2nd").rename(tmp_path / "t.b2nd")
+    (path / "t.b2nd").symlink_to(tmp_path / "t.b2nd")
+    for change in (
+        lambda: W[["t"]].b2nd.to_b2nd(path, mode="a"),
+        lambda: xr.open_dataset(path, engine="b2nd"),
+    ):
+        with pytest.raises(b2nd_dask.B2ndError, match=r"t\.b2nd is a link to a file outside"):
+            change()
 
 
 @pytest.mark.parametrize("days", [4, 35])

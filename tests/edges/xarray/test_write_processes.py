@@ -203,9 +203,23 @@ def test_on_a_cluster(cluster, tmp_path):
     np.testing.assert_array_equal(means.month, [1, 2, 3])
 
 
+def converted(path):
+    b2nd_dask.convert(path, path.with_name("converted.b2d"), overwrite=True)
+    return xr.open_dataset(path.with_name("converted.b2d"), engine="b2nd")
+
+
 @pytest.mark.parametrize("name", ["w.b2d", "w.b2z"])
 @pytest.mark.parametrize("times", [1, 100])
-def test_a_dataset_that_is_replaced_while_it_is_opened(tmp_path, monkeypatch, name, times):
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda path: xr.open_dataset(path, engine="b2nd"),
+        lambda path: xr.open_dataset([path], engine="b2nd"),
+        converted,
+    ],
+    ids=["path", "list", "converted"],
+)
+def test_a_dataset_that_is_replaced_while_it_is_opened(tmp_path, monkeypatch, name, times, read):
     path, parse = tmp_path / name, json.loads
 
     def made(number):
@@ -227,7 +241,8 @@ def test_a_dataset_that_is_replaced_while_it_is_opened(tmp_path, monkeypatch, na
 
     monkeypatch.setattr(json, "loads", parse_and_replace)
     if times == 1:
-        xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").compute(), made(1))
+        found = read(path).load()
+        xr.testing.assert_identical(found, made(1))
     else:
         with pytest.raises(StaleFrameError, match=rf"{name}.*again and again"):
-            xr.open_dataset(path, engine="b2nd")
+            read(path)
