@@ -61,22 +61,7 @@ class B2ndError(Exception):
         return _rebuild, (type(self), self.problem, self.path, self.offset, self.chunk)
 
     def located(self, *, path: str | None = None, chunk: int | None = None, shift: int = 0) -> Self:
-        """Add a missing path and chunk, and shift the offset.
-
-        Parameters
-        ----------
-        path : str, optional
-            Path or URL; ignored if the error already has one.
-        chunk : int, optional
-            Chunk number; ignored if the error already has one.
-        shift : int, optional
-            Bytes to add to `offset`: the start of the parsed bytes.
-
-        Returns
-        -------
-        B2ndError
-            The same error, changed in place, ready to be raised again.
-        """
+        """Add a missing path and chunk, and `shift` bytes to the offset; return the same error."""
         self.path = self.path if self.path is not None else path
         self.chunk = self.chunk if self.chunk is not None else chunk
         if self.offset is not None:

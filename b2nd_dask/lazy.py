@@ -8,18 +8,7 @@ from typing import Any
 
 
 def lazy(module: str, name: str) -> Callable[..., Any]:
-    """Make a function or method that imports its definition when it is called.
-
-    Parameters
-    ----------
-    module, name : str
-        Names of a module of this package and of a function in it.
-
-    Examples
-    --------
-    >>> lazy("b2nd_dask.format.grid", "parse_selection")(0, (3,)).axes
-    (range(0, 1),)
-    """
+    """Make a function or method that imports the one in a module when it is called."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return getattr(import_module(module), name)(*args, **kwargs)

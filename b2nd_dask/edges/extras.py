@@ -14,8 +14,6 @@ def require(extra: str, package: str) -> ModuleType:
 
     Examples
     --------
-    >>> require("cli", "json.decoder").__name__
-    'json.decoder'
     >>> require("plot", "no_such_package.pyplot")
     Traceback (most recent call last):
     ImportError: no_such_package is not installed; install it with: pip install 'b2nd-dask[plot]'

@@ -39,11 +39,6 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
     for elements that are arrays. Raises `FrameFormatError` if the text is not UTF-8, too long or
     not a dtype, or the elements are empty or too wide, and `UnsupportedFrameError` for object
     dtypes: their elements are pointers, not data.
-
-    Examples
-    --------
-    >>> parse_dtype(b"<M8[ns]"), parse_dtype(b"[('a', '<i4'), ('b', '<f8', (2,))]").itemsize
-    (dtype('<M8[ns]'), 20)
     """
     if not 0 < len(raw) <= MAX_DTYPE_STRING:
         raise FrameFormatError(

@@ -160,12 +160,6 @@ def build_history(history: History, metadata: bytes) -> bytes:
     """Build a history of at most `MAX_UPDATES` updates; the oldest are dropped.
 
     `metadata` is the `metadata_digest`.
-
-    Examples
-    --------
-    >>> past = History(b"basebase", (PastUpdate("00" * 8, 1, 0, 3),))
-    >>> parse_history(build_history(past, b"metadata"), b"metadata") == past
-    True
     """
     base, updates = history
     if len(updates) > MAX_UPDATES:

@@ -131,14 +131,8 @@ def require_spread(members: Sequence[object]) -> None:
 class MetaView(Mapping[str, Any]):
     """Metadata entries of a frame as Python objects, each decoded on access.
 
-    Parameters
-    ----------
-    entries : mapping of str to bytes
-        Entries as stored.
-    path : str
-        Path of the frame, for messages.
-    compressed : bool
-        Whether each entry is a chunk (vlmeta) or plain msgpack (fixed metalayers).
+    `path` names the frame in messages. Each of the `compressed` entries (vlmeta) is a chunk, of the
+    others (fixed metalayers) plain msgpack.
     """
 
     _repr_html_ = lazy("b2nd_dask.edges.display.pages", "meta_html")

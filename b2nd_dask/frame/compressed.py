@@ -32,15 +32,10 @@ DEFAULT_CPARAMS = {"filters": ["bitshuffle"]}
 
 
 class CompressedArray:
-    """A compressed array in memory, which decompresses the indexed part.
+    """An array as a contiguous frame in memory, which decompresses the indexed part.
 
     `sys.getsizeof`, and so `dask.sizeof`, return the size of the compressed bytes. It pickles as
     these bytes, which pickle protocol 5 does not copy.
-
-    Parameters
-    ----------
-    data : bytes-like
-        A contiguous frame.
 
     Examples
     --------

@@ -65,11 +65,6 @@ def nbytes_of(max_mem: Any) -> int:
     """Convert a number of bytes, or a text such as ``"512MB"``, to an integer.
 
     Raises ValueError for another text or a number below 1, TypeError for any other type.
-
-    Examples
-    --------
-    >>> nbytes_of("512MB"), nbytes_of("1GiB"), nbytes_of(10**8)
-    (512000000, 1073741824, 100000000)
     """
     if isinstance(max_mem, bool) or not isinstance(max_mem, int | float | str):
         raise TypeError(

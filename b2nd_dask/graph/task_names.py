@@ -20,15 +20,7 @@ _UNSAFE = re.compile(r"[^\w.]+")
 
 
 def of_frame(label: str, token: str) -> str:
-    """End of a task's name: its frame, by its path or URL without secrets, and a unique token.
-
-    Examples
-    --------
-    >>> "read" + of_frame("/data/t2m-2020.b2nd", "0a1b")
-    'read(t2m_2020)-0a1b'
-    >>> "commit" + of_frame("<bytes, 200 B>", "0a1b")
-    'commit-0a1b'
-    """
+    """End of a task's name: its frame, by its path or URL without secrets, and a unique token."""
     name = frame_name(label)
     return f"({name})-{token}" if name else f"-{token}"
 
@@ -39,17 +31,7 @@ def read_name(label: str, token: str) -> str:
 
 
 def frame_name(label: str) -> str:
-    """Last part of a path or URL, without characters that dask or a dashboard parses.
-
-    Examples
-    --------
-    >>> frame_name("s3://bucket/folder/sea 'ice'.b2nd")
-    'sea_ice'
-    >>> frame_name("simplecache::https://host/[hidden]")
-    ''
-    >>> frame_name("/data/day0.b2nd and 3 others")
-    'day0_and_3'
-    """
+    """Last part of a path or URL, without characters that dask or a dashboard parses."""
     others = _OTHERS.search(label)
     if others:
         label = label[: others.start()]

@@ -213,6 +213,25 @@ def test_what_is_not_asked_for_stays(maps: Path, target: Path) -> None:
     assert (dict(new.vlmeta), dict(new.meta), new.cparams.clevel) == ({}, {}, 1)
 
 
+@pytest.mark.parametrize("chunks", [{0: 5}, {-1: 3}, {0: None, 2: 4}, (5, None, 7), {}])
+def test_axes_that_are_not_named_keep_their_chunks(maps: Path, target: Path, chunks: Any) -> None:
+    frame = open_b2nd(maps)
+    expected = da.zeros(frame.shape, chunks=frame.chunks).rechunk(chunks).chunksize
+    assert rechunk(maps, target, chunks=chunks).chunksize == expected
+
+
+@pytest.mark.parametrize("chunks", [{"time": 5}, {3: 5}, {-4: 5}, {0.0: 5}])
+def test_axes_that_do_not_exist(maps: Path, target: Path, chunks: Any) -> None:
+    x = from_b2nd(maps)
+    for call in (
+        lambda: rechunk(maps, target, chunks=chunks),
+        lambda: to_b2nd(x, target, chunks=chunks),
+        lambda: from_b2nd(maps, chunks=chunks),
+    ):
+        with pytest.raises(ValueError, match="not the number of one of 3 axes"):
+            call()
+
+
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_chunks_that_stay_are_copied(target: Path, contiguous: bool, tmp_path: Path) -> None:
     values = MAPS.copy()

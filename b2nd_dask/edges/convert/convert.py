@@ -204,13 +204,7 @@ def convert(
 
 
 def _format_of(path: str, given: str | None, argument: str) -> str:
-    """The format of a file, by the user's choice, the value of `argument`, or by its suffix.
-
-    Examples
-    --------
-    >>> _format_of("https://host/x.zarr/?key=1", None, "source_format")
-    'zarr'
-    """
+    """The format of a file, by the user's choice, the value of `argument`, or by its suffix."""
     if given is not None:
         if given not in FORMATS:
             raise ValueError(f"{argument}={given!r}: known are {', '.join(FORMATS)}")

@@ -31,11 +31,6 @@ def split_member(path: str, member: str | None) -> tuple[str, str | None]:
     """Split ``file.h5::/group/dataset``.
 
     Raises ValueError if `path` and `member` name different members.
-
-    Examples
-    --------
-    >>> split_member("file.h5::/group/rain", None)
-    ('file.h5', '/group/rain')
     """
     before, mark, inner = path.partition(MARK)
     if not mark or not inner:

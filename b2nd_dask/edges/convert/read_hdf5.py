@@ -219,11 +219,6 @@ def plain(value: Any) -> Any:
     """Decode the texts in an attribute of h5py; numbers stay.
 
     Raises NotKeptError for references, empty values, records and sequences without a fixed length.
-
-    Examples
-    --------
-    >>> plain(np.bytes_(b"mm")), plain(np.array(["a", "b"], object))
-    ('mm', ['a', 'b'])
     """
     if isinstance(value, bytes):
         try:

@@ -186,13 +186,7 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
 
 def plain(text: object, most: int = _MOST_TEXT) -> str:
-    r"""Escape a text from a file for matplotlib, and shorten it.
-
-    Examples
-    --------
-    >>> plain("a $formula$")
-    'a \\$formula\\$'
-    """
+    r"""Escape a text from a file for matplotlib, and shorten it."""
     shown = str(text)
     shown = shown if shown.isprintable() else repr(shown)
     # a dollar would start a formula

@@ -152,11 +152,6 @@ def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
     for every dtype (docs/format.md, Offset index). Complex and raw elements keep these bytes.
     Big-endian floats would become a denormal number, which no writer means, so they get a NaN.
     Raises `CorruptChunkError` for a dtype without NaN.
-
-    Examples
-    --------
-    >>> nan_element(np.dtype(">f8"))
-    array(nan, dtype='>f8')
     """
     if dtype.itemsize not in (4, 8) or dtype.kind not in "fcV" or dtype.fields is not None:
         raise CorruptChunkError(f"it is marked as NaN, but {dtype} has no NaN")

@@ -52,11 +52,6 @@ def as_json(value: Any) -> Any:
     """Convert a value to JSON's types: numbers without their dtype, arrays as lists.
 
     Raises `NotKeptError` for bytes, complex numbers, times, other objects.
-
-    Examples
-    --------
-    >>> as_json({"scale": np.float32(0.5), "range": np.array([0, 3], "i2")})
-    {'scale': 0.5, 'range': [0, 3]}
     """
     if isinstance(value, np.ndarray | np.generic):
         # Python has no number that is wider than a double

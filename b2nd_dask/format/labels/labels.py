@@ -54,11 +54,6 @@ class Labels:
     """Labels of one array: a dim for each axis, the name of the variable if it has one, attributes.
 
     `coords` are coordinates inside the frame: each is a contiguous frame with its own labels.
-
-    Examples
-    --------
-    >>> Labels(("time", "lat"), "t2m", attrs={"units": "K"}).dims
-    ('time', 'lat')
     """
 
     dims: tuple[str, ...]
@@ -199,12 +194,6 @@ def typed_attrs(stored: Any) -> dict[str, Any]:
 
     NumPy scalars are stored there as 0-d arrays. Raises `FrameFormatError` unless it is a map with
     text keys.
-
-    Examples
-    --------
-    >>> from numpy import array
-    >>> typed_attrs({"n": array(3, "int16")})["n"].dtype
-    dtype('int16')
     """
     return {n: unpacked(value) for n, value in _checked_map(TYPED_ATTRS, stored).items()}
 
@@ -251,13 +240,7 @@ def _kind(value: Any) -> str:
 
 
 def pack_labels(labels: Labels) -> dict[str, Any]:
-    """Convert labels to entries of vlmeta, as Python values.
-
-    Examples
-    --------
-    >>> pack_labels(Labels(("x",), "t", attrs={"units": "K", "n": 1}))
-    {'dims': ['x'], 'var': 't', 'units': 'K', 'attrs': '{"n": 1}'}
-    """
+    """Convert labels to entries of vlmeta, as Python values."""
     entries: dict[str, Any] = {DIMS: list(labels.dims)}
     if labels.is_coord:
         entries |= {IS_COORD: True, COORD_NAME: labels.name}

@@ -74,11 +74,6 @@ def parse_manifest(raw: bytes) -> Manifest:
 
     Raises `FrameFormatError` if it is not JSON, or an entry, which the error names, is invalid;
     `UnsupportedFrameError` for variables in another storage format, or a version of later software.
-
-    Examples
-    --------
-    >>> parse_manifest(b'{"data_vars": ["t"], "coords": [], "dims": {"x": 3}}').data_vars
-    ('t',)
     """
     if len(raw) > MAX_MANIFEST_NBYTES:
         raise FrameFormatError(f"{len(raw)} bytes; the maximum is {MAX_MANIFEST_NBYTES}")

@@ -230,11 +230,6 @@ class Pool:
         """Create a writable array in C order with arbitrary content, like `numpy.empty`.
 
         The dtype is one without Python objects.
-
-        Examples
-        --------
-        >>> Pool().empty((2, 3), np.dtype("f4")).shape
-        (2, 3)
         """
         nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if not POOLED_FROM <= nbytes <= _MOST_POOLED:

@@ -23,13 +23,7 @@ follow those of the elements."""
 
 
 def count_in_box(out: Sequence[slice], axis: tuple[int, ...]) -> NDArray[np.int64]:
-    """Compute the number of elements of a box for each element of the reduced result.
-
-    Examples
-    --------
-    >>> count_in_box((slice(2, 5), slice(0, 2)), axis=(0,))
-    array([[3, 3]])
-    """
+    """Compute the number of elements of a box for each element of the reduced result."""
     lengths = [along.stop - along.start for along in out]
     kept = [1 if i in axis else length for i, length in enumerate(lengths)]
     return np.full(kept, math.prod(lengths[i] for i in axis), np.int64)

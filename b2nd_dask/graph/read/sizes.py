@@ -6,7 +6,7 @@ import itertools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -52,8 +52,19 @@ def own_or_auto(nchunks: int) -> str | None:
     return "auto" if nchunks > MANY_TASKS else None
 
 
+def by_axis(chunks: Any, ndim: int) -> Any:
+    """Check the axes in a mapping of chunk sizes, and count negative ones from the end."""
+    if not isinstance(chunks, Mapping):
+        return chunks
+    for axis in chunks:
+        if not isinstance(axis, int | np.integer) or not -ndim <= axis < ndim:
+            raise ValueError(f"chunks={chunks!r}: {axis!r} is not the number of one of {ndim} axes")
+    return {int(axis) % ndim: size for axis, size in chunks.items()}
+
+
 def block_sizes(source: Readable, chunks: Any) -> Chunks:
     """Resolve the user's `chunks` to the lengths of blocks along each axis."""
+    chunks = by_axis(chunks, source.ndim)
     if isinstance(source, JoinedReference) and 0 not in source.shape:
         sizes = _joined_sizes(source, chunks)
         _check_count(source, math.prod(map(len, sizes)), chunks)

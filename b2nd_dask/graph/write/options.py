@@ -22,6 +22,7 @@ from b2nd_dask.frame.write.new_frame import FramePlan, halved, pack_entries, pla
 from b2nd_dask.frame.write.update import differing_options
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import readings
+from b2nd_dask.graph.read.sizes import by_axis
 from b2nd_dask.graph.write.input_arrays import is_labelled
 
 #: Modes of a new frame, and whether each may replace an existing one.
@@ -215,6 +216,7 @@ def _grouped(sizes: list[int], shape: tuple[int, ...], itemsize: int) -> list[in
 
 def _resolved_shape(arr: da.Array, chunks: Any) -> tuple[int, ...]:
     """The user's chunks: sizes, which may exceed the shape, or a value that dask resolves."""
+    chunks = by_axis(chunks, arr.ndim)
     if isinstance(chunks, dict):
         chunks = {axis: _one_size(n, arr.shape, axis) for axis, n in chunks.items()}
     elif isinstance(chunks, tuple | list) and len(chunks) == arr.ndim:

@@ -19,7 +19,7 @@ from b2nd_dask.frame.rechunk.source import StoredChunks, View
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.graph.read.from_b2nd import array_of
-from b2nd_dask.graph.read.sizes import own_or_auto
+from b2nd_dask.graph.read.sizes import by_axis, own_or_auto
 from b2nd_dask.graph.write.options import WriteOptions, check_mode, new_plan
 from b2nd_dask.graph.write.rechunk_job import (
     Elements,
@@ -113,6 +113,12 @@ def rechunk(
     frame = _opened(src, storage_options)
     source = reference_of(frame)
     array = array_of(source, own_or_auto(source.grid.nchunks))
+    if isinstance(chunks, Mapping):
+        chunks = tuple(map(by_axis(chunks, source.ndim).get, range(source.ndim)))
+    if isinstance(chunks, tuple | list) and len(chunks) == source.ndim:
+        # other axes keep their chunks, as in dask's `rechunk`
+        axes = zip(chunks, source.chunks, strict=True)
+        chunks = tuple(own if size is None else size for size, own in axes)
     options = WriteOptions(
         mode=mode,
         chunks=chunks,

@@ -70,11 +70,6 @@ def target_of(path: str) -> str:
     """Return the target of the staging area that contains a path, else the path itself.
 
     A shortened name stays shortened (`_LONGEST_NAME`).
-
-    Examples
-    --------
-    >>> target_of("/data/.t2m.b2nd.0123456789abcdef.staging/part")
-    '/data/t2m.b2nd'
     """
     area = _AREA.search(path)
     return path[: area.start()] + area[1] if area else path
