@@ -185,7 +185,12 @@ def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
 @click.option("--to", "target_format", type=_FORMAT, help="Format of DST; default: its suffix.")
 @click.option("--member", metavar="NAME", help="Group or array of SRC; the same as SRC::NAME.")
 @click.option("--dtype", help="Dtype of the elements of a Caterva frame, which does not store it.")
-@click.option("--chunks", callback=lengths, metavar="N,N,...", help="Default: those of SRC.")
+@click.option(
+    "--chunks",
+    callback=lengths,
+    metavar="N,N,...",
+    help="Default: those of SRC; small ones are merged, large ones divided.",
+)
 @click.option("--blocks", callback=lengths, metavar="N,N,...", help="Elements of a frame's block.")
 @writing_options
 @click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
