@@ -20,6 +20,7 @@ from b2nd_dask.format.labels.manifest import COORD, Manifest
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import choice_name
 from b2nd_dask.frame.join import open_all
+from b2nd_dask.frame.members.files import some_of
 from b2nd_dask.storage import Location
 
 #: xarray's own name for an array without a name.
@@ -203,9 +204,10 @@ def _name_in_place(stem: str, unpacked: UnpackedLabels, manifest: Manifest) -> t
 def _require_all(contents: Contents, manifest: Manifest, dropped: Collection[str]) -> None:
     missing = [n for n in manifest.names if n not in contents.variables and n not in dropped]
     if missing:
+        names = some_of(list(map(repr, missing)))
         raise FrameFormatError(
-            f"dataset.json names {', '.join(map(repr, missing))}, but there are no such frames "
-            f"here; drop_variables={missing!r} omits them",
+            f"dataset.json names {names}, but there are no such frames here; "
+            f"drop_variables=[{names}] omits them",
             path=contents.label,
         )
 
