@@ -7,10 +7,7 @@ from types import ModuleType
 
 
 def require(extra: str, package: str) -> ModuleType:
-    """Import a package of an extra, or a module in it, or say how to install it.
-
-    Raises ImportError if the package is not installed; the message has the command that installs
-    it.
+    """Import a package of an extra, or a module in it; an ImportError says how to install it.
 
     Examples
     --------

@@ -147,19 +147,22 @@ def _write_dataset(
         attrs["_FillValue"] = array.dtype.type(attrs["_FillValue"])
     dataset.attrs.update(attrs)
     if array.size:
-        copier.copy(member, _Target(dataset, disk))
+        copier.copy(member, _Target(dataset, disk, name))
     return dataset
 
 
 class _Target:
     """A dataset as a target: converts text for h5py, and raises the file's write errors."""
 
-    def __init__(self, dataset: Any, disk: SurvivingFile) -> None:
-        self._dataset, self._disk = dataset, disk
+    def __init__(self, dataset: Any, disk: SurvivingFile, name: str) -> None:
+        self._dataset, self._disk, self._name = dataset, disk, name
 
     def __setitem__(self, region: Any, elements: Any) -> None:
-        is_text = elements.dtype.kind == "U"
-        self._dataset[region] = elements.astype(object) if is_text else elements
+        if elements.dtype.kind == "U":
+            elements = elements.astype(object)
+            if any("\0" in text for text in elements.flat):
+                raise ValueError(f"{self._name}: HDF5 cannot hold text with NUL characters")
+        self._dataset[region] = elements
         self._disk.check()
 
 

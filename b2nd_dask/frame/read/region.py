@@ -203,11 +203,9 @@ def new_array(
     kinds, counts = np.unique(plan.kinds, return_counts=True)
     often = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
     mostly_zeros = into is None and 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
-    if into is not None:
-        out = into
-    else:
-        # fresh zeros cost nothing until they are written
-        out = np.zeros(shape, dtype) if mostly_zeros else empty(shape, dtype)
+    # fresh zeros cost nothing until they are written
+    make = np.zeros if mostly_zeros else empty
+    out = make(shape, dtype) if into is None else into
     for kind in often:
         if kind == ChunkKind.STORED or (kind == ChunkKind.ZEROS and mostly_zeros):
             continue

@@ -15,7 +15,7 @@ from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.format.labels.labels import COORDS, unpack_labels
+from b2nd_dask.format.labels.labels import COORDS
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.info import dims_of
 from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
@@ -69,10 +69,12 @@ def require_no_coordinates(frame: FrameReference, axis: int) -> None:
 
     Raises ValueError, since the coordinate would become too short.
     """
-    dims = dims_of(frame)
-    for name, raw in dict(frame.vlmeta[COORDS] if dims and COORDS in frame.vlmeta else {}).items():
-        coord = frame_at(Location.of(raw))
-        if dims and dims[axis] in unpack_labels(coord.vlmeta, coord.shape).labels.dims:
+    dims = dims_of(frame) or ()
+    stored = frame.vlmeta[COORDS] if dims and COORDS in frame.vlmeta else None
+    for name, raw in stored.items() if isinstance(stored, dict) else ():
+        # other values are a user's own
+        own = dims_of(frame_at(Location.of(raw))) if isinstance(raw, bytes) else None
+        if dims[axis] in (own or ()):
             raise ValueError(
                 f"{frame.label}: its coordinate {name!r} has the dim {dims[axis]!r} and would "
                 "be too short; append an xarray.DataArray, with coordinates, by append_dim="

@@ -101,6 +101,13 @@ def test_texts_and_times_through_hdf5() -> None:
     np.testing.assert_array_equal(open_b2nd("back.b2nd")[:], ["a", "naïve", ""])
 
 
+def test_text_with_nul_characters_is_not_cut() -> None:
+    to_b2nd(np.array(["a\0b", "c"]), "text.b2nd")
+    with pytest.raises(ValueError, match="values: HDF5 cannot hold text with NUL"):
+        convert("text.b2nd", "text.nc")
+    assert not Path("text.nc").exists()
+
+
 def test_npz_and_members() -> None:
     first, second = RNG.random((7, 4)), np.arange(3, dtype="u2")
     np.savez_compressed("src.npz", first=first, second=second)

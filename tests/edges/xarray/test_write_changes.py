@@ -42,6 +42,13 @@ def test_elements_alone_are_not_appended_to_an_array_with_coordinates(tmp_path):
     xr.testing.assert_identical(xr.open_dataarray(path, engine="b2nd").load(), W.t[:25])
 
 
+@pytest.mark.parametrize("coords", [[1, 2], 5, {"x": "/dev/null"}])
+def test_entries_of_users_that_are_called_coords_are_no_coordinates(tmp_path, coords):
+    path = tmp_path / "t.b2nd"
+    b2nd_dask.to_b2nd(np.arange(4), path, vlmeta={"dims": ["x"], "coords": coords})
+    assert b2nd_dask.to_b2nd(np.arange(4), path, mode="r+", append_axis=0).shape == (8,)
+
+
 def fail(*_):
     raise OSError("power")
 
