@@ -97,7 +97,7 @@ def test_coordinates_that_are_no_dims_stay_coordinates(target: str) -> None:
         "lat": (("y", "x"), np.ones((2, 3))),
         "run": 7,
         "day": ("t", [1, 2]),
-        "label": ("x", ["a", "b", "ü"]),
+        "height": ("x", [5.0, 6.0, 7.0]),
     }
     ds = xr.Dataset({"rain": (("y", "x"), RNG.random((2, 3))), "n": 3}, coords)
     ds.b2nd.to_b2nd("src.b2d")
