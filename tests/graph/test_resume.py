@@ -22,6 +22,7 @@ from b2nd_dask import list_staging, open_b2nd, remove_staging, to_b2nd
 from b2nd_dask.edges.cli import main
 from b2nd_dask.storage.read.local_reader import identity_of
 from b2nd_dask.storage.write.object_store import ObjectStore
+from b2nd_dask.storage.write.staging import Staging
 from tests.forked import run_forked
 from tests.graph.gate import pass_gate
 
@@ -265,6 +266,23 @@ def test_a_manifest_that_was_cut_by_a_full_disk(target, monkeypatch):
     write(target, again)
     assert len(again.done) == 8 - 1 - len(work.done)
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_an_append_that_begins_a_frame_is_finished_after_its_publication(
+    target, contiguous, monkeypatch
+):
+    arguments = {"mode": "a", "append_axis": 0, "contiguous": contiguous}
+    with monkeypatch.context() as patch:
+        # as if the process was killed before it
+        patch.setattr(Staging, "clean_up", lambda _: None)
+        write(target, Work(), **arguments)
+    assert len(list_staging(target)) == 1
+    for rows in (80, 160):
+        # the first call finds it finished, the second appends
+        write(target, Work(), **arguments)
+        assert open_b2nd(target).shape == (rows, 40)
+        assert not list_staging(target)
 
 
 def test_an_append_that_has_finished_is_another_one_when_it_is_made_again(target):
