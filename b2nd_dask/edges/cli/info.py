@@ -153,10 +153,12 @@ def _print(shown: Source, path: str, attributes: dict[str, Any], *, many: bool) 
         click.echo(label_of(path))
     if not shown:
         click.echo("no members")
-    sizes = ["" if each.nbytes is None else decimal(each.nbytes) for each in shown]
-    texts = ((printable(each.key), printable(each.what)) for each in shown)
-    print_columns((*text, size) for text, size in zip(texts, sizes, strict=True))
+    print_columns((printable(each.key), printable(each.what), _size(each.nbytes)) for each in shown)
     print_columns((f"attribute {name!r}", one_line(each)) for name, each in attributes.items())
+
+
+def _size(nbytes: int | None) -> str:
+    return "" if nbytes is None else decimal(nbytes)
 
 
 def _rows(frame: Frame) -> Iterator[tuple[str, str]]:

@@ -113,7 +113,8 @@ def text_dtype(
 
 
 def _longest(texts: Any) -> int:
-    return max(map(len, np.ravel(texts)), default=0)
+    flat = np.ravel(texts)
+    return flat.itemsize // 4 if flat.dtype.kind == "U" else max(map(len, flat), default=0)
 
 
 def block_of(

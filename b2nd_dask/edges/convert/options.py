@@ -36,10 +36,7 @@ def split_member(path: str, member: str | None) -> tuple[str, str | None]:
     if not mark or not inner:
         return before, member
     if member is not None and member.strip("/") != inner.strip("/"):
-        raise ValueError(
-            f"{label_of(before)}: member={member!r} names another member than {inner!r}; give only "
-            "one"
-        )
+        raise ValueError(f"{label_of(path)}: member={member!r} names another member; give only one")
     return before, inner
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from b2nd_dask.edges.convert.options import Source
 from b2nd_dask.edges.datasets.places import (
     OpenOptions,
+    Place,
     in_group,
     location_of,
     open_snapshot,
@@ -21,10 +22,8 @@ from b2nd_dask.edges.xarray.variables import (
     contents_of_frame,
     contents_of_place,
 )
-from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.storage import Location
 
 
 def read_frames(source: Source) -> Tree:
@@ -33,21 +32,24 @@ def read_frames(source: Source) -> Tree:
     location, group = location_of(path, storage_options)
     # makes `chunk` of xarray's variables return arrays of `from_b2nd`
     install()
-    if place_of(location) is None:
-        frame = open_b2nd(path, dtype=dtype, storage_options=storage_options)
-        return _single(frame, source.label)
-    if dtype is not None:
-        raise ValueError("dtype= is only for single Caterva frames, which do not store it; omit it")
+
+    def tree() -> Tree:
+        place = place_of(location)
+        if place is None:
+            frame = open_b2nd(path, dtype=dtype, storage_options=storage_options)
+            return _single(frame, source.label)
+        if dtype is not None:
+            raise ValueError(
+                "dtype= is only for single Caterva frames, which do not store it; omit it"
+            )
+        return _tree(in_group(place, group), source.label)
+
     # not a mixture of two states, if the dataset is replaced meanwhile
-    return open_snapshot(path, storage_options, lambda: _tree(location, group, source.label))
+    return open_snapshot(path, storage_options, tree)
 
 
-def _tree(location: Location, group: str, label: str) -> Tree:
+def _tree(place: Place, label: str) -> Tree:
     """The tree of a place as the xarray engine opens it: no uncommitted elements, no sidecars."""
-    place = place_of(location)
-    if place is None:
-        raise StaleFrameError("another process replaced the dataset by a frame", path=label)
-    place = in_group(place, group)
     trees: dict[str, Tree] = {}
     for path, level in levels_of(place):
         above, _, name = path.rpartition("/")

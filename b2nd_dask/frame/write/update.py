@@ -28,11 +28,7 @@ from b2nd_dask.frame.write.conflicts import (
 )
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, require_all
-from b2nd_dask.frame.write.transaction import (
-    Envelope,
-    Transaction,
-    publish_records,
-)
+from b2nd_dask.frame.write.transaction import Envelope, Transaction, publish_records
 from b2nd_dask.storage import LocalUpdate, Location, update_staging_for
 
 

@@ -58,7 +58,17 @@ class ZipMember(NamedTuple):
 
 
 def split_store(urlpath: Any) -> tuple[Any, str | None]:
-    """Split a path or URL into that of a store and the key of an array in it, if it has both."""
+    """Split a path or URL into that of a store and the key of an array in it, if it has both.
+
+    Examples
+    --------
+    >>> split_store("s3://bucket/runs.b2z/group/x")
+    ('s3://bucket/runs.b2z', 'group/x')
+    >>> split_store("https://example.org/runs.b2e/x?token=1")
+    ('https://example.org/runs.b2e?token=1', 'x')
+    >>> split_store("s3://bucket/runs.b2d/group/x.b2nd")
+    ('s3://bucket/runs.b2d/group/x.b2nd', None)
+    """
     found = store_in(urlpath)
     if found is None:
         return urlpath, None

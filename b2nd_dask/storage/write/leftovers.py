@@ -15,7 +15,7 @@ from typing import Any
 
 from b2nd_dask.storage.byte_reader import MAIN_MEMBER
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.write.local_names import hidden_target, key_of, remove_area
+from b2nd_dask.storage.write.local_names import key_of, remove_area, target_of
 from b2nd_dask.storage.write.object_staging import SparseObjectStaging
 from b2nd_dask.storage.write.object_store import ObjectStore
 
@@ -68,8 +68,7 @@ def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingIn
     []
     """
     location = Location.of(urlpath, storage_options=storage_options)
-    local = () if location.is_url else (info for info, _ in _local(location).values())
-    found = _remote(location) if location.is_url else local
+    found = _remote(location) if location.is_url else _local(location)
     return sorted(found, key=lambda info: (info.modified or _LONG_AGO, info.key))
 
 
@@ -111,28 +110,34 @@ def remove_staging(
             f"no staging area has the key {key!r}; list_staging lists those that exist",
             location.label,
         )
-    targets = {} if location.is_url else _local(location)
     for info in removed:
         if location.is_url:
             # for both forms of frames: it also removes chunks of an unfinished sparse frame
             SparseObjectStaging(info.key, False, False, location).discard()
-        elif info.path in targets:
-            remove_area(Path(info.path), targets[info.path][1])
+        else:
+            remove_area(Path(info.path), _target(location))
     return removed
 
 
-def _local(location: Location) -> dict[str, tuple[StagingInfo, Path]]:
-    """The areas beside a path and in a folder of frames, each with its target."""
-    path = Path(os.path.realpath(str(location.urlpath)))
+def _target(location: Location) -> Path:
+    return Path(os.path.realpath(str(location.urlpath)))
+
+
+def _local(location: Location) -> Iterator[StagingInfo]:
+    """List the areas beside a path, and in it if it is a folder of frames."""
+    path = _target(location)
     beside = path.parent.iterdir() if path.parent.is_dir() else ()
-    targets = {area: path for area in beside if key_of(area, path)}
+    areas = [(area, path) for area in beside]
     is_folder = path.is_dir() and not (path / MAIN_MEMBER).exists()
     for folder, inner, _ in os.walk(path) if is_folder else ():
         hidden = [Path(folder, name) for name in inner if name.startswith(".")]
-        targets |= {area: target for area in hidden if (target := hidden_target(area))}
+        areas += [(area, Path(target_of(str(area)))) for area in hidden]
         inner[:] = [name for name in inner if not name.startswith(".")]
-    infos = {area: _info(area, str(key_of(area, target))) for area, target in targets.items()}
-    return {info.path: (info, targets[area]) for area, info in infos.items() if info is not None}
+    for area, target in areas:
+        key = key_of(area, target)
+        info = None if key is None else _info(area, key)
+        if info is not None:
+            yield info
 
 
 def _info(area: Path, key: str) -> StagingInfo | None:

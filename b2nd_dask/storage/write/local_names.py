@@ -34,9 +34,7 @@ LOCK_NAME = "lock"
 #: Most bytes of a target's name in hidden names, since names have at most 255 bytes.
 _LONGEST_NAME = 150
 _HIDDEN = re.compile(r"([0-9a-f]{16})\.(staging|removed|old)")
-_OF_ANY = re.compile(rf"\.(.+)\.{_HIDDEN.pattern}", re.DOTALL)
-_SHORTENED = re.compile(r".{32}~[0-9a-f]{16}", re.DOTALL)
-_AREA = re.compile(r"(?<![^/])\.([^/]+)\.[0-9a-f]{16}\.staging(?=/|$).*", re.DOTALL)
+_AREA = re.compile(r"(?<![^/])\.([^/]+)\.[0-9a-f]{16}\.(?:staging|removed)(?=/|$).*", re.DOTALL)
 #: Errors of a rename if another writer has just replaced a file by a directory, a directory by a
 #: file, or removed either.
 _REPLACED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
@@ -58,12 +56,6 @@ def key_of(hidden: Path, target: Path) -> str | None:
     prefix = _prefix(target.name)
     named = _HIDDEN.fullmatch(hidden.name.removeprefix(prefix))
     return named[1] if named and hidden.name.startswith(prefix) else None
-
-
-def hidden_target(hidden: Path) -> Path | None:
-    """Return the target of a write with a hidden name; None for other and for shortened names."""
-    named = _OF_ANY.fullmatch(hidden.name)
-    return hidden.with_name(named[1]) if named and not _SHORTENED.fullmatch(named[1]) else None
 
 
 def target_of(path: str) -> str:
