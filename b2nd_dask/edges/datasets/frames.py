@@ -20,32 +20,27 @@ _SUFFIXES = (".b2nd", ".b2f", ".b2b", ".b2e", ".b2d", ".b2z", ".b2frame")
 _LONGEST_NAME = 100
 
 
-def check_layout(tree: Tree, advice: str) -> None:
+def check_layout(tree: Tree, advice: str = "change it by .rename") -> None:
     """Check that the names in a tree can be file names, and that lengths of dims agree.
 
     `advice` is the way to change a name, for messages. Raises ValueError if a name cannot be a file
     name, two names differ only in case, or a dim has several lengths.
     """
-    names = [*tree.members, *tree.groups]
-    for name in names:
-        problem = _problem_of_name(name)
-        if problem:
-            raise ValueError(
-                f"{tree.label}: {printable(name)!r} cannot be the name of a file: {problem}; "
-                f"{advice}"
-            )
-    folded: dict[str, str] = {}
-    for name in names:
-        other = folded.get(name.casefold())
-        folded[name.casefold()] = name
-        if other is not None:
-            raise ValueError(
-                f"{tree.label}: {other!r} and {name!r} differ only in case, and are one file on "
-                f"some systems; {advice}"
-            )
-    sizes_of(tree)
-    for group in tree.groups.values():
-        check_layout(group, advice)
+    for _, level in tree.levels():
+        folded: dict[str, str] = {}
+        for name in (*level.members, *level.groups):
+            if problem := _problem_of_name(name):
+                raise ValueError(
+                    f"{level.label}: {printable(name)!r} cannot be the name of a file: {problem}; "
+                    f"{advice}"
+                )
+            if other := folded.get(name.casefold()):
+                raise ValueError(
+                    f"{level.label}: {other!r} and {name!r} differ only in case, and are one file "
+                    f"on some systems; {advice}"
+                )
+            folded[name.casefold()] = name
+        sizes_of(level)
 
 
 def _problem_of_name(name: str) -> str | None:

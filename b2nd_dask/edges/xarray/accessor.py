@@ -71,12 +71,8 @@ class B2ndAccessor:
 
 def register() -> None:
     """Register the accessor with xarray."""
-    makers: tuple[Any, ...] = (
-        xr.register_dataarray_accessor,
-        xr.register_dataset_accessor,
-        xr.register_datatree_accessor,
-    )
-    for kind, maker in zip((xr.DataArray, xr.Dataset, xr.DataTree), makers, strict=True):
+    for kind in (xr.DataArray, xr.Dataset, xr.DataTree):
         # xarray warns if the name is taken, even when a package is imported again
-        if getattr(kind, "b2nd", None) is None:
-            maker("b2nd")(B2ndAccessor)
+        if not hasattr(kind, "b2nd"):
+            register_with: Any = getattr(xr, f"register_{kind.__name__.lower()}_accessor")
+            register_with("b2nd")(B2ndAccessor)

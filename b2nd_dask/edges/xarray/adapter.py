@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
-from b2nd_dask.edges.datasets.frames import packed_frame
-from b2nd_dask.edges.datasets.tree import Member
+from b2nd_dask.edges.datasets.frames import check_layout, packed_frame, write_dataset
+from b2nd_dask.edges.datasets.staged import local_target, staged
+from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.xarray.append import (
     append_dataset,
     growing,
@@ -18,16 +20,17 @@ from b2nd_dask.edges.xarray.append import (
     write_region,
     write_variables,
 )
-from b2nd_dask.edges.xarray.encoding import STORAGE
+from b2nd_dask.edges.xarray.encoding import STORAGE, check_dims, tree_of
 from b2nd_dask.edges.xarray.variables import NAMELESS
-from b2nd_dask.edges.xarray.write import NEW_OPTIONS, local_path, tree_of, write_new
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.labels.labels import COORDS, Labels, pack_labels, too_many_coords
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.graph.write.to_b2nd import Writer, write_array
+from b2nd_dask.graph.write.to_b2nd import Writer, write_array, write_together
 from b2nd_dask.storage import Location
 
+#: Options of new datasets.
+_NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem", "fsync", "stats")
 _MODES = ("w-", "w", "a", "r+")
 #: Options of updates, passed to `write_array`.
 _UPDATE_OPTIONS = ("compute", "resume", "storage_options")
@@ -43,14 +46,14 @@ def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
     """Write with the options of `to_b2nd`; return the written data, opened, or a Delayed."""
     if isinstance(given, xr.DataArray):
         return _write_array(given, urlpath, options)
-    path = local_path(urlpath)
+    path = _local_path(urlpath)
     mode, append_dim, region = _place(given, options)
     if mode in ("w-", "w"):
-        write_new(given, path, options, overwrite=mode == "w")
+        _write_new(given, path, options, overwrite=mode == "w")
     elif region is not None:
         write_region(given, path, region)
     elif mode == "a" and not path.exists():
-        write_new(given, path, options, overwrite=False)
+        _write_new(given, path, options, overwrite=False)
     elif append_dim is None:
         write_variables(given, path, options)
     else:
@@ -60,12 +63,62 @@ def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
     return xr.open_dataset(path, engine="b2nd", chunks={})
 
 
+def _local_path(urlpath: Any) -> Path:
+    """Local path of a dataset.
+
+    Raises ValueError if the path is a URL, or names a single frame.
+    """
+    path = local_target(urlpath)
+    if path.suffix in (".b2nd", ".b2e"):
+        raise ValueError(
+            f"{urlpath}: a {path.suffix} file is one array; write a dataset to a directory "
+            f"({path.with_suffix('.b2d').name}) or one file ({path.with_suffix('.b2z').name}), or "
+            "one of its arrays by ds['NAME'].b2nd.to_b2nd"
+        )
+    return path
+
+
+def _write_new(
+    source: xr.Dataset | xr.DataTree, path: Path, options: Mapping[str, Any], *, overwrite: bool
+) -> None:
+    """Write a directory (``.b2d``) or an archive (``.b2z``) of frames, all or nothing.
+
+    `options` are those in `_NEW_OPTIONS`, and ``encoding``.
+    """
+    encoding = options.get("encoding") or {}
+    if isinstance(source, xr.DataTree):
+        known = {*source.groups, *(name for group in source.subtree for name in group.variables)}
+        if unknown := sorted(map(repr, encoding.keys() - known)):
+            raise ValueError(f"unexpected encoding groups or variables: {', '.join(unknown)}")
+        check_dims({dim for group in source.subtree for dim in group.dims}, options)
+        tree = _tree_of_groups(source, path.name, options, inherit=True)
+    else:
+        check_dims(source.dims, options)
+        tree = tree_of(source, path.name, encoding, options)
+    check_layout(tree)
+    fsync = options.get("fsync", True)
+    with staged(path, replace=overwrite, advice='mode="w"', fsync=fsync) as ready:
+        write_dataset(tree, ready, write_together, packed=path.suffix == ".b2z")
+
+
+def _tree_of_groups(
+    source: xr.DataTree, label: str, options: Mapping[str, Any], *, inherit: bool
+) -> Tree:
+    """Describe a group and its subgroups; with `inherit` also its inherited coordinates."""
+    ds, encoding = source.to_dataset(inherit=inherit), options.get("encoding") or {}
+    named = {name: how for name, how in encoding.items() if name in ds.variables}
+    tree = tree_of(ds, label, named | dict(encoding.get(source.path, {})), options)
+    for name, child in source.children.items():
+        tree.groups[name] = _tree_of_groups(child, f"{label}/{name}", options, inherit=False)
+    return tree
+
+
 def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
     """Mode, append dim and region, checked for conflicts."""
     mode = options.get("mode", "w-")
     append_dim, region = options.get("append_dim"), options.get("region")
     kind = type(given).__name__
-    allowed = (*NEW_OPTIONS, "encoding") if mode in ("w-", "w", "a") else ()
+    allowed = (*_NEW_OPTIONS, "encoding") if mode in ("w-", "w", "a") else ()
     unknown = [name for name in options if name not in (*allowed, "mode", "append_dim", "region")]
     if mode not in _MODES:
         raise ValueError(f"mode={mode!r}: a {kind} takes {', '.join(map(repr, _MODES))}")

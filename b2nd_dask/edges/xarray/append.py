@@ -20,8 +20,7 @@ from b2nd_dask.edges.datasets.frames import check_layout, frames_of
 from b2nd_dask.edges.datasets.places import Folder, manifest_of
 from b2nd_dask.edges.datasets.staged import changing
 from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
-from b2nd_dask.edges.xarray.encoding import member_of
-from b2nd_dask.edges.xarray.write import RENAME, check_dims, tree_of
+from b2nd_dask.edges.xarray.encoding import check_dims, member_of, tree_of
 from b2nd_dask.format.labels.labels import PACKING
 from b2nd_dask.format.labels.manifest import MANIFEST, Manifest
 from b2nd_dask.format.statistics import supports_statistics
@@ -128,7 +127,7 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
     """Add variables to a dataset in a directory, and replace those of the same names.
 
     A replaced variable keeps its packing and storage options; `options` are for new ones, as for
-    `write_new`. Raises ValueError if dims or their lengths differ from the existing ones, names
+    `to_b2nd`. Raises ValueError if dims or their lengths differ from the existing ones, names
     conflict, or an existing variable has an encoding, StaleFrameError if another process changes
     the dataset.
     """
@@ -152,7 +151,7 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
         manifest = _manifest(path)
         others = [name for name in manifest.names if name not in tree.members]
         taken = dict.fromkeys([*others, *manifest.groups], Tree(path.name))
-        check_layout(Tree(path.name, members=tree.members, groups=taken), RENAME)
+        check_layout(Tree(path.name, members=tree.members, groups=taken))
         write_together(frames_of(tree, path, mode="w", fsync=options.get("fsync", True)))
         _commit(path, tree)
 

@@ -1,8 +1,9 @@
-"""Variables of xarray as arrays for frames: times and text unchanged, packing by CF."""
+"""Datasets of xarray as trees of arrays for frames: times and text unchanged, packing by CF."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from xarray.coding.strings import EncodedStringCoder
 from xarray.conventions import CF_RELATED_DATA, ensure_not_multiindex
 from xarray.core.common import contains_cftime_datetimes
 
-from b2nd_dask.edges.datasets.tree import Member
+from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, some_notes
 from b2nd_dask.edges.xarray.backend_array import presented
 from b2nd_dask.edges.xarray.packing import pack
 from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH, PACKING
+from b2nd_dask.format.statistics import supports_statistics
 
 #: Options of xarray's packing, from `.encoding` or `encoding=`.
 _PACKING = (*PACKING, "dtype", "_Encoding")
@@ -25,7 +27,86 @@ _TIMES = ("units", "calendar", "dtype", "_FillValue")
 STORAGE = ("chunks", "blocks", "cparams")
 
 
-def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> None:
+def tree_of(
+    ds: xr.Dataset,
+    label: str,
+    encoding: Mapping[Hashable, Mapping[str, Any]],
+    options: Mapping[str, Any],
+) -> Tree:
+    """Describe the arrays of a dataset as a tree, with all checks that are possible before a write.
+
+    `options` are those of `to_b2nd` for all variables. Raises TypeError if a frame cannot hold
+    the elements, a name or an attribute, KeyError or ValueError if the encoding has an unknown
+    variable, option or dim.
+    """
+    _check_encoding(ds, encoding)
+    check_dims(ds.dims, *encoding.values())
+    tree = Tree(label, attrs=dict(ds.attrs))
+    for name in [*ds.data_vars, *ds.coords]:
+        given = encoding.get(name, {})
+        member = member_of(name, ds.variables[name], given, is_coord=name in ds.coords)
+        storage = _storage(str(name), member, given, options)
+        tree.members[str(name)] = replace(member, storage=storage)
+    keep_attrs(tree)
+    if tree.lost:
+        raise TypeError(
+            f"not stored: {some_notes(tree.lost)}. Attributes are text, numbers, bytes, NumPy "
+            "arrays, and lists and maps of these: convert or remove them"
+        )
+    return tree
+
+
+def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
+    """Check that the dims in `chunks` and `blocks` exist.
+
+    Raises ValueError if a dim does not exist.
+    """
+    for how in options:
+        for key in ("chunks", "blocks"):
+            asked = how.get(key)
+            if isinstance(asked, Mapping) and (unknown := asked.keys() - set(known)):
+                raise ValueError(
+                    f"{key}={asked!r}: there is no dim {min(unknown, key=str)!r}; the dims are "
+                    f"{sorted(map(str, known))}"
+                )
+
+
+def _storage(
+    name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Storage options of a variable: from `encoding=`, or else those of all variables."""
+    found = {key: own.get(key, options.get(key)) for key in (*STORAGE, "max_mem")}
+    dims = member.dims or ()
+    for key in ("chunks", "blocks"):
+        found[key] = _sizes(found[key], dims, member.array.shape, given=key in own)
+    if found["chunks"] is None:
+        found["blocks"] = found["blocks"] if "blocks" in own else None
+    if member.is_coordinate(name) and "chunks" not in own:
+        # default chunks: coordinates are read whole
+        found |= {"chunks": None, "blocks": None, "max_mem": None}
+    if options.get("stats") and supports_statistics(member.array.dtype):
+        # text, for example, has no statistics
+        found["stats"] = True
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _sizes(
+    asked: Any, dims: tuple[str, ...], shape: tuple[int, ...], *, given: bool
+) -> tuple[int, ...] | int | None:
+    """Lengths of chunks along each axis, also from a mapping by dims."""
+    if isinstance(asked, Mapping):
+        if asked.keys().isdisjoint(dims):
+            return None
+        return tuple(int(asked.get(dim, max(n, 1))) for dim, n in zip(dims, shape, strict=True))
+    if isinstance(asked, tuple | list) and not given:
+        raise ValueError(
+            f"chunks={asked!r}: the variables of a dataset differ in their dims; name the dims, as "
+            "in chunks={'time': 24, 'lat': 100}"
+        )
+    return asked  # type: ignore[no-any-return]
+
+
+def _check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> None:
     """Check the argument `encoding=`.
 
     Raises KeyError or ValueError if there is no such variable, or no such option.
