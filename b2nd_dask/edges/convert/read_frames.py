@@ -24,6 +24,7 @@ from b2nd_dask.edges.xarray.variables import (
 )
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
+from b2nd_dask.storage import printable
 
 
 def read_frames(source: Source) -> Tree:
@@ -53,10 +54,11 @@ def _tree(place: Place, label: str) -> Tree:
     trees: dict[str, Tree] = {}
     for path, level in levels_of(place):
         above, _, name = path.rpartition("/")
-        tree = trees[above or "/"].inside(name) if name else Tree(label)
         contents = contents_of_place(level, OpenOptions(own_dims=True))
-        tree.attrs, tree.members = contents.attrs, _members(contents)
-        trees[path] = tree
+        own_label = label + printable(path.rstrip("/"))
+        trees[path] = Tree(own_label, attrs=contents.attrs, members=_members(contents))
+        if name:
+            trees[above or "/"].groups[name] = trees[path]
     return trees["/"]
 
 

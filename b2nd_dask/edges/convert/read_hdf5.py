@@ -110,8 +110,8 @@ def _fill(tree: Tree, group: Any, block_nbytes: int, *, other_files: bool, seen:
             if h5py.h5o.get_info(child.id).addr in seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
                 continue
-            if tree.has_room_for(name):
-                _fill(tree.inside(name), child, block_nbytes, other_files=other_files, seen=seen)
+            if (inside := tree.inside(name)) is not None:
+                _fill(inside, child, block_nbytes, other_files=other_files, seen=seen)
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):

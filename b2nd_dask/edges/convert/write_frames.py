@@ -12,10 +12,9 @@ from typing import Any
 import dask
 
 from b2nd_dask.edges.convert.options import Options
-from b2nd_dask.edges.datasets.frames import check_layout, packed_frame, write_dataset
+from b2nd_dask.edges.datasets.frames import check_layout, embedded, write_dataset
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
 from b2nd_dask.edges.progress import tasks_shown
-from b2nd_dask.format.labels.labels import too_many_coords
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 
 
@@ -51,16 +50,14 @@ def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
     ((name, member),) = data.items()
     coords = tree.coords_of(member, name)
     del coords[name]
-    if problem := too_many_coords({n: int(each.array.nbytes) for n, each in coords.items()}):
-        raise ValueError(f"{tree.label}: {problem}; write a directory (.b2d)")
     return name, member, coords
 
 
 def write_frame(tree: Tree, ready: Path, options: Options) -> None:
     """Write the array of a tree as a frame with embedded coordinates."""
     name, member, coords = data_of(tree)
-    packed = {each: packed_frame(coords[each], each) for each in coords}
-    how = {"vlmeta": entries_of(member, name, coords=packed), "meta": {}, "fsync": False}
+    vlmeta = entries_of(member, name, coords=embedded(coords, tree.label))
+    how = {"vlmeta": vlmeta, "meta": {}, "fsync": False}
     _write(member.array, ready, {**how, **_storage(member, options)}, options)
 
 

@@ -81,8 +81,8 @@ def _fill(tree: Tree, group: Any, block_nbytes: int) -> None:
         members = sorted(group.members())
     for name, child in members:
         if not hasattr(child, "shape"):
-            if tree.has_room_for(name):
-                _fill(tree.inside(name), child, block_nbytes)
+            if (inside := tree.inside(name)) is not None:
+                _fill(inside, child, block_nbytes)
             continue
         inner = f"{tree.label}/{printable(name)}"
         try:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, manifest_json, sizes_of
+from b2nd_dask.format.labels.labels import too_many_coords
 from b2nd_dask.format.labels.manifest import MANIFEST, build_embed
 from b2nd_dask.frame.members.files import EMBED
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
@@ -65,7 +66,7 @@ def write_dataset(
     write(_begun(tree, folder))
     if packed:
         with about(str(ready)):
-            _pack(folder, ready)
+            _archive(folder, ready)
 
 
 def _begun(tree: Tree, folder: Path) -> list[Write]:
@@ -91,7 +92,7 @@ def frames_of(tree: Tree, place: Path, **options: Any) -> list[Write]:
     return writes
 
 
-def _pack(folder: Path, archive: Path) -> None:
+def _archive(folder: Path, archive: Path) -> None:
     """Move a directory into a zip."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
         for path in sorted(folder.rglob("*")):
@@ -100,8 +101,21 @@ def _pack(folder: Path, archive: Path) -> None:
     remove_path(folder)
 
 
-def packed_frame(member: Member, name: str) -> bytes:
-    """The frame of a coordinate as bytes, to embed it in another frame."""
+def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:
+    """The frames of coordinates as bytes, to embed them in that of an array, called `label`.
+
+    Raises ValueError if they are too many or too large.
+    """
+    sizes = {name: int(member.array.nbytes) for name, member in coords.items()}
+    if problem := too_many_coords(sizes):
+        raise ValueError(
+            f"{label}: {problem}; write a dataset, a directory (.b2d), in xarray of .to_dataset(), "
+            "or omit some by .drop_vars"
+        )
+    return {name: _packed(member, name) for name, member in coords.items()}
+
+
+def _packed(member: Member, name: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as folder:
         path = Path(folder, "coordinate.b2nd")
         options: dict[str, Any] = {"meta": {}, "vlmeta": entries_of(member, name), "fsync": False}

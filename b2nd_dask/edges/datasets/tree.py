@@ -68,18 +68,14 @@ class Tree:
     depth: int = 0
     """Number of groups around this one."""
 
-    def inside(self, name: str) -> Tree:
-        """Make the tree of a group in this one."""
+    def inside(self, name: str) -> Tree | None:
+        """Make the tree of a group in this one; refuse it if it lies in over `DEEPEST` others."""
         inner = Tree(f"{self.label}/{printable(name)}", depth=self.depth + 1)
+        if inner.depth > DEEPEST:
+            self.refused.append(f"{inner.label}: the group lies in more than {DEEPEST} others")
+            return None
         self.groups[name] = inner
         return inner
-
-    def has_room_for(self, group: str) -> bool:
-        """Whether a group in this one lies in at most `DEEPEST` others; else note it as refused."""
-        if self.depth == DEEPEST:
-            label = f"{self.label}/{printable(group)}"
-            self.refused.append(f"{label}: the group lies in more than {DEEPEST} others")
-        return self.depth < DEEPEST
 
     def levels(self, path: str = "") -> Iterator[tuple[str, Tree]]:
         """List this group and all groups in it with their paths, outer ones first."""
@@ -151,24 +147,23 @@ def some_notes(notes: list[str]) -> str:
     return "; ".join(notes[:_LISTED]) + more
 
 
-def labels_of(
-    member: Member, name: str | None, *, coords: Mapping[str, bytes] | None = None
-) -> Labels:
+def _labels_of(member: Member, name: str | None) -> Labels:
     """Labels of an array with the name `name` in a tree."""
-    dims = member.dims
-    if dims is None:
-        dims = tuple(f"dim_{axis}" for axis in range(member.array.ndim))
     is_coord = name is not None and member.is_coordinate(name)
-    return Labels(dims, name, is_coord, member.attrs, coords or {})
+    return Labels(member.dims or _default_dims(member), name, is_coord, member.attrs)
+
+
+def _default_dims(member: Member) -> tuple[str, ...]:
+    return tuple(f"dim_{axis}" for axis in range(member.array.ndim))
 
 
 def entries_of(
     member: Member, name: str | None, *, coords: Mapping[str, bytes] | None = None
 ) -> dict[str, Any]:
-    """Entries of vlmeta for an array; none if it has neither dims nor attributes."""
-    if member.dims is None and not member.attrs:
-        return {}
-    return pack_labels(labels_of(member, name, coords=coords))
+    """Entries of vlmeta for an array; none if it has only labels that are defaults."""
+    labels = replace(_labels_of(member, name), coords=coords or {})
+    has_labels = member.dims is not None or member.attrs
+    return pack_labels(labels) if has_labels and labels != Labels(_default_dims(member)) else {}
 
 
 #: Converts an attribute (name, value, its array) for a target; raises an error if it cannot.
@@ -246,6 +241,6 @@ def updated_manifest(
     for name in manifest.names:
         attrs = manifest.variable_attrs.get(name, {})
         labels[name] = Labels((), name, name not in manifest.data_vars, attrs)
-    labels |= {name: labels_of(member, name) for name, member in tree.members.items()}
+    labels |= {name: _labels_of(member, name) for name, member in tree.members.items()}
     lengths = {**manifest.sizes, **sizes_of(tree), **(sizes or {})}
     return build_manifest(labels, lengths, {**manifest.attrs, **tree.attrs}, manifest.groups)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
-from b2nd_dask.edges.datasets.frames import check_layout, packed_frame, write_dataset
+from b2nd_dask.edges.datasets.frames import check_layout, embedded, write_dataset
 from b2nd_dask.edges.datasets.staged import local_target, staged
-from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of
 from b2nd_dask.edges.xarray.append import (
     append_dataset,
     growing,
@@ -23,7 +24,7 @@ from b2nd_dask.edges.xarray.append import (
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_dims, tree_of
 from b2nd_dask.edges.xarray.variables import NAMELESS
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.format.labels.labels import COORDS, Labels, pack_labels, too_many_coords
+from b2nd_dask.format.labels.labels import COORDS
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array, write_together
@@ -188,26 +189,19 @@ def _write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, An
     if encoding and given.name not in encoding and not set(encoding) & set(ds.variables):
         # encoding of the single array, given without its name
         encoding = {name: encoding}
-    own = {key: options.pop(key) for key in STORAGE if key in options}
-    encoding[name] = own | dict(encoding.get(name, {}))
+    storage = {key: options.pop(key) for key in STORAGE if key in options}
+    encoding[name] = storage | dict(encoding.get(name, {}))
     tree = tree_of(ds, f"the array {given.name!r}", encoding, options)
     member = tree.members.pop(str(name))
     options |= member.storage
     if options.get("vlmeta") is None:
-        coords = _packed(tree.members)
-        # an array that is its own coordinate is written as a coordinate
-        is_coord = given.name is not None and given.name in given.coords
         own_name = None if given.name is None else str(given.name)
-        labels = Labels(member.dims or (), own_name, is_coord, member.attrs, coords)
-        options["vlmeta"] = {} if _is_plain(labels) else pack_labels(labels)
+        # an array that is its own coordinate is written as a coordinate
+        own = replace(member, is_coord=given.name in given.coords)
+        coords = embedded(tree.members, tree.label)
+        options["vlmeta"] = entries_of(own, own_name, coords=coords)
         options.setdefault("meta", {})
     return write_array(member.array, urlpath, **options)
-
-
-def _is_plain(labels: Labels) -> bool:
-    """Whether labels are the defaults of a frame without labels."""
-    dims = tuple(f"dim_{axis}" for axis in range(len(labels.dims)))
-    return labels == Labels(dims)
 
 
 def _dataset(given: xr.DataArray) -> xr.Dataset:
@@ -223,14 +217,6 @@ def _dataset(given: xr.DataArray) -> xr.Dataset:
         given = given.drop_vars([name])
     # a variable with the name of a dim would be a coordinate
     return given.to_dataset(name=NAMELESS if name is None or name in given.dims else name)
-
-
-def _packed(coords: Mapping[str, Member]) -> dict[str, bytes]:
-    if problem := too_many_coords({n: int(member.array.nbytes) for n, member in coords.items()}):
-        raise ValueError(
-            f"{problem}; write a dataset (.to_dataset(), to a .b2d), or omit some by .drop_vars"
-        )
-    return {name: packed_frame(member, name) for name, member in coords.items()}
 
 
 def _append_array(
@@ -249,7 +235,7 @@ def _append_array(
                 path=Location.of(urlpath).label,
             )
         coords = {str(each): _grown(each, ds, present, dim) for each in present.coords}
-        return {COORDS: _packed(coords)} if coords else {}
+        return {COORDS: embedded(coords, f"the array {name!r}")} if coords else {}
 
     rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
     return write_array(member.array, urlpath, mode="r+", append_axis=axis, entries=entries, **rest)

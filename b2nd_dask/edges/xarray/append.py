@@ -7,7 +7,8 @@ Changes take turns by a lock on the directory.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,7 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
     Raises ValueError if variables are missing or new, or dims or coordinates differ,
     StaleFrameError if another process changes the dataset.
     """
-    _require_folder(path)
-    with changing(path):
-        present = xr.open_dataset(path, engine="b2nd")
+    with _locked(path) as present:
         names = growing(ds, present, dim)
         start, count = present.sizes[dim], ds.sizes[dim]
         writes: list[Write] = []
@@ -89,9 +88,7 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
     Raises ValueError if the region is not in the dataset, a variable has none of its dims, or
     coordinates differ, StaleFrameError if another process changes the dataset.
     """
-    _require_folder(path)
-    with changing(path):
-        present = xr.open_dataset(path, engine="b2nd")
+    with _locked(path) as present:
         writes: list[Write] = []
         for name, (array, place) in placed(ds, present, region).items():
             target = str(present.variables[name].encoding["source"])
@@ -131,9 +128,7 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
     conflict, or an existing variable has an encoding, StaleFrameError if another process changes
     the dataset.
     """
-    _require_folder(path)
-    with changing(path):
-        present = xr.open_dataset(path, engine="b2nd")
+    with _locked(path) as present:
         _require_dims(ds, present)
         encoding = dict(options.get("encoding") or {})
         for name in encoding.keys() & present.variables.keys():
@@ -171,10 +166,9 @@ def _require_dims(ds: xr.Dataset, present: xr.Dataset) -> None:
 
 def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
     """The dataset without unchanged coordinates; variables stay coordinates or data as before."""
-    for name in ds.coords.keys() & present.coords.keys():
-        new, old = ds.variables[name], present.variables[name]
-        if new.identical(old):  # type: ignore[no-untyped-call]
-            ds = ds.drop_vars([name])
+    both = ds.coords.keys() & present.coords.keys()
+    same = [name for name in both if ds.variables[name].identical(present.variables[name])]  # type: ignore[no-untyped-call]
+    ds = ds.drop_vars(same)
     ds = ds.reset_coords([name for name in ds.coords if name in present.data_vars])
     return ds.set_coords([name for name in ds.data_vars if name in present.coords])
 
@@ -190,7 +184,9 @@ def _stored_as(present: xr.Variable, member: Member) -> Member:
     return replace(member, storage=storage)
 
 
-def _require_folder(path: Path) -> None:
+@contextmanager
+def _locked(path: Path) -> Iterator[xr.Dataset]:
+    """Open a dataset, which no other process changes meanwhile; ValueError if it is read-only."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: the dataset does not exist")
     if not (path / MANIFEST).is_file():
@@ -202,6 +198,8 @@ def _require_folder(path: Path) -> None:
             "for what counts as written; append by that program, or write the dataset again by "
             "xr.open_dataset(..., chunks={}).b2nd.to_b2nd(...)"
         )
+    with changing(path):
+        yield xr.open_dataset(path, engine="b2nd")
 
 
 def _manifest(path: Path) -> Manifest:
@@ -262,15 +260,10 @@ def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable
             f"the existing ones, {list(present.sizes)}"
         )
     found = [name for name in present.variables if dim in present.variables[name].dims]
-    missing = [name for name in found if name not in ds.variables]
-    unknown = [name for name in ds.variables if name not in present.variables]
-    if missing or unknown:
-        what = (
-            f"{missing[0]!r} is missing"
-            if missing
-            else f"the target has no variable {unknown[0]!r}"
-        )
-        raise ValueError(f"{what}; append all variables with the dim {dim!r}: {found}")
+    wrong = [f"{name!r} is missing" for name in found if name not in ds.variables]
+    wrong += [f"the target has no variable {n!r}" for n in ds.variables if n not in present]
+    if wrong:
+        raise ValueError(f"{wrong[0]}; append all variables with the dim {dim!r}: {found}")
     others = [name for name in ds.variables if name not in found]
     _require_equal(others, ds, present, f"it does not have the dim {dim!r}, so it does not grow")
     return found

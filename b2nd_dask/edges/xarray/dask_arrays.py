@@ -12,10 +12,11 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import operator
 import sys
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -39,14 +40,6 @@ class _UnknownError(Exception):
     """An array without a frame, or with an unknown kind of selection or decoding."""
 
 
-class _Library(NamedTuple):
-    """The array library: dask.array or dask_array."""
-
-    module: ModuleType
-    array_type: str
-    """As for `from_b2nd`."""
-
-
 def install() -> None:
     """Wrap `from_array` of the managers, once; warn instead if xarray has changed."""
     try:
@@ -54,15 +47,15 @@ def install() -> None:
     except _xarray_compat.XarrayChangedError as error:
         _xarray_compat.warn_once(str(error))
         return
-    _install_in(manager, _Library(da, "dask"))
+    _install_in(manager, da)
     expressions = sys.modules.get("dask_array")
     # loaded only if the user has registered it
     manager = getattr(sys.modules.get("dask_array._xarray"), "DaskArrayExprManager", None)
     if expressions is not None and hasattr(manager, "from_array"):
-        _install_in(manager, _Library(expressions, "dask-array"))
+        _install_in(manager, expressions)
 
 
-def _install_in(manager: Any, library: _Library) -> None:
+def _install_in(manager: Any, library: ModuleType) -> None:
     own = manager.from_array
     if hasattr(own, "xarray_own"):
         return
@@ -105,7 +98,7 @@ def _array_of(frames: _Converter, data: Any, chunks: Any) -> Any:
 class _Converter:
     """Converts xarray's lazy arrays to dask arrays."""
 
-    def __init__(self, names: Any, library: _Library) -> None:
+    def __init__(self, names: Any, library: ModuleType) -> None:
         self._names = names
         self._library = library
         self._wrappers = (names.CopyOnWriteArray, names.MemoryCachedArray)
@@ -169,15 +162,15 @@ class _Converter:
         if known and numbers and func.func is self._names._scale_offset_decoding:
             return _scaled(array, **func.keywords)
         meta = np.empty((0,) * array.ndim, dtype)
-        return self._library.module.map_blocks(func, array, dtype=dtype, meta=meta)
+        return self._library.map_blocks(func, array, dtype=dtype, meta=meta)
 
 
-def _read(lazy: FrameArray, chunks: Any, library: _Library) -> Any:
+def _read(lazy: FrameArray, chunks: Any, library: ModuleType) -> Any:
     """The frame as a dask array."""
+    array_type = "dask" if library is da else "dask-array"
 
     def read(**chunks: Any) -> Any:
-        array = from_b2nd(lazy.frame, array_type=library.array_type, **chunks)
-        return array.astype(lazy.dtype)
+        return from_b2nd(lazy.frame, array_type=array_type, **chunks).astype(lazy.dtype)
 
     if lazy.shape == lazy.frame.shape:
         return read(chunks=chunks)
@@ -188,17 +181,15 @@ def _read(lazy: FrameArray, chunks: Any, library: _Library) -> Any:
 
 
 def _masked(
-    array: Any, library: _Library, encoded_fill_values: Any, decoded_fill_value: Any, dtype: Any
+    array: Any, library: ModuleType, encoded_fill_values: Any, decoded_fill_value: Any, dtype: Any
 ) -> Any:
     """`xarray.coding.variables._apply_mask` by functions that reads can apply."""
     cast = array.astype(dtype)
-    condition: Any = None
-    for value in sorted(encoded_fill_values, key=repr):
-        found = cast == value
-        condition = found if condition is None else condition | found
-    if condition is None:
+    are_missing = [cast == value for value in sorted(encoded_fill_values, key=repr)]
+    if not are_missing:
         return cast
-    return library.module.where(condition, cast.dtype.type(decoded_fill_value), cast)
+    condition = functools.reduce(operator.or_, are_missing)
+    return library.where(condition, cast.dtype.type(decoded_fill_value), cast)
 
 
 def _scaled(array: Any, scale_factor: Any, add_offset: Any, dtype: Any) -> Any:

@@ -45,7 +45,9 @@ class Contents:
     """Variables of frames without names of dims."""
     attrs: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, name: str, variable: xr.Variable, *, is_coord: bool) -> None:
+    def add(
+        self, name: str, variable: xr.Variable, *, is_coord: bool, has_dims: bool = True
+    ) -> None:
         """Add a variable; its name must be new."""
         if name in self.variables:
             other = self.variables[name].encoding["source"]
@@ -56,6 +58,8 @@ class Contents:
         self.variables[name] = variable
         if is_coord:
             self.coords.add(name)
+        if not has_dims:
+            self.without_dims.add(name)
 
     def update(self, other: Contents) -> None:
         """Add the variables of other contents; their attributes only if there are none yet."""
@@ -91,9 +95,7 @@ def contents_of_frame(frame: Frame, stem: str) -> Contents:
     name = labels.name if unpacked.is_named else stem
     name = NAMELESS if name is None else name
     variable = _variable(frame, unpacked, frame.shape)
-    contents.add(name, variable, is_coord=labels.is_coord)
-    if not unpacked.has_dims:
-        contents.without_dims.add(name)
+    contents.add(name, variable, is_coord=labels.is_coord, has_dims=unpacked.has_dims)
     for coord, raw in labels.coords.items():
         try:
             inner = OpenOptions().open(Location.of(raw))
@@ -128,9 +130,7 @@ def contents_of_place(place: Place, options: OpenOptions) -> Contents:
         if name in dropped:
             continue
         variable = _variable(frame, unpacked, _trimmed(frame, unpacked, sizes), name, manifest)
-        contents.add(name, variable, is_coord=is_coord)
-        if not unpacked.has_dims:
-            contents.without_dims.add(name)
+        contents.add(name, variable, is_coord=is_coord, has_dims=unpacked.has_dims)
     _require_all(contents, manifest, dropped)
     if committed is not None:
         contents.attrs["committed_extent"] = committed
