@@ -14,8 +14,6 @@ from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.storage import public_url
 
-#: Separates a file and a member in a path.
-MARK = "::"
 #: Bytes of a block: smaller chunks are read together, larger ones singly.
 BLOCK_NBYTES = 8 << 20
 #: Copies of a block in memory while it is read and compressed.
@@ -32,7 +30,7 @@ def split_member(path: str, member: str | None) -> tuple[str, str | None]:
 
     Raises ValueError if `path` and `member` name different members.
     """
-    before, mark, inner = path.partition(MARK)
+    before, mark, inner = path.partition("::")
     if not mark or not inner:
         return before, member
     if member is not None and member.strip("/") != inner.strip("/"):

@@ -5,56 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 
 from b2nd_dask.edges.convert.options import Source
-from b2nd_dask.edges.datasets.places import (
-    OpenOptions,
-    Place,
-    in_group,
-    location_of,
-    open_snapshot,
-    place_of,
-)
+from b2nd_dask.edges.datasets.places import OpenOptions, Place
 from b2nd_dask.edges.datasets.tree import Member, Tree
-from b2nd_dask.edges.xarray.backend import levels_of
-from b2nd_dask.edges.xarray.dask_arrays import install
-from b2nd_dask.edges.xarray.variables import (
-    NAMELESS,
-    Contents,
-    contents_of_frame,
-    contents_of_place,
-)
-from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.edges.xarray.backend import levels_of, open_source
+from b2nd_dask.edges.xarray.variables import NAMELESS, Contents, contents_of_place
 from b2nd_dask.storage import printable
 
 
 def read_frames(source: Source) -> Tree:
     """Describe a frame, a directory of frames or a store."""
-    path, dtype, storage_options = source.path, source.dtype, source.storage_options
-    location, group = location_of(path, storage_options)
-    # makes `chunk` of xarray's variables return arrays of `from_b2nd`
-    install()
+    options = OpenOptions(own_labels=True, dtype=source.dtype)
 
-    def tree() -> Tree:
-        place = place_of(location)
-        if place is None:
-            frame = open_b2nd(path, dtype=dtype, storage_options=storage_options)
-            return _single(frame, source.label)
-        if dtype is not None:
+    def tree(found: Contents | Place) -> Tree:
+        if isinstance(found, Contents):
+            return _single(found, source.label)
+        if source.dtype is not None:
             raise ValueError(
                 "dtype= is only for single Caterva frames, which do not store it; omit it"
             )
-        return _tree(in_group(place, group), source.label)
+        return _tree(found, source.label, options)
 
-    # not a mixture of two states, if the dataset is replaced meanwhile
-    return open_snapshot(path, storage_options, tree)
+    return open_source(source.path, source.storage_options, options, None, tree)
 
 
-def _tree(place: Place, label: str) -> Tree:
+def _tree(place: Place, label: str, options: OpenOptions) -> Tree:
     """The tree of a place as the xarray engine opens it: no uncommitted elements, no sidecars."""
     trees: dict[str, Tree] = {}
     for path, level in levels_of(place):
         above, _, name = path.rpartition("/")
-        contents = contents_of_place(level, OpenOptions(own_dims=True))
+        contents = contents_of_place(level, options)
         own_label = label + printable(path.rstrip("/"))
         trees[path] = Tree(own_label, attrs=contents.attrs, members=_members(contents))
         if name:
@@ -62,9 +41,9 @@ def _tree(place: Place, label: str) -> Tree:
     return trees["/"]
 
 
-def _single(frame: Frame, label: str) -> Tree:
+def _single(contents: Contents, label: str) -> Tree:
     """The tree of a frame: one array, or a group if the frame has embedded coordinates."""
-    members = _members(contents_of_frame(frame, NAMELESS))
+    members = _members(contents)
     if len(members) == 1:
         ((name, member),) = members.items()
         return Tree(label, replace(member, name=None if name == NAMELESS else name))

@@ -60,8 +60,11 @@ class OpenOptions:
     verify: Any = "auto"
     dropped: frozenset[str] = frozenset()
     """Names of variables to leave out."""
-    own_dims: bool = False
-    """Whether arrays without names of dims never share dims, even if their lengths agree."""
+    own_labels: bool = False
+    """Whether an array without a name gets none from its file, and arrays without names of dims
+    never share dims, even if their lengths agree."""
+    dtype: Any = None
+    """Dtype of the elements of a Caterva frame, which does not store it."""
 
     @property
     def of_coordinates(self) -> OpenOptions:
@@ -70,7 +73,7 @@ class OpenOptions:
 
     def open(self, location: Location) -> Frame:
         """Open the frame at a location."""
-        return Frame(frame_at(location, None, self.uninit, self.verify))
+        return Frame(frame_at(location, self.dtype, self.uninit, self.verify))
 
 
 def manifest_of(place: Place) -> Manifest:

@@ -105,7 +105,7 @@ class B2ndBackend(BackendEntrypoint):
             return xr.DataTree.from_dict(groups)
         except ValueError:
             # default names of dims conflict between a group and its parent: make them unique
-            groups = _opened(filename_or_obj, _groups, own_dims=True, **options)
+            groups = _opened(filename_or_obj, _groups, own_labels=True, **options)
             return xr.DataTree.from_dict(groups)
         except KeyError as error:
             location, _ = location_of(filename_or_obj, options.get("storage_options"))
@@ -128,20 +128,32 @@ def _opened(
     storage_options: Mapping[str, Any] | None = None,
     verify: Any = "auto",
     uninit: Any = None,
-    own_dims: bool = False,
+    own_labels: bool = False,
     **decoders: Any,
 ) -> _Opened:
     """Open a user's source, and build a dataset or groups from it."""
     if unknown := decoders.keys() - set(_DECODERS):
         raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
-    install()
     dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables or ()
-    options = OpenOptions(uninit, verify, frozenset(dropped), own_dims)
+    options = OpenOptions(uninit, verify, frozenset(dropped), own_labels)
+    return open_source(
+        source, storage_options, options, group, lambda found: build(found, options, decoders)
+    )
 
-    def made() -> _Opened:
-        return build(_found(source, storage_options, options, group), options, decoders)
 
-    return open_snapshot(source, storage_options, made)
+def open_source(
+    source: Any,
+    storage_options: Mapping[str, Any] | None,
+    options: OpenOptions,
+    group: str | None,
+    build: Callable[[Contents | Place], _Opened],
+) -> _Opened:
+    """Build something from one version of a user's source: contents of frames, or a place."""
+    # makes `chunk` of xarray's variables return arrays of `from_b2nd`
+    install()
+    return open_snapshot(
+        source, storage_options, lambda: build(_found(source, storage_options, options, group))
+    )
 
 
 def _dataset(
@@ -240,7 +252,8 @@ def _found(
         return in_group(place, f"{inner}/{group or ''}")
     if group:
         raise ValueError(f"{location.label}: a single frame has no groups; omit group={group!r}")
-    return contents_of_frame(options.open(location), _stem_of(location))
+    stem = None if options.own_labels else _stem_of(location)
+    return contents_of_frame(options.open(location), stem)
 
 
 def _of_list(

@@ -87,8 +87,8 @@ class Contents:
                     )
 
 
-def contents_of_frame(frame: Frame, stem: str) -> Contents:
-    """The contents of a single frame: its array and embedded coordinates."""
+def contents_of_frame(frame: Frame, stem: str | None) -> Contents:
+    """The contents of a single frame: its array, called `stem` by default, and its coordinates."""
     contents = Contents(frame.path)
     unpacked = _unpacked(frame)
     labels = unpacked.labels
@@ -118,11 +118,12 @@ def contents_of_place(place: Place, options: OpenOptions) -> Contents:
     """
     manifest, dropped = manifest_of(place), options.dropped
     stems = _stems(place, manifest, dropped)
-    shown = [stem for stem in stems if not _is_sidecar(stem)]
+    # sidecars have data about other frames, and are no variables
+    shown = [stem for stem in stems if stem.startswith(COORD) or not stem.startswith("_")]
     frames = _open(place, shown, options)
     contents = Contents(place.label, attrs=dict(manifest.attrs))
     read = [(stem, frame, _unpacked(frame)) for stem, frame in zip(shown, frames, strict=True)]
-    read = _with_own_dims(read, always=options.own_dims)
+    read = _with_own_dims(read, always=options.own_labels)
     committed = _committed(place, stems, options)
     sizes = _committed_sizes(read, manifest, committed)
     for stem, frame, unpacked in read:
@@ -150,11 +151,6 @@ def _stems(place: Place, manifest: Manifest, dropped: Collection[str]) -> list[s
             )
         stems = [*manifest.data_vars, *(COORD + name for name in manifest.coords)]
     return [stem for stem in stems if stem.removeprefix(COORD) not in dropped]
-
-
-def _is_sidecar(stem: str) -> bool:
-    """Whether a frame has data about other frames, and is no variable."""
-    return stem.startswith("_") and not stem.startswith(COORD)
 
 
 def _open(place: Place, stems: Sequence[str], options: OpenOptions) -> list[Frame]:
@@ -215,8 +211,8 @@ def _require_all(contents: Contents, manifest: Manifest, dropped: Collection[str
 def _order(contents: Contents, manifest: Manifest) -> None:
     """Sort variables into the order of the manifest."""
     rank = {name: number for number, name in enumerate(manifest.names)}
-    names = sorted(contents.variables, key=lambda name: rank.get(name, len(rank)))
-    contents.variables = {name: contents.variables[name] for name in names}
+    in_order = sorted(contents.variables.items(), key=lambda item: rank.get(item[0], len(rank)))
+    contents.variables = dict(in_order)
 
 
 def _committed(place: Place, stems: Iterable[str], options: OpenOptions) -> int | None:
