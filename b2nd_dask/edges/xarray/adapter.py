@@ -49,12 +49,10 @@ def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
         return _write_array(given, urlpath, options)
     path = _local_path(urlpath)
     mode, append_dim, region = _place(given, options)
-    if mode in ("w-", "w"):
+    if mode in ("w-", "w") or (mode == "a" and not path.exists()):
         _write_new(given, path, options, overwrite=mode == "w")
     elif region is not None:
         write_region(given, path, region)
-    elif mode == "a" and not path.exists():
-        _write_new(given, path, options, overwrite=False)
     elif append_dim is None:
         write_variables(given, path, options)
     else:
@@ -131,12 +129,10 @@ def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
         )
     if isinstance(given, xr.DataTree) and mode not in ("w-", "w"):
         raise ValueError("a DataTree can only be written as a whole; change its groups one by one")
-    if mode in ("w-", "w") and (append_dim is not None or region is not None):
+    if (region is not None and mode != "r+") or (append_dim is not None and mode in ("w-", "w")):
         raise ValueError(
-            f'mode={mode!r} makes a new dataset; append_dim= goes with mode="a", region= with "r+"'
+            f'mode={mode!r}: append_dim= goes with mode="a" or "r+", region= goes with "r+"'
         )
-    if mode == "a" and region is not None:
-        raise ValueError('mode="a" adds variables or appends; region= goes with "r+"')
     if mode == "r+" and (append_dim is None) == (region is None):
         raise ValueError('mode="r+" changes a dataset: say where, by region= or append_dim=')
     return mode, append_dim, region
@@ -155,13 +151,13 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
     if dim is None and axis is not None:
         dim = given.dims[axis]
     by_name = region == "auto" or isinstance(region, Mapping)
-    if mode == "r+" and by_name:
-        written = _write_region_of_array(given, urlpath, region, options)
-    elif region is not None:
+    if region is not None and not (mode == "r+" and by_name):
         # a region of positions: only the elements are written
         written = write_array(given, urlpath, **options)
-    elif dim is not None and (mode == "r+" or (mode == "a" and _exists(urlpath, storage))):
-        written = _append_array(given, urlpath, dim, options)
+    elif region is not None or (
+        dim is not None and (mode == "r+" or (mode == "a" and _exists(urlpath, storage)))
+    ):
+        written = _update_array(given, urlpath, dim, region, options)
     else:
         if dim is not None and mode != "a":
             raise ValueError('append_dim= goes with mode="a" or "r+"')
@@ -219,16 +215,22 @@ def _dataset(given: xr.DataArray) -> xr.Dataset:
     return given.to_dataset(name=NAMELESS if name is None or name in given.dims else name)
 
 
-def _append_array(
-    given: xr.DataArray, urlpath: Any, dim: Hashable, options: Mapping[str, Any]
+def _update_array(
+    given: xr.DataArray, urlpath: Any, dim: Hashable, region: Any, options: Mapping[str, Any]
 ) -> Any:
-    """Append to the array in a frame and to its coordinates, in one commit."""
-    ds, present, name = _both(given, urlpath)
+    """Write into the array in a frame: in a region given by names of dims, or append to it."""
+    rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
+    ds, present, name = _both(given, urlpath, options.get("storage_options"))
+    if region is not None:
+        ds = ds.drop_vars([coord for coord in ds.coords if coord not in present.coords])
+        ((array, place),) = placed(ds, present, region).values()
+        return write_array(array, urlpath, mode="r+", region=place, **rest)
     growing(ds, present, dim)
     member = member_like(name, ds.variables[name], present.variables[name])
     axis = given.dims.index(dim)
 
     def entries(frame: FrameReference) -> dict[str, Any]:
+        """The grown coordinates, for the same commit."""
         if frame.shape != present[name].shape:
             raise StaleFrameError(
                 "another process appended to this array meanwhile; try again",
@@ -237,7 +239,6 @@ def _append_array(
         coords = {str(each): _grown(each, ds, present, dim) for each in present.coords}
         return {COORDS: embedded(coords, f"the array {name!r}")} if coords else {}
 
-    rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
     return write_array(member.array, urlpath, mode="r+", append_axis=axis, entries=entries, **rest)
 
 
@@ -253,20 +254,12 @@ def _grown(coord: Hashable, ds: xr.Dataset, present: xr.Dataset, dim: Hashable) 
     return Member(member.array, member.dims, {**old.attrs, **member.attrs}, str(coord), True)
 
 
-def _write_region_of_array(
-    given: xr.DataArray, urlpath: Any, region: Any, options: Mapping[str, Any]
-) -> Any:
-    """Write into the array in a frame, in a region given by names of dims."""
-    ds, present, _ = _both(given, urlpath)
-    ds = ds.drop_vars([coord for coord in ds.coords if coord not in present.coords])
-    ((array, place),) = placed(ds, present, region).values()
-    rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
-    return write_array(array, urlpath, mode="r+", region=place, **rest)
-
-
-def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Hashable]:
+def _both(
+    given: xr.DataArray, urlpath: Any, storage_options: Any
+) -> tuple[xr.Dataset, xr.Dataset, Hashable]:
     """The given and the existing array as datasets, with the existing name for both."""
-    ds, present = _dataset(given), xr.open_dataset(urlpath, engine="b2nd")
+    ds = _dataset(given)
+    present = xr.open_dataset(urlpath, engine="b2nd", storage_options=storage_options)
     if len(present.data_vars) != 1:
         raise ValueError(
             f"{Location.of(urlpath).label}: the existing array has the name of one of its dims, "

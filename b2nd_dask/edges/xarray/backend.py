@@ -25,7 +25,7 @@ from b2nd_dask.edges.datasets.places import (
 )
 from b2nd_dask.edges.datasets.tree import DEEPEST
 from b2nd_dask.edges.xarray.dask_arrays import install
-from b2nd_dask.edges.xarray.nested import combined, is_nested
+from b2nd_dask.edges.xarray.nested import combined, parts_of
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST
@@ -164,8 +164,8 @@ def _dataset(
 
     if isinstance(found, Contents):
         return _decoded(found, options, decoders)
-    if is_nested(found):
-        return combined(found, decoded)
+    if parts := parts_of(found):
+        return combined(found, parts, decoded)
     ds = decoded(found)
     if not ds.variables and not options.dropped:
         _require_contents(found, ds)

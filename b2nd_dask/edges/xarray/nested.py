@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,26 @@ _HOW: dict[str, Any] = {
 _MOST_CELLS = 100
 
 
-def is_nested(place: Place) -> bool:
-    """Whether a directory has no frames, but directories or archives of frames."""
-    return isinstance(place, Folder) and not place.arrays() and bool(_parts(place))
+def parts_of(place: Place) -> list[Place]:
+    """The directories, or archives of one file, in a directory that has no frames itself."""
+    if not isinstance(place, Folder) or place.arrays():
+        return []
+    groups: list[Place] = [place.inside(name) for name in place.groups()]
+    if groups or place.location.is_url:
+        return groups
+    archives = sorted(Path(place.location.url).glob("*.b2z"))
+    found = (place_of(Location.of(path)) for path in archives)
+    return [each for each in found if each is not None]
 
 
-def combined(place: Place, open_one: Callable[[Place], xr.Dataset]) -> xr.Dataset:
-    """Open all parts and combine them by their coordinates.
+def combined(
+    place: Place, parts: Sequence[Place], open_one: Callable[[Place], xr.Dataset]
+) -> xr.Dataset:
+    """Open the parts of a place and combine them by their coordinates.
 
     The attributes in ``group_by`` of the parent's manifest become dims; without ``group_by``, the
     attributes that differ between the parts.
     """
-    parts = list(_parts(place))
     attrs = [dict(manifest_of(part).attrs) for part in parts]
     keys = set(manifest_of(place).group_by) or _differing(attrs)
     cells = math.prod(len({str(own.get(key)) for own in attrs}) for key in keys)
@@ -76,24 +84,7 @@ def _chunked(ds: xr.Dataset) -> xr.Dataset:
     return ds.assign(arrays).assign_coords(xr.Coordinates(indexed))
 
 
-def _parts(place: Place) -> list[Place]:
-    groups = [place.inside(name) for name in place.groups()]
-    return groups or list(_archives(place))
-
-
-def _archives(place: Place) -> Iterable[Place]:
-    """Datasets that are archives, one file each."""
-    if not isinstance(place, Folder) or place.location.is_url:
-        return
-    for path in sorted(Path(place.location.url).glob("*.b2z")):
-        found = place_of(Location.of(path))
-        if found is not None:
-            yield found
-
-
 def _differing(attrs: list[dict[str, Any]]) -> set[str]:
     """Attributes of the first dataset that have other values in other datasets."""
-    if len(attrs) < 2:
-        return set()
     texts = {key: {str(own[key]) for own in attrs if key in own} for key in attrs[0]}
     return {key for key, values in texts.items() if len(values) > 1}
