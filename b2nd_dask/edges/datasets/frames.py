@@ -109,8 +109,8 @@ def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:
     sizes = {name: int(member.array.nbytes) for name, member in coords.items()}
     if problem := too_many_coords(sizes):
         raise ValueError(
-            f"{label}: {problem}; write a dataset, a directory (.b2d), in xarray of .to_dataset(), "
-            "or omit some by .drop_vars"
+            f"{label}: {problem}; write a dataset to a directory (.b2d; in xarray of "
+            ".to_dataset()), or omit some, in xarray by .drop_vars"
         )
     return {name: _packed(member, name) for name, member in coords.items()}
 

@@ -16,12 +16,11 @@ from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of
 from b2nd_dask.edges.xarray.append import (
     append_dataset,
     growing,
-    member_like,
     placed,
     write_region,
     write_variables,
 )
-from b2nd_dask.edges.xarray.encoding import STORAGE, check_dims, tree_of
+from b2nd_dask.edges.xarray.encoding import STORAGE, check_dims, member_like, tree_of
 from b2nd_dask.edges.xarray.variables import NAMELESS
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.labels.labels import COORDS

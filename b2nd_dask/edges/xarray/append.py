@@ -21,12 +21,10 @@ from b2nd_dask.edges.datasets.frames import check_layout, frames_of
 from b2nd_dask.edges.datasets.places import Folder, manifest_of
 from b2nd_dask.edges.datasets.staged import changing
 from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
-from b2nd_dask.edges.xarray.encoding import check_dims, member_of, tree_of
-from b2nd_dask.format.labels.labels import PACKING
+from b2nd_dask.edges.xarray.encoding import check_dims, member_like, packing_of, tree_of
 from b2nd_dask.format.labels.manifest import MANIFEST, Manifest
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.frame.write.casts import fits
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd, write_together
 from b2nd_dask.storage import Location
 from b2nd_dask.system import sync, write_file
@@ -139,7 +137,7 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
         ds = _as_there(ds, present)
         check_dims(ds.dims, options)
         replaced = {str(n): present.variables[n] for n in ds.variables if n in present.variables}
-        encoding |= {name: _packing_of(old) for name, old in replaced.items()}
+        encoding |= {name: packing_of(old) for name, old in replaced.items()}
         tree = tree_of(ds, path.name, encoding, options)
         for name, old in replaced.items():
             tree.members[name] = _stored_as(old, tree.members[name])
@@ -214,38 +212,6 @@ def _commit(path: Path, tree: Tree, sizes: Mapping[str, int] | None = None) -> N
     write_file(new, updated_manifest(_manifest(path), tree, sizes))
     new.replace(path / MANIFEST)
     sync(path)
-
-
-def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> Member:
-    """Make the array of a variable, packed like the existing variable.
-
-    Raises ValueError if the dims differ, TypeError if the elements do not fit the existing dtype.
-    """
-    if variable.dims != present.dims:
-        raise ValueError(
-            f"{name!r} has the dims {variable.dims}, but the existing one {present.dims}"
-        )
-    packing = _packing_of(present)
-    variable = variable.copy(deep=False)
-    variable.encoding = {
-        key: value for key, value in variable.encoding.items() if key == "preferred_chunks"
-    }
-    member = member_of(name, variable, packing, is_coord=False)
-    stored = np.dtype(present.encoding.get("dtype", present.dtype))
-    if not fits(member.array.dtype, stored):
-        raise TypeError(
-            f"{name!r} has elements of {member.array.dtype}, which the existing dtype {stored} "
-            "cannot hold; write the dataset again with a wider dtype, or convert the new elements "
-            "by .astype if they lose nothing"
-        )
-    return member
-
-
-def _packing_of(present: xr.Variable) -> dict[str, Any]:
-    """The packing of a frame's elements, as an encoding."""
-    packed_by = (*PACKING, "units", "calendar", "_Encoding")
-    packing = {key: present.encoding[key] for key in packed_by if key in present.encoding}
-    return packing | {"dtype": present.encoding["dtype"]} if packing else {}
 
 
 def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable]:

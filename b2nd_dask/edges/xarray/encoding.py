@@ -18,6 +18,7 @@ from b2nd_dask.edges.xarray.backend_array import presented
 from b2nd_dask.edges.xarray.packing import pack
 from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH, PACKING
 from b2nd_dask.format.statistics import supports_statistics
+from b2nd_dask.frame.write.casts import fits
 
 #: Options of xarray's packing, from `.encoding` or `encoding=`.
 _PACKING = (*PACKING, "dtype", "_Encoding")
@@ -151,6 +152,38 @@ def member_of(
     _check_decodes(variable, str(name), where)
     attrs: dict[str, Any] = dict(variable.attrs)
     return Member(array, tuple(map(str, variable.dims)), attrs, str(name), is_coord)
+
+
+def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> Member:
+    """Make the array of a variable, packed like the existing variable.
+
+    Raises ValueError if the dims differ, TypeError if the elements do not fit the existing dtype.
+    """
+    if variable.dims != present.dims:
+        raise ValueError(
+            f"{name!r} has the dims {variable.dims}, but the existing one {present.dims}"
+        )
+    packing = packing_of(present)
+    variable = variable.copy(deep=False)
+    variable.encoding = {
+        key: value for key, value in variable.encoding.items() if key == "preferred_chunks"
+    }
+    member = member_of(name, variable, packing, is_coord=False)
+    stored = np.dtype(present.encoding.get("dtype", present.dtype))
+    if not fits(member.array.dtype, stored):
+        raise TypeError(
+            f"{name!r} has elements of {member.array.dtype}, which the existing dtype {stored} "
+            "cannot hold; write the dataset again with a wider dtype, or convert the new elements "
+            "by .astype if they lose nothing"
+        )
+    return member
+
+
+def packing_of(present: xr.Variable) -> dict[str, Any]:
+    """The packing of a frame's elements, as an encoding."""
+    packed_by = (*PACKING, "units", "calendar", "_Encoding")
+    packing = {key: present.encoding[key] for key in packed_by if key in present.encoding}
+    return packing | {"dtype": present.encoding["dtype"]} if packing else {}
 
 
 def _check_names(name: Hashable, variable: xr.Variable, where: str) -> None:
