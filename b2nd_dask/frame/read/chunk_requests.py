@@ -45,8 +45,6 @@ class LocatedRequest(NamedTuple):
     number: int
     chunk: int
     blocks: NDArray[np.int64] | None
-    whole: bool
-    """As in `ChunkRequest`."""
     start: int
     """Start of the chunk in its object (file or stored object)."""
     available: int
@@ -65,26 +63,24 @@ def batches(
 
     A batch ends after `nbytes` compressed bytes.
     """
-    grid, room, most = opened.parsed.grid, nbytes, opened.reader.batch_nbytes
+    room, limits = nbytes, ReadLimits.of(opened)
     chunks = np.array([request.chunk for request in requests], np.int64)
     starts, lengths = map(np.ndarray.tolist, located_chunks(opened.parsed, chunks))
     partial = sum(not each.whole and each.blocks is not None for each in requests)
-    reader = opened.reader
-    in_vain = float(most_in_vain(reader.max_gap, partial, is_far=not reader.identity_is_cheap))
-    nblocks = math.prod(grid.blocks_per_chunk)
+    in_vain = float(limits.most_in_vain(partial))
+    nblocks = math.prod(opened.parsed.grid.blocks_per_chunk)
     head = head_nbytes(nblocks)
     batch: list[LocatedRequest] = []
     for number, (chunk, blocks, whole) in enumerate(requests):
         length = lengths[number]
         # lengths of chunks in a sparse frame are unknown until they are read
-        is_long = length > most and not opened.parsed.header.sparse
-        piece = most if whole and blocks is not None and is_long else 0
+        is_long = length > limits.batch_nbytes and not opened.parsed.header.sparse
+        piece = limits.batch_nbytes if whole and blocks is not None and is_long else 0
         whole &= not piece
         portion = 1.0 if blocks is None else len(blocks) / nblocks
-        is_whole = whole or length * (1 - portion) <= in_vain
-        first = length if is_whole else min(head, length)
-        located = LocatedRequest(number, chunk, blocks, whole, starts[number], length, first, piece)
-        batch.append(located)
+        in_one_round = whole or is_in_one_round(length, portion, in_vain)
+        first = length if in_one_round else min(head, length)
+        batch.append(LocatedRequest(number, chunk, blocks, starts[number], length, first, piece))
         room -= length * (1.0 if whole else portion)
         if room <= 0:
             yield batch
@@ -93,15 +89,36 @@ def batches(
         yield batch
 
 
-def most_in_vain(
-    max_gap: int, partial: NDArray[Any] | int, *, is_far: bool
-) -> NDArray[np.float64] | float:
-    """Compute the bytes of a chunk that may be wasted to avoid a second read.
+class ReadLimits(NamedTuple):
+    """The limits of a frame's reader, for its reads and for estimates of them."""
 
-    `partial` is the number of chunks of which only some blocks are needed; `is_far` says whether
-    the frame is in a store.
+    max_gap: int
+    batch_nbytes: int
+    is_far: bool
+    """Whether the frame is in a store."""
+
+    @classmethod
+    def of(cls, opened: OpenedFrame) -> ReadLimits:
+        """The limits of an opened frame."""
+        reader = opened.reader
+        return cls(reader.max_gap, reader.batch_nbytes, not reader.identity_is_cheap)
+
+    def most_in_vain(self, partial: Any) -> Any:
+        """Compute the bytes of a chunk that may be wasted to avoid a second read.
+
+        `partial` is the number of chunks of which only some blocks are needed, also as an array.
+        """
+        if not self.is_far:
+            return LITTLE_IN_VAIN
+        return self.max_gap + SECOND_ROUND / np.maximum(1, partial)
+
+
+def is_in_one_round(length: Any, portion: Any, in_vain: Any) -> Any:
+    """Whether a chunk is read whole although a portion of it suffices; also for arrays.
+
+    `in_vain` is the result of `ReadLimits.most_in_vain`.
     """
-    return max_gap + SECOND_ROUND / np.maximum(1, partial) if is_far else LITTLE_IN_VAIN
+    return length * (1 - portion) <= in_vain
 
 
 def located_chunks(

@@ -25,7 +25,12 @@ from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
-from b2nd_dask.frame.read.chunk_requests import located_chunks, most_in_vain, witnesses
+from b2nd_dask.frame.read.chunk_requests import (
+    ReadLimits,
+    is_in_one_round,
+    located_chunks,
+    witnesses,
+)
 from b2nd_dask.frame.read.plan import blocks_at, reads_in_boxes, touched_along
 
 
@@ -42,8 +47,8 @@ Region = tuple[range, ...] | ChunkRange
 _BATCH = 1 << 20
 #: Pattern number of chunks that are not decoded.
 _NO_BLOCKS = -1
-#: `max_gap`, `batch_nbytes` and `is_far` of local files.
-_LOCAL = 512, 1 << 20, False
+#: The limits of local files.
+_LOCAL = ReadLimits(max_gap=512, batch_nbytes=1 << 20, is_far=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,17 +79,15 @@ class ReadCosts:
 
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
     """Estimate the cost of reading regions, with ascending positions along each axis."""
-    parsed, reader = opened.parsed, opened.reader
+    parsed, limits = opened.parsed, ReadLimits.of(opened)
     stored = _Stored(
         parsed.grid,
         parsed.index.kinds,
         None if parsed.index.single_kind else _compressed_lengths(parsed),
-        reader.max_gap,
-        reader.batch_nbytes,
-        not reader.identity_is_cheap,
+        limits,
         opened.verify is True,
         opened.digests,
-        reads_in_boxes(parsed, reader.batch_nbytes),
+        reads_in_boxes(parsed, limits.batch_nbytes),
     )
     return stored.costs(regions)
 
@@ -96,7 +99,7 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
     # any element may be the witness
     digests = np.zeros(kinds.size, np.uint64)
     in_boxes = grid.chunk_nbytes > MAX_SCRATCH_NBYTES
-    return _Stored(grid, kinds, lengths, *_LOCAL, False, digests, in_boxes).costs(regions)
+    return _Stored(grid, kinds, lengths, _LOCAL, False, digests, in_boxes).costs(regions)
 
 
 class _AxisCuts:
@@ -201,10 +204,7 @@ class _Stored(NamedTuple):
     kinds: NDArray[np.uint8]
     lengths: NDArray[np.float64] | None
     """Compressed bytes of each chunk; None if no chunk has data."""
-    max_gap: int
-    batch_nbytes: int
-    is_far: bool
-    """Whether the frame is in a store."""
+    limits: ReadLimits
     fetches_whole: bool
     """Whether chunks are always fetched as a whole."""
     digests: NDArray[np.uint64] | None
@@ -259,7 +259,7 @@ class _Stored(NamedTuple):
             fetched += np.where(again, lengths, 0.0)
             divided = ~direct & (largest > MAX_SCRATCH_NBYTES)
             largest = np.where(divided, max(BOX_NBYTES, grid.block_nbytes), largest)
-        at_once = self.batch_nbytes + most(lengths + copied)
+        at_once = self.limits.batch_nbytes + most(lengths + copied)
         return {
             "visits": total(stored),
             "constants": total(~stored),
@@ -283,16 +283,16 @@ class _Stored(NamedTuple):
         partial = np.array([each is not None for each in wanted], np.bool_)[which]
         verified = self._verified(visits, cuts)
         requests = np.bincount(visits.rows, partial & ~verified & (lengths > 0))[visits.rows]
-        most = most_in_vain(self.max_gap, requests, is_far=self.is_far)
+        in_vain = self.limits.most_in_vain(requests)
         some = lengths.copy()
         for number, each in enumerate(wanted):
             if each is not None:
                 here = which == number
                 some[here] = self._of_blocks(lengths[here], each)
-        some = np.where(lengths * (1 - blocks / nblocks) <= most, lengths, some)
+        some = np.where(is_in_one_round(lengths, blocks / nblocks, in_vain), lengths, some)
         # a long chunk is verified first, then its blocks are fetched; for other chunks they are
         # copied from the verified bytes
-        again = partial & verified & (lengths > self.batch_nbytes)
+        again = partial & verified & (lengths > self.limits.batch_nbytes)
         fetched = np.where(verified, lengths, some) + np.where(again, some, 0.0)
         copied = np.where(partial & verified & ~again, lengths * blocks / nblocks, 0.0)
         return blocks, fetched, copied
@@ -308,7 +308,7 @@ class _Stored(NamedTuple):
         between, often = np.unique(np.diff(blocks) - 1, return_counts=True)
         for gap, count in zip(between.tolist(), often.tolist(), strict=True):
             # a small gap between two blocks is read, too
-            fetched += np.where(gap * block <= self.max_gap, count * gap * block, 0)
+            fetched += np.where(gap * block <= self.limits.max_gap, count * gap * block, 0)
         return fetched
 
     def _verified(self, visits: _Visits, cuts: _Cuts) -> NDArray[np.bool_]:
