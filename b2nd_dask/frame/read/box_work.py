@@ -40,6 +40,11 @@ def decodes_per_block(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None =
     )
 
 
+def visits_per_chunk(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
+    """Compute how many boxes read from a chunk on average; arguments as `decodes_per_block`."""
+    return decodes_per_block(replace(grid, blocks=grid.chunks), sizes, corner)
+
+
 def relative_work(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
     """Compute the time of reading in boxes relative to decoding each touched block once.
 
@@ -53,7 +58,7 @@ def relative_work(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = Non
     >>> round(relative_work(maps, ((6,), (50, 50), (50, 50))), 1)
     3.3
     """
-    visits = decodes_per_block(replace(grid, blocks=grid.chunks), sizes, corner)
+    visits = visits_per_chunk(grid, sizes, corner)
     decodes = decodes_per_block(grid, sizes, corner)
     once = VISIT_NBYTES + grid.chunk_nbytes
     return (visits * VISIT_NBYTES + decodes * grid.chunk_nbytes) / once

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -41,21 +41,6 @@ class Piece(NamedTuple):
         return 0 if isinstance(self.region, ChunkRange) else math.prod(map(len, self.region))
 
 
-class Cost(NamedTuple):
-    """The cost of reading one region: some fields of `ReadCosts`."""
-
-    largest: int
-    buffers: float
-    fetched: float
-    whole: bool
-    direct: bool
-
-    @classmethod
-    def each(cls, costs: ReadCosts) -> Iterator[Cost]:
-        """The rows of the columns, as Python numbers."""
-        return map(cls._make, zip(*(getattr(costs, n).tolist() for n in cls._fields), strict=True))
-
-
 @dataclass(eq=False)
 class FoundRead:
     """An array that a task reads; `add` fills in the bytes of its pieces."""
@@ -81,27 +66,27 @@ class FoundRead:
     nbytes: int = 0
     fetched: float = 0.0
 
-    def add(self, piece: Piece, cost: Cost, group: int) -> None:
-        """Add the cost of a piece of a frame whose chunks are reduced in groups of `group` bytes.
+    def add(self, piece: Piece, costs: ReadCosts, row: int, group: int) -> None:
+        """Add the cost of a piece, in a row of the costs of its frame.
 
-        `group` is 0 if chunks are reduced one by one.
+        The frame's chunks are reduced in groups of `group` bytes, or one by one if it is 0.
         """
-        streamed, nelements, largest = self.is_streamed, piece.nelements, cost.largest
+        streamed, nelements, largest = self.is_streamed, piece.nelements, int(costs.largest[row])
         nbytes = nelements * piece.frame.grid.itemsize
         at_once = min(max(largest, group) if largest else 0, nbytes) if streamed else nbytes
         # elements need a copy if they are decoded in another order, or gathered into a group
-        in_place = cost.whole and not group
-        scratch = 0 if cost.direct and (group or not streamed) else largest
-        buffers = cost.buffers
+        in_place = costs.whole[row] and not group
+        scratch = 0 if costs.direct[row] and (group or not streamed) else largest
+        buffers, fetched = float(costs.buffers[row]), float(costs.fetched[row])
         if streamed and group and nbytes > group:
             # buffers of one group
-            buffers = min(buffers, cost.fetched * group / nbytes)
+            buffers = min(buffers, fetched * group / nbytes)
         self.buffers = max(self.buffers, buffers + scratch)
         self.elements = max(self.elements, 0 if streamed and in_place else at_once)
         self.at_once = max(self.at_once, at_once)
         self.nelements += nelements
         self.nbytes += nbytes
-        self.fetched += cost.fetched
+        self.fetched += fetched
 
     @property
     def is_array(self) -> bool:

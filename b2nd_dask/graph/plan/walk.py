@@ -31,7 +31,6 @@ from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, is_number
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
 from b2nd_dask.graph.expression.tiles import is_tiled
 from b2nd_dask.graph.plan.memory import (
-    Cost,
     FoundRead,
     FoundTask,
     Piece,
@@ -107,8 +106,8 @@ def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
     frame = pieces[0][1].frame
     costs = frame.read_costs([piece.region for _, piece in pieces])
     group = group_nbytes(frame.grid)
-    for (read, piece), cost in zip(pieces, Cost.each(costs), strict=True):
-        read.add(piece, cost, group)
+    for row, (read, piece) in enumerate(pieces):
+        read.add(piece, costs, row, group)
     return FrameReads(
         **_described(frame.location.label, frame.grid, frame.dtype),
         reads=len(pieces),

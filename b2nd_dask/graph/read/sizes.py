@@ -7,7 +7,6 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from dask.array.core import normalize_chunks
 from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
 from b2nd_dask.format.grid import Grid, steps
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.read.box_work import decodes_per_block, relative_work
+from b2nd_dask.frame.read.box_work import relative_work, visits_per_chunk
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.resources import (
@@ -197,12 +196,6 @@ class Boxes(NamedTuple):
         """Bytes of all elements."""
         return math.prod(map(sum, self.sizes)) * self.grid.itemsize
 
-    @property
-    def visits_per_chunk(self) -> float:
-        """Average number of boxes that read from a chunk."""
-        whole = replace(self.grid, blocks=self.grid.chunks)
-        return decodes_per_block(whole, self.sizes, self.corner)
-
 
 def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bool:
     """Whether to read frames in other blocks; the first starts at `corner`."""
@@ -214,7 +207,7 @@ def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bo
     )
     if source.is_remote:
         # a request costs more than its bytes: no chunk may be requested twice
-        return all(boxes.visits_per_chunk == 1.0 for boxes in found)
+        return all(visits_per_chunk(*boxes) == 1.0 for boxes in found)
     is_large = source.nbytes > available().memory * HELD_SHARE
     most = MOST_WORK_LARGE if is_large else MOST_WORK
     once = sum(count * boxes.nbytes for boxes, count in found.items())
