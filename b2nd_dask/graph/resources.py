@@ -46,7 +46,10 @@ def available() -> Resources:
     threads, memory = _cluster()
     # the number of threads of dask's local schedulers
     threads = threads or dask.config.get("num_workers", None) or _dask_compat.optional("CPU_COUNT")
-    return Resources(threads or os.cpu_count() or 1, memory or _own_memory())
+    # limits of the machine, and of its container and `ulimit`
+    machine = _dask_compat.optional("MEMORY_LIMIT") or sys.maxsize
+    memory = memory or min(machine, memory_limit())
+    return Resources(threads or os.cpu_count() or 1, memory)
 
 
 def on_cluster() -> bool:
@@ -136,9 +139,3 @@ def _cluster() -> tuple[int, int]:
         return 0, 0
     workers = found["workers"].values()
     return sum(w["nthreads"] for w in workers), sum(w["memory_limit"] or 0 for w in workers)
-
-
-def _own_memory() -> int:
-    """Bytes that this process may use: limits of the machine, its container and `ulimit`."""
-    machine = _dask_compat.optional("MEMORY_LIMIT") or sys.maxsize
-    return min(machine, memory_limit())

@@ -232,7 +232,8 @@ def preview(frame: Frame) -> str:
     costs = reference.read_costs(regions)
     if reference.is_remote and costs.visits.any():
         return "not read, since the frame is in a store"
-    fetched, decoded = int(costs.fetched.sum()), int(costs.decoded.sum())
+    fetched = int(costs.fetched.sum())
+    decoded = int(costs.blocks.sum()) * reference.grid.block_nbytes
     if fetched > MOST_FETCHED or decoded > MOST_DECODED:
         return f"not read, since {decoded:,} bytes would have to be decoded"
     last = [len(axis) for axis in corners[-2:]]

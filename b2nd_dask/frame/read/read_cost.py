@@ -60,11 +60,9 @@ class ReadCosts:
     constants: NDArray[np.int64]
     """Number of chunks that the index marks as zeros, NaN or never written: they are not read."""
     blocks: NDArray[np.int64]
-    """Number of blocks to decode."""
+    """Number of blocks to decode, which include the padding of chunks."""
     fetched: NDArray[np.float64]
     """Bytes to fetch."""
-    decoded: NDArray[np.int64]
-    """Bytes to decode, padding included."""
     buffers: NDArray[np.float64]
     """Most bytes that are fetched at a time."""
     largest: NDArray[np.int64]
@@ -220,7 +218,7 @@ class _Stored(NamedTuple):
         if self.lengths is None:
             # read-only columns may share memory
             none, nothing = (np.broadcast_to(zero, len(regions)) for zero in (np.int64(0), 0.0))
-            columns |= dict.fromkeys(("visits", "blocks", "decoded", "largest"), none)
+            columns |= dict.fromkeys(("visits", "blocks", "largest"), none)
             columns |= dict.fromkeys(("fetched", "buffers"), nothing)
             return ReadCosts(**columns, constants=cuts.totals, nchunks=0)
         is_read = np.zeros(len(self.kinds), np.bool_)
@@ -265,7 +263,6 @@ class _Stored(NamedTuple):
             "constants": total(~stored),
             "blocks": total(blocks),
             "fetched": total(fetched, float),
-            "decoded": total(blocks) * grid.block_nbytes,
             "largest": largest,
             "buffers": np.minimum(total(fetched + copied, float), at_once),
         }

@@ -105,7 +105,7 @@ def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
     """Sum up the reads from a frame; add the cost of each piece to its read."""
     frame = pieces[0][1].frame
     costs = frame.read_costs([piece.region for _, piece in pieces])
-    group = group_nbytes(frame.grid)
+    group, blocks = group_nbytes(frame.grid), int(costs.blocks.sum())
     for row, (read, piece) in enumerate(pieces):
         read.add(piece, costs, row, group)
     return FrameReads(
@@ -113,10 +113,10 @@ def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
         reads=len(pieces),
         chunks=costs.nchunks,
         visits=int(costs.visits.sum()),
-        blocks=int(costs.blocks.sum()),
+        blocks=blocks,
         constants=int(costs.constants.sum()),
         fetch_nbytes=round(costs.fetched.sum()),
-        decode_nbytes=int(costs.decoded.sum()),
+        decode_nbytes=blocks * frame.grid.block_nbytes,
         is_intermediate=isinstance(frame, IntermediateFrame),
     )
 
