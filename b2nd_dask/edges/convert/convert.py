@@ -1,4 +1,4 @@
-"""`convert`, and `to_b2nd` of arrays and groups of zarr and h5py; both all or nothing."""
+"""`convert`: one format to another, out of core, all or nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from b2nd_dask.edges.convert.npy import (
     write_npz,
 )
 from b2nd_dask.edges.convert.options import Options, Source, label_of, split_member
-from b2nd_dask.edges.convert.read_hdf5 import hdf5_member, hdf5_tree, read_hdf5
+from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.write_frames import (
     check_frame,
     check_frames,
@@ -31,19 +30,17 @@ from b2nd_dask.edges.convert.write_frames import (
     write_frame,
 )
 from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
-from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr, zarr_tree
+from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import local_target, staged
-from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs, some_notes
+from b2nd_dask.edges.datasets.tree import Tree, some_notes
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
-from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.resources import available, nbytes_of
-from b2nd_dask.graph.write.to_b2nd import Writer, write_array
 from b2nd_dask.lazy import lazy
 from b2nd_dask.storage import Secrets
 
 #: Options of a new target, and the formats that have them.
-_OPTIONS = {"blocks": "frames", **dict.fromkeys(("chunks", "cparams"), "frames, zarr and HDF5")}
+OPTIONS = {"blocks": "frames", **dict.fromkeys(("chunks", "cparams"), "frames, zarr and HDF5")}
 
 
 class _Format(NamedTuple):
@@ -54,7 +51,7 @@ class _Format(NamedTuple):
     check: Callable[[Tree, Options], None]
     """Checks that a tree can be written, and adapts it to the format."""
     write: Callable[[Tree, Path, Options], None]
-    options: tuple[str, ...] = tuple(_OPTIONS)
+    options: tuple[str, ...] = tuple(OPTIONS)
 
 
 # imported at the first call: the readers of other formats work without xarray
@@ -192,7 +189,7 @@ def convert(
         _check(tree, write_as, options)
         advice = "overwrite=True (--overwrite)"
         with staged(place, replace=overwrite, advice=advice, any_format=True) as ready:
-            _announce(tree, target, skip=skip)
+            announce(tree, target, skip=skip)
             FORMATS[write_as].write(tree, ready, options)
             if check:
                 written = _read(Source(str(ready), block_nbytes, folder), write_as)
@@ -260,13 +257,13 @@ def _check(tree: Tree, write_as: str, options: Options) -> None:
         raise ValueError(f"{tree.label}: it contains no array")
     options.check_sizes(tree)
     options.check_memory(tree)
-    for name, formats in _OPTIONS.items():
+    for name, formats in OPTIONS.items():
         if getattr(options, name) is not None and name not in FORMATS[write_as].options:
             raise ValueError(f"{name}= is for {formats}, not for {write_as}: omit it")
     FORMATS[write_as].check(tree, options)
 
 
-def _announce(tree: Tree, target: str, *, skip: bool | None) -> None:
+def announce(tree: Tree, target: str, *, skip: bool | None) -> None:
     """Warn about metadata that a target cannot hold; raise TypeError for arrays, or skip them.
 
     `skip` is None if the user cannot choose it.
@@ -280,64 +277,3 @@ def _announce(tree: Tree, target: str, *, skip: bool | None) -> None:
         warnings.warn(
             f"{target} cannot hold: {some_notes(lost)}", UserWarning, stacklevel=level_of_caller()
         )
-
-
-def of_zarr(given: Any) -> Writer | None:
-    """The writer of an array or a group of zarr; None for other objects of zarr."""
-    if type(given).__name__ not in ("Array", "Group"):
-        return None
-    return _writer(zarr_tree(given, str(given.store_path)), given.basename)
-
-
-def of_h5py(given: Any) -> Writer | None:
-    """The writer of a dataset, a group or a file of h5py; None for other objects of h5py."""
-    kind = type(given).__name__
-    if kind not in ("Dataset", "Group", "File"):
-        return None
-    label = f"{given.file.filename}::{given.name}"
-    if kind != "Dataset":
-        return _writer(hdf5_tree(given, label), None)
-    tree = Tree(label)
-    tree.only = hdf5_member(given, label, tree.lost)
-    return _writer(tree, given.name and given.name.rpartition("/")[2])
-
-
-def _writer(tree: Tree, name: str | None) -> Writer:
-    """The function that writes a tree: a group, or a single array with its name."""
-    if tree.only is None:
-        return partial(_write_group, tree)
-    keep_attrs(tree)
-    _announce(tree, "a frame", skip=None)
-    return partial(write_array, tree.only.array, labels=entries_of(tree.only, name or None))
-
-
-def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
-    """Write a group like `convert`; return its arrays by their paths."""
-    mode = options.get("mode", "w-")
-    unknown = [name for name in options if name not in (*_OPTIONS, "mode", "fsync")]
-    if unknown or mode not in ("w-", "w"):
-        names = ", ".join(f"{name}=" for name in unknown) or f"mode={mode!r}"
-        raise ValueError(
-            f"{names}: a group becomes a new directory, and its options are chunks=, blocks=, "
-            'cparams=, fsync= and mode= "w-" or "w". For others write its arrays one by one'
-        )
-    target = local_target(urlpath)
-    if target.suffix not in (".b2d", ".b2z"):
-        raise ValueError(
-            f"{target}: write a group of arrays to a local directory (NAME.b2d) or file (NAME.b2z)"
-        )
-    # without max_mem: the user's scheduler runs the blocks
-    chosen = Options(**{name: options[name] for name in _OPTIONS if name in options})
-    check_frames(tree, chosen)
-    _announce(tree, "a frame", skip=None)
-    replace, fsync = mode == "w", options.get("fsync", True)
-    with staged(target, replace=replace, advice='mode="w"', fsync=fsync) as ready:
-        write = write_archive if target.suffix == ".b2z" else write_folder
-        write(tree, ready, chosen)
-    return {path: from_b2nd(target, component=_key(path, member)) for path, member in tree.walk()}
-
-
-def _key(path: str, member: Member) -> str:
-    """Key of an array in the directory, with the prefix of coordinates."""
-    group, _, name = path.rpartition("/")
-    return f"{group}/{member.stem(name)}"

@@ -20,7 +20,7 @@ _FIRST = (
 )
 #: Maximum and minimum of blocks that dask leaves without elements fail in dask, and in dask-array.
 #: Whether there are such blocks depends on what dask-array moves first.
-_EMPTY_BLOCKS = "all the input array dimensions except for the concatenation axis must match exactly"
+_EMPTY_BLOCKS = "array dimensions except for the concatenation axis must match exactly"
 
 
 class Difference(AssertionError):  # noqa: N818 - it is no error of the test

@@ -1,0 +1,136 @@
+"""Check before a target is replaced: it must hold only frames, or only arrays of any format."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+import zipfile
+from pathlib import Path
+
+from b2nd_dask.format.header import MAGIC
+from b2nd_dask.format.labels.manifest import MANIFEST
+from b2nd_dask.frame.members.files import EMBED
+from b2nd_dask.storage import MAIN_MEMBER, printable
+
+#: One of these lies at the top of every dataset, store and sparse frame.
+_OF_FRAMES = frozenset((MANIFEST, EMBED, MAIN_MEMBER))
+#: By whether arrays of other formats count, too.
+_MARKERS = {False: _OF_FRAMES, True: _OF_FRAMES | {"zarr.json", ".zgroup", ".zarray"}}
+_WHAT = {False: "frames", True: "arrays"}
+#: Names of the other files in datasets, stores and sparse frames.
+_PARTS = re.compile(r".+\.(b2nd|b2e|b2f|b2d|b2z|chunk|lock)|\.z(attrs|metadata)", re.DOTALL)
+#: Names of the chunk folders and chunk files in the folder of a zarr array.
+_ZARR_CHUNK = re.compile(r"c|(c\.)?\d+(\.\d+)*")
+#: Folders and the file that a killed append leaves in a dataset.
+_LEFT_FOLDER = re.compile(r"\..+\.[0-9a-f]{16}\.(staging|removed|old)", re.DOTALL)
+_LEFT_FILE = f".{MANIFEST}.new"
+#: First bytes of npy, HDF5 and NetCDF-3 files; a frame has its magic at offset 2.
+_HEADS = (b"\x93NUMPY", b"\x89HDF\r\n\x1a\n", b"CDF\x01", b"CDF\x02", b"CDF\x05")
+#: HDF5 may start after a user block: 512 bytes in files of MATLAB.
+_USER_BLOCK_NBYTES = 512
+#: Most bytes of the `zarr.json` of an array.
+_MAX_JSON_NBYTES = 16 << 20
+
+
+def require_replaceable(target: Path, *, any_format: bool) -> None:
+    """Check that a target does not exist, is empty, or holds only frames, or arrays of any format.
+
+    Raises FileExistsError if the target is another kind of file, or a directory that is no dataset
+    or has other files.
+    """
+    if not os.path.lexists(target):
+        return
+    mode = target.stat().st_mode
+    if stat.S_ISDIR(mode):
+        _require_dataset(target, any_format)
+    elif not stat.S_ISREG(mode):
+        raise _refused(target, "the path is neither a file nor a directory")
+    elif not _may_replace(target, any_format):
+        raise _refused(target, f"the file holds no {_WHAT[any_format]}")
+
+
+def _may_replace(path: Path, any_format: bool) -> bool:
+    """Whether a file is empty or starts like a frame, or like an array of another format."""
+    with path.open("rb") as file:
+        head = file.read(_USER_BLOCK_NBYTES + 8)
+        if head[:2] == b"PK":
+            return _is_archive(path, any_format)
+    if not head or head[2:10] == MAGIC:
+        return True
+    is_other = head.startswith(_HEADS) or head[_USER_BLOCK_NBYTES:] == _HEADS[1]
+    return is_other and any_format
+
+
+def _is_archive(path: Path, any_format: bool) -> bool:
+    """Whether a zip is empty or contains arrays: office documents are zips, too."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError):
+        return False
+    suffixes = (".npy", ".b2nd") if any_format else (".b2nd",)
+    return not names or any(
+        name.endswith(suffixes) or name.rpartition("/")[2] in _MARKERS[any_format] for name in names
+    )
+
+
+def _require_dataset(target: Path, any_format: bool) -> None:
+    """Check that a directory is a dataset and contains only frames, or only arrays."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    # folders of zarr arrays, and the chunk folders in them
+    of_zarr: set[Path] = set()
+    for at, folders, names in os.walk(target, onerror=refuse):
+        folder = Path(at)
+        inside = folder.parent in of_zarr and _ZARR_CHUNK.fullmatch(folder.name)
+        if any_format and (inside or _is_zarr_array(folder, names)):
+            of_zarr.add(folder)
+        folders[:] = [name for name in folders if _LEFT_FOLDER.fullmatch(name) is None]
+        for name in names:
+            if not _is_part(name, any_format, in_zarr=folder in of_zarr):
+                raise _refused(
+                    target,
+                    "the directory has a file that does not belong to a dataset "
+                    f"({printable(os.path.relpath(folder / name, target))})",
+                )
+    present = {entry.name for entry in target.iterdir()}
+    if present and not present & _MARKERS[any_format]:
+        needed = f"{MANIFEST}, {MAIN_MEMBER}"
+        needed += " or zarr.json" if any_format else f" or {EMBED}"
+        raise _refused(
+            target,
+            f"the directory is not a dataset, even if it contains {_WHAT[any_format]}: it has no "
+            f"{needed} at its top",
+        )
+
+
+def _is_part(name: str, any_format: bool, *, in_zarr: bool) -> bool:
+    if name in _MARKERS[any_format] or name == _LEFT_FILE or _PARTS.fullmatch(name):
+        return True
+    return in_zarr and _ZARR_CHUNK.fullmatch(name) is not None
+
+
+def _is_zarr_array(folder: Path, names: list[str]) -> bool:
+    if "zarr.json" not in names:
+        return ".zarray" in names
+    path = folder / "zarr.json"
+    if path.stat().st_size > _MAX_JSON_NBYTES:
+        return False
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("node_type") == "array"
+
+
+def _refused(target: Path, why: str) -> FileExistsError:
+    return FileExistsError(
+        errno.EEXIST,
+        f"{why}, so it is not replaced; choose another name, or move it away yourself",
+        str(target),
+    )
