@@ -16,6 +16,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from click.testing import CliRunner
 
 from b2nd_dask import list_staging, open_b2nd, remove_staging, to_b2nd
@@ -282,6 +283,22 @@ def test_an_append_that_begins_a_frame_is_finished_after_its_publication(
         # the first call finds it finished, the second appends
         write(target, Work(), **arguments)
         assert open_b2nd(target).shape == (rows, 40)
+        assert not list_staging(target)
+
+
+def test_an_append_of_a_labelled_array_that_begins_a_frame_is_finished_too(target, monkeypatch):
+    values = da.from_array(VALUES, chunks=CHUNKS)
+    given = xr.DataArray(values, {"t": np.arange(80)}, ("t", "x"), name="v")
+
+    def append():
+        return to_b2nd(given, target, mode="a", append_dim="t", resume=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Staging, "clean_up", lambda _: None)
+        append()
+    assert len(list_staging(target)) == 1
+    for rows in (80, 160):
+        np.testing.assert_array_equal(append().t, np.arange(rows) % 80)
         assert not list_staging(target)
 
 

@@ -161,7 +161,12 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
         if dim is not None and mode != "a":
             raise ValueError('append_dim= goes with mode="a" or "r+"')
         new = {key: value for key, value in options.items() if not key.startswith("append_")}
-        written = _write_new_array(given, urlpath, new | ({"mode": "w-"} if mode == "a" else {}))
+        if mode == "a" and dim is not None and "max_mem" not in options:
+            # if this call is killed after it published, the next one finds it finished
+            new["append_axis"] = given.get_axis_num(dim)
+        elif mode == "a":
+            new["mode"] = "w-"
+        written = _write_new_array(given, urlpath, new)
     if not options.get("compute", True) or mode == "stage":
         return written
     return _opened_array(urlpath, given, storage)

@@ -82,8 +82,8 @@ def _storage(
         found[key] = _sizes(found[key], dims, member.array.shape, given=key in own)
     if found["chunks"] is None:
         found["blocks"] = found["blocks"] if "blocks" in own else None
-    if member.is_coordinate(name) and "chunks" not in own:
-        # default chunks: coordinates are read whole
+    if member.is_coordinate(name) and len(dims) < 2 and "chunks" not in own:
+        # default chunks: such coordinates are read whole
         found |= {"chunks": None, "blocks": None, "max_mem": None}
     if options.get("stats") and supports_statistics(member.array.dtype):
         # text, for example, has no statistics

@@ -191,6 +191,15 @@ def test_how_frames_are_stored(tmp_path):
     xr.testing.assert_equal(one.compute(), ds.t.compute())
 
 
+def test_chunks_by_dims_are_those_of_coordinates_of_several_dims(tmp_path):
+    values = np.arange(60.0).reshape(6, 10)
+    ds = xr.Dataset({"t": (("y", "x"), values)}, {"lat": (("y", "x"), -values), "y": np.arange(6)})
+    written = ds.b2nd.to_b2nd(tmp_path / "x.b2d", chunks={"y": 4, "x": 3})
+    assert dict(written.chunks) == {"y": (4, 2), "x": (3, 3, 3, 1)}
+    assert open_b2nd(written.b2nd.paths["y"]).chunks == (6,)
+    xr.testing.assert_equal(written.compute(), ds)
+
+
 @pytest.mark.parametrize("engine", ["h5netcdf", "zarr"])
 def test_files_that_are_not_loaded(tmp_path, engine):
     pytest.importorskip("h5netcdf", reason="of the extra convert")
