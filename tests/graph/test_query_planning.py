@@ -13,6 +13,7 @@ from b2nd_dask import open_b2nd
 
 SCRIPT = """
 import logging, multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
 import blosc2, dask, dask.array as da, numpy as np
 import b2nd_dask
 from b2nd_dask import from_b2nd, to_b2nd
@@ -20,9 +21,7 @@ from dask.utils import key_split
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 assert da.array_expr_enabled()
 values, folder = np.load(sys.argv[1]), sys.argv[2]
-dask.config.set({"scheduler": sys.argv[3], "multiprocessing.context": "forkserver"})
-# what each new process would import
-multiprocessing.get_context("forkserver").set_forkserver_preload(["b2nd_dask"])
+dask.config.set(scheduler=sys.argv[3])
 
 def fail(block, block_info=None):
     if block_info[0]["chunk-location"] == (3, 1) and fail.on:
@@ -79,6 +78,10 @@ def resumed():
         to_b2nd(x, f"{folder}/resumed.b2nd", resume=True)
 
 if __name__ == "__main__":
+    if sys.argv[3] == "processes":
+        # one pool, since each new process would import everything
+        pool = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))
+        dask.config.set(pool=pool)
     main()
     resumed()
 """

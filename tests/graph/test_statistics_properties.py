@@ -207,22 +207,22 @@ def test_all_kinds_of_dtypes(tmp_path_factory, data):
         np.testing.assert_array_equal(found, expected, err_msg=name)
 
 
-@pytest.mark.slow
-@settings(max_examples=600, deadline=None)
+@pytest.mark.long
+@settings(max_examples=600, derandomize=False)
 @given(st.data())
 def test_many_kinds_of_dtypes(tmp_path_factory, data):
     test_all_kinds_of_dtypes.hypothesis.inner_test(tmp_path_factory, data)
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long
+@settings(max_examples=150, derandomize=False)
 @given(arrays(), st.data())
 def test_many_reductions(tmp_path_factory, made, data):
     test_reductions_are_those_of_the_elements.hypothesis.inner_test(tmp_path_factory, made, data)
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long
+@settings(max_examples=150, derandomize=False)
 @given(arrays(), st.data())
 def test_many_searches(tmp_path_factory, made, data):
     test_searches_are_those_of_the_elements.hypothesis.inner_test(tmp_path_factory, made, data)
