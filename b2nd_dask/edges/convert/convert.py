@@ -33,10 +33,10 @@ from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import local_target, staged
 from b2nd_dask.edges.datasets.tree import Tree, some_notes
+from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available, nbytes_of
-from b2nd_dask.lazy import lazy
 from b2nd_dask.storage import Secrets
 
 #: Options of a new target, and the formats that have them.
@@ -54,8 +54,14 @@ class _Format(NamedTuple):
     options: tuple[str, ...] = tuple(OPTIONS)
 
 
-# imported at the first call: the readers of other formats work without xarray
-_read_frames = lazy("b2nd_dask.edges.convert.read_frames", "read_frames")
+def _read_frames(source: Source) -> Tree:
+    # imported at first use: the readers of other formats work without xarray
+    require("convert", "xarray")
+    from b2nd_dask.edges.convert.read_frames import read_frames
+
+    return read_frames(source)
+
+
 _FRAMES = ("b2nd", "b2d", "b2z")
 _NO_BLOCKS = ("chunks", "cparams")
 _ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
