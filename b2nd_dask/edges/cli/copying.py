@@ -179,8 +179,8 @@ def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
 
 
 @click.command("convert", cls=Verb)
-@click.argument("src", type=PATH)
-@click.argument("dst", type=PATH)
+@click.argument("path", metavar="SRC", type=PATH)
+@click.argument("target", metavar="DST", type=PATH)
 @click.option("--from", "source_format", type=_FORMAT, help="Format of SRC; default: its suffix.")
 @click.option("--to", "target_format", type=_FORMAT, help="Format of DST; default: its suffix.")
 @click.option("--member", metavar="NAME", help="Group or array of SRC; the same as SRC::NAME.")
@@ -197,7 +197,7 @@ def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
 @click.option("--check", is_flag=True, help="Compare all elements before DST appears.")
 @click.option("--other-files", is_flag=True, help="Also read elements in files that SRC refers to.")
 @storage_options
-def convert_command(src: str, dst: str, **options: Any) -> None:
+def convert_command(path: str, target: str, **options: Any) -> None:
     """Convert SRC to DST: b2nd, b2d, b2z, zarr, HDF5 / NetCDF-4, npy, npz, and from Caterva.
 
     The suffixes give the formats. DST has the same dims and attributes; warnings name the metadata
@@ -213,8 +213,8 @@ def convert_command(src: str, dst: str, **options: Any) -> None:
     cparams = compression_in(options) or None
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
-        with progress(f"converting {label_of(src)}") as show:
-            convert(src, dst, cparams=cparams, progress=show, **options)
+        with progress(f"converting {label_of(path)}") as show:
+            convert(path, target, cparams=cparams, progress=show, **options)
     for message in dict.fromkeys(str(each.message) for each in noted):
         click.echo(safe(f"Warning: {message}"), err=True)
-    click.echo(safe(dst))
+    click.echo(safe(target))

@@ -39,12 +39,14 @@ _SPELLINGS = (
 )
 
 
-def as_commands(text: str, path: str) -> str:
-    """Replace Python in a message by commands and options; the path stays unchanged."""
-    parts = text.split(path) if path else [text]
+def as_commands(text: str, *paths: str | None) -> str:
+    """Replace Python in a message by commands and options; the paths stay unchanged."""
+    names = "|".join(map(re.escape, filter(None, paths)))
+    parts = re.split(rf"(?<!\w)({names})(?!\w)", text) if names else [text]
     for python, shell in _SPELLINGS:
-        parts = [python.sub(shell, part) for part in parts]
-    return path.join(parts)
+        # each second part is a path
+        parts[::2] = [python.sub(shell, part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def message_of(
@@ -64,7 +66,7 @@ def message_of(
     if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
         # leaves out the error number
         text = f"{error.filename}: {error.strerror}"
-    text = as_commands(text, path or "")
+    text = as_commands(text, path, target)
     if path == "":
         return safe(f"the path is empty: {text}")
     named = False

@@ -163,4 +163,4 @@ def _size(nbytes: int | None) -> str:
 
 def _rows(frame: Frame) -> Iterator[tuple[str, str]]:
     for name, value in frame.info.items():
-        yield name, as_commands(value, "") if name in ("checksums", "superseded") else value
+        yield name, as_commands(value) if name in ("checksums", "superseded") else value

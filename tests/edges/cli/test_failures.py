@@ -142,6 +142,20 @@ def test_an_error_of_the_target_names_the_target(tmp_path: Path) -> None:
     assert "hunter2" not in result.output
 
 
+@pytest.mark.parametrize("verb", ["copy", "convert"])
+def test_names_of_files_are_no_options(verb: str, tmp_path: Path) -> None:
+    folder = tmp_path / "chunks=5"
+    folder.mkdir()
+    path, target = folder / "x.b2nd", folder / "max_mem=y.b2nd"
+    result = run(verb, str(path), str(target))
+    assert (result.exit_code, str(path) in result.stderr) == (1, True)
+    for each in (path, target):
+        b2nd_dask.to_b2nd(np.arange(3), each)
+    result = run(verb, str(path), str(target))
+    assert (result.exit_code, str(target) in result.stderr) == (1, True)
+    assert "--overwrite" in result.stderr
+
+
 def test_an_interrupt_has_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
