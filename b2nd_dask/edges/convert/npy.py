@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import zipfile
@@ -130,11 +131,17 @@ def _allocate(path: Path, start: int, nbytes: int) -> None:
     with path.open("r+b", buffering=0) as file:
         try:
             os.posix_fallocate(file.fileno(), 0, start + nbytes)
-        except (AttributeError, OSError) as error:
-            # AttributeError: the system has no such call
-            if isinstance(error, OSError) and error.errno not in _NO_ALLOCATION:
+        except AttributeError:
+            # the system has no such call
+            _fill(file, start, nbytes)
+        except OSError as error:
+            if error.errno not in _NO_ALLOCATION:
                 raise
-            zeros = memoryview(bytes(min(nbytes, _ZEROS_NBYTES)))
-            file.seek(start)
-            while nbytes:
-                nbytes -= file.write(zeros[:nbytes])
+            _fill(file, start, nbytes)
+
+
+def _fill(file: io.FileIO, start: int, nbytes: int) -> None:
+    zeros = memoryview(bytes(min(nbytes, _ZEROS_NBYTES)))
+    file.seek(start)
+    while nbytes:
+        nbytes -= file.write(zeros[:nbytes])

@@ -9,7 +9,6 @@ from b2nd_dask.edges.datasets.places import OpenOptions, Place
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.xarray.backend import levels_of, open_source
 from b2nd_dask.edges.xarray.variables import NAMELESS, Contents, contents_of_place
-from b2nd_dask.storage import printable
 
 
 def read_frames(source: Source) -> Tree:
@@ -33,11 +32,11 @@ def _tree(place: Place, label: str, options: OpenOptions) -> Tree:
     trees: dict[str, Tree] = {}
     for path, level in levels_of(place):
         above, _, name = path.rpartition("/")
+        tree = trees[above or "/"].inside(name) if name else Tree(label)
+        assert tree is not None, "levels_of goes no deeper"  # noqa: S101
         contents = contents_of_place(level, options)
-        own_label = label + printable(path.rstrip("/"))
-        trees[path] = Tree(own_label, attrs=contents.attrs, members=_members(contents))
-        if name:
-            trees[above or "/"].groups[name] = trees[path]
+        tree.attrs, tree.members = contents.attrs, _members(contents)
+        trees[path] = tree
     return trees["/"]
 
 

@@ -71,8 +71,12 @@ class B2ndAccessor:
 
 def register() -> None:
     """Register the accessor with xarray."""
-    for kind in (xr.DataArray, xr.Dataset, xr.DataTree):
+    makers: dict[type, Any] = {
+        xr.DataArray: xr.register_dataarray_accessor,
+        xr.Dataset: xr.register_dataset_accessor,
+        xr.DataTree: xr.register_datatree_accessor,
+    }
+    for kind, maker in makers.items():
         # xarray warns if the name is taken, even when a package is imported again
         if not hasattr(kind, "b2nd"):
-            register_with: Any = getattr(xr, f"register_{kind.__name__.lower()}_accessor")
-            register_with("b2nd")(B2ndAccessor)
+            maker("b2nd")(B2ndAccessor)

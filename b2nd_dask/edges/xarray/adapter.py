@@ -150,12 +150,11 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
     if dim is None and axis is not None:
         dim = given.dims[axis]
     by_name = region == "auto" or isinstance(region, Mapping)
-    if region is not None and not (mode == "r+" and by_name):
+    has_place = region is not None or dim is not None
+    if region is not None and not (by_name and mode == "r+"):
         # a region of positions: only the elements are written
         written = write_array(given, urlpath, **options)
-    elif region is not None or (
-        dim is not None and (mode == "r+" or (mode == "a" and _exists(urlpath, storage)))
-    ):
+    elif has_place and (mode == "r+" or (mode == "a" and _exists(urlpath, storage))):
         written = _update_array(given, urlpath, dim, region, options)
     else:
         if dim is not None and mode != "a":

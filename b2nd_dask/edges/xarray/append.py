@@ -164,9 +164,10 @@ def _require_dims(ds: xr.Dataset, present: xr.Dataset) -> None:
 
 def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
     """The dataset without unchanged coordinates; variables stay coordinates or data as before."""
-    both = ds.coords.keys() & present.coords.keys()
-    same = [name for name in both if ds.variables[name].identical(present.variables[name])]  # type: ignore[no-untyped-call]
-    ds = ds.drop_vars(same)
+    for name in ds.coords.keys() & present.coords.keys():
+        new, old = ds.variables[name], present.variables[name]
+        if new.identical(old):  # type: ignore[no-untyped-call]
+            ds = ds.drop_vars([name])
     ds = ds.reset_coords([name for name in ds.coords if name in present.data_vars])
     return ds.set_coords([name for name in ds.data_vars if name in present.coords])
 
@@ -184,7 +185,11 @@ def _stored_as(present: xr.Variable, member: Member) -> Member:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[xr.Dataset]:
-    """Open a dataset, which no other process changes meanwhile; ValueError if it is read-only."""
+    """Open a dataset to change it; other processes cannot change it meanwhile.
+
+    Raises FileNotFoundError if it does not exist, ValueError if it cannot be changed in place,
+    StaleFrameError if another process changes it.
+    """
     if not path.exists():
         raise FileNotFoundError(f"{path}: the dataset does not exist")
     if not (path / MANIFEST).is_file():

@@ -103,14 +103,14 @@ class ReadLimits(NamedTuple):
         reader = opened.reader
         return cls(reader.max_gap, reader.batch_nbytes, not reader.identity_is_cheap)
 
-    def most_in_vain(self, partial: Any) -> Any:
+    def most_in_vain(self, nchunks: Any) -> Any:
         """Compute the bytes of a chunk that may be wasted to avoid a second read.
 
-        `partial` is the number of chunks of which only some blocks are needed, also as an array.
+        `nchunks` (int or array of int): chunks of which only some blocks are needed.
         """
         if not self.is_far:
             return LITTLE_IN_VAIN
-        return self.max_gap + SECOND_ROUND / np.maximum(1, partial)
+        return self.max_gap + SECOND_ROUND / np.maximum(1, nchunks)
 
 
 def is_in_one_round(length: Any, portion: Any, in_vain: Any) -> Any:
