@@ -234,7 +234,7 @@ def test_random_programs(program: dict[str, Any], fresh_path: Callable[[], Path]
         (lambda x: x[3], {"max_mem": "1GB"}, r"of indexing by integers, .*\. It supports"),
         (lambda x: x[::2].T, {"max_mem": "1GB"}, r"slices with steps\. It supports"),
         (lambda x: x, {"max_mem": "64"}, '"64B" is too little for new chunks'),
-        (lambda x: x, {"max_mem": "1GB", "mode": "a", "append_axis": 0}, "for new frames"),
+        (lambda x: x, {"max_mem": "1GB", "mode": "r+", "append_axis": 0}, "for new frames"),
     ],
 )
 def test_what_cannot_be_bounded(

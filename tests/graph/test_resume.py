@@ -286,19 +286,32 @@ def test_an_append_that_begins_a_frame_is_finished_after_its_publication(
         assert not list_staging(target)
 
 
-def test_an_append_of_a_labelled_array_that_begins_a_frame_is_finished_too(target, monkeypatch):
-    values = da.from_array(VALUES, chunks=CHUNKS)
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [
+        ("f8", {}),
+        ("f8", {"max_mem": "100MB"}),
+        ("f8", {"encoding": {"dtype": "i2", "scale_factor": 0.5}}),
+        ("M8[h]", {"encoding": {"dtype": "i8", "units": "hours since 1970-01-01"}}),
+    ],
+)
+def test_an_append_of_a_labelled_array_that_begins_a_frame_is_finished_too(
+    target, monkeypatch, dtype, options
+):
+    values = da.from_array(np.arange(80 * 40).reshape(80, 40).astype(dtype), chunks=CHUNKS)
     given = xr.DataArray(values, {"t": np.arange(80)}, ("t", "x"), name="v")
 
     def append():
-        return to_b2nd(given, target, mode="a", append_dim="t", resume=True)
+        return to_b2nd(given, target, mode="a", append_dim="t", resume=True, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(Staging, "clean_up", lambda _: None)
         append()
     assert len(list_staging(target)) == 1
     for rows in (80, 160):
-        np.testing.assert_array_equal(append().t, np.arange(rows) % 80)
+        written = append()
+        np.testing.assert_array_equal(written.t, np.arange(rows) % 80)
+        np.testing.assert_array_equal(written, np.tile(given, (rows // 80, 1)))
         assert not list_staging(target)
 
 

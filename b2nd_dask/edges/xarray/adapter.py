@@ -160,7 +160,7 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
         if dim is not None and mode != "a":
             raise ValueError('append_dim= goes with mode="a" or "r+"')
         new = {key: value for key, value in options.items() if not key.startswith("append_")}
-        if mode == "a" and dim is not None and "max_mem" not in options:
+        if mode == "a" and dim is not None:
             # if this call is killed after it published, the next one finds it finished
             new["append_axis"] = given.get_axis_num(dim)
         elif mode == "a":

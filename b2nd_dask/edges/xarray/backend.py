@@ -105,7 +105,7 @@ class B2ndBackend(BackendEntrypoint):
             return xr.DataTree.from_dict(groups)
         except ValueError:
             # default names of dims conflict between a group and its parent: make them unique
-            groups = _opened(filename_or_obj, _groups, own_labels=True, **options)
+            groups = _opened(filename_or_obj, _groups, True, **options)
             return xr.DataTree.from_dict(groups)
         except KeyError as error:
             location, _ = location_of(filename_or_obj, options.get("storage_options"))
@@ -122,13 +122,14 @@ class B2ndBackend(BackendEntrypoint):
 def _opened(
     source: Any,
     build: Callable[[Contents | Place, OpenOptions, Mapping[str, Any]], _Opened],
+    own_labels: bool = False,
+    /,
     *,
     drop_variables: str | Iterable[str] | None = None,
     group: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     verify: Any = "auto",
     uninit: Any = None,
-    own_labels: bool = False,
     **decoders: Any,
 ) -> _Opened:
     """Open a user's source, and build a dataset or groups from it."""

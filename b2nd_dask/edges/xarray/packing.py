@@ -45,6 +45,9 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
                 "the byte order of the machine"
             )
     variable.encoding = dict(encoding)
+    if "dtype" in encoding:
+        # dask's names of arrays depend on how a dtype is given; a repeated append finds them equal
+        variable.encoding["dtype"] = stored
     try:
         with warnings.catch_warnings(), np.errstate(invalid="ignore"):
             # warnings about other units and about NaN in integers: errors below

@@ -116,7 +116,7 @@ class WriteOptions:
                 f"mode={mode!r} does not change chunks, compression and metadata of the frame: "
                 f"omit {', '.join(f'{name}=' for name in self.given)}"
             )
-        if self.max_mem is not None:
+        if self.max_mem is not None and mode != "a":
             raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: omit it")
         part = 'a part (mode="stage")'
         if mode == "stage" and self.resume:

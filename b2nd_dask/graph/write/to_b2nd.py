@@ -153,10 +153,10 @@ def to_b2nd(
         two waits is omitted. Object stores always wait.
     max_mem : int or str, optional
         Bytes of memory, or a text such as ``"512MB"``, for a new frame in all threads and
-        processes, beyond their memory while idle. Rechunks, transposes, reshapes and slices of
-        frames then become passes, as in `rechunk`, instead of a shuffle between tasks. Functions of
-        single blocks before and after them keep dask's blocks. An error names a step whose memory
-        cannot be bounded. The default is no limit.
+        processes, beyond their memory while idle. An append has no limit. Rechunks, transposes,
+        reshapes and slices of frames then become passes, as in `rechunk`, instead of a shuffle
+        between tasks. Functions of single blocks before and after them keep dask's blocks. An error
+        names a step whose memory cannot be bounded. The default is no limit.
 
     append_dim : str, optional
         For objects of xarray: the name of the dim along which they are appended.
