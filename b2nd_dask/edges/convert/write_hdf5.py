@@ -81,7 +81,8 @@ def _with_numbers(member: Member, label: str) -> Member:
                 "calendar": "proleptic_gregorian",
             }
         else:
-            attrs["units"] = _UNITS[unit]
+            # without the dtype xarray reads them as integers
+            attrs |= {"units": _UNITS[unit], "dtype": f"timedelta64[{unit}]"}
         return replace(member, array=numbers, attrs=attrs)
     return member
 

@@ -92,6 +92,16 @@ def test_coordinates_of_text_select_in_netcdf(engine: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["new.zarr", "new.nc"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_and_durations_stay_so(target: str, unit: str) -> None:
+    steps = np.array([3, 0, "NaT"], f"m8[{unit}]")
+    ds = xr.Dataset({"wait": ("x", steps), "when": ("x", np.datetime64("2000-01-01") + steps)})
+    ds.b2nd.to_b2nd("src.b2d")
+    convert("src.b2d", target, check=True)
+    xr.testing.assert_identical(opened(target), ds)
+
+
+@pytest.mark.parametrize("target", ["new.zarr", "new.nc"])
 def test_coordinates_that_are_no_dims_stay_coordinates(target: str) -> None:
     coords = {
         "lat": (("y", "x"), np.ones((2, 3))),
