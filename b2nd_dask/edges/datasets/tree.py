@@ -13,7 +13,7 @@ from typing import Any
 import dask.array as da
 
 from b2nd_dask.format.labels.attrs import NotKeptError, storable
-from b2nd_dask.format.labels.labels import Labels, pack_labels
+from b2nd_dask.format.labels.labels import Labels, default_dims, pack_labels
 from b2nd_dask.format.labels.manifest import COORD, Manifest, build_manifest
 from b2nd_dask.frame.members.files import some_of
 from b2nd_dask.storage import printable
@@ -150,11 +150,7 @@ def some_notes(notes: list[str]) -> str:
 def _labels_of(member: Member, name: str | None) -> Labels:
     """Labels of an array with the name `name` in a tree."""
     is_coord = name is not None and member.is_coordinate(name)
-    return Labels(member.dims or _default_dims(member), name, is_coord, member.attrs)
-
-
-def _default_dims(member: Member) -> tuple[str, ...]:
-    return tuple(f"dim_{axis}" for axis in range(member.array.ndim))
+    return Labels(member.dims or default_dims(member.array.ndim), name, is_coord, member.attrs)
 
 
 def entries_of(
@@ -162,8 +158,11 @@ def entries_of(
 ) -> dict[str, Any]:
     """Entries of vlmeta for an array; none if it has only labels that are defaults."""
     labels = replace(_labels_of(member, name), coords=coords or {})
-    has_labels = member.dims is not None or member.attrs
-    return pack_labels(labels) if has_labels and labels != Labels(_default_dims(member)) else {}
+    has_dims = member.dims is not None
+    is_bare = labels == Labels(default_dims(member.array.ndim))
+    if is_bare or not (has_dims or member.attrs):
+        return {}
+    return pack_labels(labels, has_dims=has_dims)
 
 
 #: Converts an attribute (name, value, its array) for a target; raises an error if it cannot.

@@ -109,17 +109,24 @@ def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> UnpackedL
     >>> unpack_labels({"made by": "me"}, [3, 4]).labels.dims
     ('dim_0', 'dim_1')
     """
-    if DIMS not in entries:
-        dims = tuple(f"dim_{axis}" for axis in range(len(shape)))
+    has_dims = DIMS in entries
+    dims, is_scalar = default_dims(len(shape)), False
+    if not has_dims and TYPED_ATTRS not in entries:
         labels = Labels(dims, attrs=_other_attrs(entries, ()))
         return UnpackedLabels(labels, is_named=False, has_dims=False)
+    if has_dims:
+        dims, is_scalar = _dims(entries[DIMS], shape)
     is_coord = IS_COORD in entries and entries[IS_COORD] in _TRUE
     strings = _strings(entries, shape) if is_coord else None
-    dims, is_scalar = _dims(entries[DIMS], shape)
     name, is_named = _name(entries, is_coord=is_coord)
     typed = typed_attrs(entries[TYPED_ATTRS]) if TYPED_ATTRS in entries else {}
     labels = Labels(dims, name, is_coord, _attrs(entries) | typed, _coords(entries))
-    return UnpackedLabels(labels, is_named, strings, is_scalar, typed=frozenset(typed))
+    return UnpackedLabels(labels, is_named, strings, is_scalar, has_dims, frozenset(typed))
+
+
+def default_dims(ndim: int) -> tuple[str, ...]:
+    """Names for dims without names, as in xarray."""
+    return tuple(f"dim_{axis}" for axis in range(ndim))
 
 
 def _dims(stored: Any, shape: Sequence[int]) -> tuple[tuple[str, ...], bool]:
@@ -239,9 +246,9 @@ def _kind(value: Any) -> str:
     return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
-def pack_labels(labels: Labels) -> dict[str, Any]:
-    """Convert labels to entries of vlmeta, as Python values."""
-    entries: dict[str, Any] = {DIMS: list(labels.dims)}
+def pack_labels(labels: Labels, *, has_dims: bool = True) -> dict[str, Any]:
+    """Convert labels to entries of vlmeta, as Python values; without `has_dims` omit dims."""
+    entries: dict[str, Any] = {DIMS: list(labels.dims)} if has_dims else {TYPED_ATTRS: {}}
     if labels.is_coord:
         entries |= {IS_COORD: True, COORD_NAME: labels.name}
     else:

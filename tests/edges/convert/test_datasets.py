@@ -60,6 +60,33 @@ def test_groups_stay_groups() -> None:
         assert back["run"].attrs["who"] == group["run"].attrs["who"] == "me"
 
 
+@pytest.mark.parametrize("kind", ["h5", "zarr"])
+def test_arrays_without_names_of_dims_need_not_share_lengths(kind: str) -> None:
+    arrays = {"image": np.ones((4, 5)), "dark": np.arange(3.0), "bare": np.arange(2)}
+    labels = {"image": {"units": "counts"}, "dark": {"dims": "none", "gain": np.float32(2)}}
+    with h5py.File("src.h5", "w") as file:
+        for name, values in arrays.items():
+            file[name] = values
+            file[name].attrs.update(labels.get(name, {}))
+    if kind == "zarr":
+        convert("src.h5", "src.zarr")
+    convert(f"src.{kind}", "new.b2d", check=True)
+    with xr.open_dataset("new.b2d", engine="b2nd") as found:
+        assert dict(found.sizes) == {
+            "image_dim_0": 4,
+            "image_dim_1": 5,
+            "dark_dim_0": 3,
+            "bare_dim_0": 2,
+        }
+        assert {name: each.attrs for name, each in found.items() if each.attrs} == labels
+    convert("new.b2d", "back.h5", check=True)
+    with h5py.File("back.h5") as back:
+        assert set(back) == set(arrays)
+        for name, values in arrays.items():
+            np.testing.assert_array_equal(back[name], values)
+            assert dict(back[name].attrs) == labels.get(name, {})
+
+
 def test_a_variable_that_is_called_as_a_dim_of_others() -> None:
     ds = xr.Dataset({"a": (("x", "y"), RNG.random((2, 3))), "x": (("z", "y"), np.ones((4, 3)))})
     ds.to_netcdf("src.nc", engine="netcdf4")

@@ -71,7 +71,7 @@ def test_arrays_of_zarr(how: str) -> None:
     # an append that begins a frame
     to_b2nd(array, "z.b2nd", mode="a", append_axis=0)
     assert to_b2nd(array, "z.b2nd", mode="a", append_axis=0).shape == (60, 20)
-    assert open_b2nd("z.b2nd").attrs["dims"] == list(labelled.dims)
+    assert open_b2nd("z.b2nd").attrs.get("dims") == (None if how == "v2" else ["y", "x"])
 
 
 def test_shards_are_read_once() -> None:
