@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import dask.array as da
 import numpy as np
 
 from b2nd_dask.edges.convert.blocks import lazy, text_dtype
@@ -86,15 +89,37 @@ def hdf5_tree(
 ) -> Tree:
     """Describe an opened group; `other_files` as for `Source`."""
     tree = Tree(label)
-    _fill(tree, group, block_nbytes, other_files=other_files, seen=set())
+    lengths = _lengths_of_dims(group.file) if _is_netcdf(group) else {}
+    _fill(tree, group, block_nbytes, lengths, other_files=other_files, seen=set())
     return tree
 
 
-def _fill(tree: Tree, group: Any, block_nbytes: int, *, other_files: bool, seen: set[int]) -> None:
+def _lengths_of_dims(file: Any) -> dict[str, int]:
+    """Lengths of NetCDF's dims by the names of their scales: those of the longest arrays."""
+    found: dict[str, int] = {}
+
+    def visit(_name: str, node: Any) -> None:
+        if getattr(node, "shape", None):
+            for scale, n in zip(_scales(node), node.shape, strict=True):
+                found[scale] = max(found.get(scale, 0), n)
+
+    file.visititems(visit)
+    return found
+
+
+def _fill(
+    tree: Tree,
+    group: Any,
+    block_nbytes: int,
+    lengths: Mapping[str, int],
+    *,
+    other_files: bool,
+    seen: set[int],
+) -> None:
     """Add the contents of a group to its tree.
 
-    `seen` has the addresses of the groups so far: a group may have several names, even inside
-    itself.
+    `lengths` as for `hdf5_member`. `seen` has the addresses of the groups so far: a group may have
+    several names, even inside itself.
     """
     h5py, label = require("convert", "h5py"), tree.label
     seen.add(h5py.h5o.get_info(group.id).addr)
@@ -111,24 +136,29 @@ def _fill(tree: Tree, group: Any, block_nbytes: int, *, other_files: bool, seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
                 continue
             if (inside := tree.inside(name)) is not None:
-                _fill(inside, child, block_nbytes, other_files=other_files, seen=seen)
+                _fill(inside, child, block_nbytes, lengths, other_files=other_files, seen=seen)
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
             try:
                 if not other_files:
                     _require_own_elements(child)
-                member = hdf5_member(child, inner, tree.lost, block_nbytes)
+                member = hdf5_member(child, inner, tree.lost, block_nbytes, lengths)
                 tree.members[_own_name(name, group)] = member
             except TypeError as error:
                 tree.refused.append(f"{inner}: {error}")
 
 
 def hdf5_member(
-    dataset: Any, label: str, lost: list[str], block_nbytes: int = BLOCK_NBYTES
+    dataset: Any,
+    label: str,
+    lost: list[str],
+    block_nbytes: int = BLOCK_NBYTES,
+    lengths: Mapping[str, int] = MappingProxyType({}),
 ) -> Member:
     """Describe an opened dataset.
 
+    `lengths` are those of NetCDF's unlimited dims, whose shorter arrays end with fill values.
     Raises TypeError for references, enumerations, objects and empty datasets.
     """
     dtype, is_text = _element_dtype(dataset, label, block_nbytes)
@@ -148,8 +178,19 @@ def hdf5_member(
         raise TypeError("strings need a file that is open for reading only; open it with mode 'r'")
     # chunks of strings hold pointers: as text of a fixed length they would be many times larger
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
-    array = lazy(source, unit, block_nbytes, label, dtype)
+    array = _lengthened(lazy(source, unit, block_nbytes, label, dtype), dataset, lengths)
     return Member(array, _dims(dataset, label, lost), attrs, is_coord=False)
+
+
+def _lengthened(array: da.Array, dataset: Any, lengths: Mapping[str, int]) -> da.Array:
+    """Add the fill values that the NetCDF library reads behind the end of an array."""
+    axes = zip(_scales(dataset), dataset.shape, dataset.maxshape, strict=True)
+    missing = [lengths.get(scale, n) - n if most is None else 0 for scale, n, most in axes]
+    if not any(missing):
+        return array
+    fill = dataset.fillvalue if array.dtype.kind in "biufc" else np.zeros((), array.dtype)
+    longer: da.Array = da.pad(array, [(0, n) for n in missing], constant_values=fill)
+    return longer
 
 
 def _require_own_elements(dataset: Any) -> None:
@@ -256,12 +297,18 @@ def _is_bare_dim(node: Any) -> bool:
 
 def _dims(dataset: Any, label: str, lost: list[str]) -> tuple[str, ...] | None:
     """Names of the axes: the name of the attached scale, or the label."""
-    if dataset.is_scale and dataset.ndim == 1:
-        return (dataset.name.rpartition("/")[2],)
     names = [
-        dim[0].name.rpartition("/")[2] if len(dim) else dim.label or None for dim in dataset.dims
+        scale.rpartition("/")[2] or dim.label or None
+        for scale, dim in zip(_scales(dataset), dataset.dims, strict=True)
     ]
     dims = full_dims(names, dataset.ndim)
     if dims is None and any(names):
         lost.append(f"names of dims of {label}, since two are the same: {names}")
     return dims
+
+
+def _scales(dataset: Any) -> list[str]:
+    """Name of the scale of each axis; empty for an axis without one."""
+    if dataset.is_scale and dataset.ndim == 1:
+        return [dataset.name]
+    return [(dim[0].name or "") if len(dim) else "" for dim in dataset.dims]

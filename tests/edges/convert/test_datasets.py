@@ -108,6 +108,24 @@ def test_texts_of_any_length_are_as_long_as_the_longest(kind: str, texts: list[s
     assert opened("back.nc")["name"].values.tolist() == texts
 
 
+@pytest.mark.filterwarnings("ignore:.*unlimited axes:UserWarning")
+def test_arrays_of_netcdf_that_end_before_their_unlimited_dim() -> None:
+    with pytest.importorskip("netCDF4").Dataset("src.nc", "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 2)
+        for group in (file, file.createGroup("inner")):
+            for name, dtype, count in (("a", "f4", 5), ("b", "i2", 3), ("time", "f8", 4)):
+                array = group.createVariable(name, dtype, ("time", "x")[: 1 + (name == "a")])
+                array[:count] = 1
+            group.createVariable("name", str, ("time",))[0] = "Bergen"
+        file["b"].missing_value = np.int16(7)
+    with xr.open_datatree("src.nc", engine="netcdf4") as source:
+        convert("src.nc", "new.b2d", check=True)
+        xr.testing.assert_identical(xr.open_datatree("new.b2d", engine="b2nd"), source)
+        convert("src.nc", "new.zarr", check=True)
+        assert zarr.open("new.zarr")["inner/a"].shape == (5, 2)
+
+
 @pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
 def test_coordinates_of_text_select_in_netcdf(engine: str) -> None:
     ds = xr.Dataset({"x": ("station", [1.0, 2.0])}, {"station": ["Bergen", "Tromsø"]})
