@@ -50,10 +50,15 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
         variable.encoding["dtype"] = stored
     try:
         with warnings.catch_warnings(), np.errstate(invalid="ignore"):
-            # warnings about other units and about NaN in integers: errors below
+            # errors below find what is not kept, as these warnings say
             warnings.simplefilter("ignore", UserWarning)
+            warnings.filterwarnings("error", ".* Serializing .*with units", UserWarning)
             warnings.filterwarnings("ignore", "saving variable", xr.SerializationWarning)
             encoded = xr.conventions.encode_cf_variable(variable, name=name)
+    except UserWarning as error:
+        # xarray would choose finer units
+        problem, _, _ = str(error).partition(". ")
+        raise ValueError(f"{where}: {problem}; finer units can hold them in a new file") from error
     except (ValueError, TypeError, OverflowError) as error:
         raise type(error)(f"{where} cannot be encoded with {dict(encoding)}: {error}") from error
     encoded.encoding = {}

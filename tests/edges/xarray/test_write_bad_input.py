@@ -104,6 +104,12 @@ def test_values_that_packing_would_change(tmp_path, there, new, encoding, lazy):
     assert [each.name for each in tmp_path.iterdir()] == ["d.b2d"]
 
 
+def test_times_between_the_units(tmp_path):
+    ds = xr.Dataset({"v": ("x", DAYS + np.timedelta64(60, "h"))})
+    with pytest.raises(ValueError, match=r"'v': Times .* 'days since 2001-01-01'; finer units"):
+        ds.b2nd.to_b2nd(tmp_path / "d.b2d", encoding={"v": SINCE})
+
+
 def test_an_array_with_an_empty_name_replaces_nothing(tmp_path):
     path = tmp_path / "a.b2nd"
     array = xr.DataArray(np.arange(3.0), dims="x", name="good")
