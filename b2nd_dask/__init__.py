@@ -1,9 +1,8 @@
 """Blosc2 frames (b2nd, Caterva) as dask arrays: parallel, out of core.
 
 Importing the package adds ``from_b2nd`` and ``to_b2nd`` to ``dask.array`` and the method
-``to_b2nd`` to ``dask.array.Array``. It also installs its graph optimization, and a method
-``rechunk`` that reads frames in the new blocks if that costs little. The modules behind these
-names are imported at first use.
+``to_b2nd`` to ``dask.array.Array``. It also installs its graph optimization. The modules behind
+these names are imported at first use.
 """
 
 import sys as _sys

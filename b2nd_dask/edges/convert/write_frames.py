@@ -12,16 +12,20 @@ from typing import Any
 import dask
 
 from b2nd_dask.edges.convert.options import Options
-from b2nd_dask.edges.datasets.frames import check_layout, embedded, write_dataset
+from b2nd_dask.edges.datasets.frames import check_coords, check_layout, embedded, write_dataset
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 
 
 def check_frame(tree: Tree, _options: Options) -> None:
-    """Check that a tree can be one frame, as `data_of`; remove attributes it cannot hold."""
+    """Check that a tree can be one frame; remove attributes it cannot hold.
+
+    Raises ValueError as `data_of` and `check_coords`.
+    """
     keep_attrs(tree)
-    data_of(tree)
+    _, _, coords = data_of(tree)
+    check_coords(coords, tree.label)
 
 
 def check_frames(tree: Tree, _options: Options) -> None:

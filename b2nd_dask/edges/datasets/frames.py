@@ -104,6 +104,15 @@ def _archive(folder: Path, archive: Path) -> None:
 def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:
     """The frames of coordinates as bytes, to embed them in that of an array, called `label`.
 
+    Raises ValueError as `check_coords`.
+    """
+    check_coords(coords, label)
+    return {name: _packed(member, name) for name, member in coords.items()}
+
+
+def check_coords(coords: Mapping[str, Member], label: str) -> None:
+    """Check that a frame can hold coordinates.
+
     Raises ValueError if they are too many or too large.
     """
     sizes = {name: int(member.array.nbytes) for name, member in coords.items()}
@@ -112,7 +121,6 @@ def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:
             f"{label}: {problem}; write a dataset to a directory (.b2d; in xarray of "
             ".to_dataset()), or omit some, in xarray by .drop_vars"
         )
-    return {name: _packed(member, name) for name, member in coords.items()}
 
 
 def _packed(member: Member, name: str) -> bytes:

@@ -100,7 +100,7 @@ def _adapted(
 ) -> Any:
     """Read by a key that the array supports; xarray then applies the rest of the selection."""
     if not isinstance(key, indexing.VectorizedIndexer):
-        # before xarray 2026.9 empty selections by backward slices or arrays fail
+        # in xarray 2026.9 empty selections by backward slices or arrays fail
         nothing = (
             not range(n)[k] if isinstance(k, slice) else not np.size(k)
             for k, n in zip(key.tuple, shape, strict=True)
