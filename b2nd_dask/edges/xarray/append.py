@@ -177,7 +177,7 @@ def _stored_as(present: xr.Variable, member: Member) -> Member:
     frame = open_b2nd(present.encoding["source"])
     storage: dict[str, Any] = {"cparams": frame.cparams}
     if "chunks" in present.encoding:
-        storage |= {key: present.encoding[key] for key in ("chunks", "blocks")}
+        storage |= {"chunks": frame.chunks, "blocks": frame.blocks}
     if frame.stats is not None and supports_statistics(member.array.dtype):
         storage["stats"] = True
     return replace(member, storage=storage)
