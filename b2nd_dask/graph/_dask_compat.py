@@ -195,6 +195,22 @@ def parameters_of(found: Any) -> str:
     return ", ".join(str(p).partition(":")[0].partition("=")[0].strip() for p in parameters)
 
 
+def resolved(library: str, table: Mapping[str, Mapping[str, str]], *chosen: str) -> Any:
+    """Private names of another library, by their last parts as attributes.
+
+    The table has their parameters by module and name; without `chosen` all are looked up. Raises
+    `DaskChangedError` if one is missing or has changed.
+    """
+    package = library.replace("-", "_")
+    wanted = [
+        PrivateName(f"{package}.{module}", name, parameters, library=library)
+        for module, names in table.items()
+        for name, parameters in names.items()
+        if name in chosen or not chosen
+    ]
+    return SimpleNamespace(**{each.name.rpartition(".")[2]: each.resolve() for each in wanted})
+
+
 NAMES = tuple(
     PrivateName(module, name, parameters, is_compared)
     for table, is_compared in ((_NEEDED, False), (_COMPARED, True))

@@ -10,7 +10,6 @@ after ``dask_array.xarray.register()`` has registered its manager.
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import operator
 import sys
@@ -22,9 +21,10 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
-from b2nd_dask.edges.xarray import _xarray_compat
+from b2nd_dask.edges.xarray._xarray_compat import names
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
 from b2nd_dask.errors import UnsupportedFrameError
+from b2nd_dask.graph._dask_compat import DaskChangedError, parameters_of, warn_once
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd, is_expression
 
@@ -32,6 +32,7 @@ logger = logging.getLogger("b2nd_dask")
 
 #: Arguments without an effect here: reads need no lock, and frames are small in graphs.
 _KNOWN = frozenset({"name", "inline_array", "lock", "meta"})
+_LEFT = "b2nd_dask leaves the chunks of datasets to xarray"
 #: Kinds of dtype for which dask's functions decode exactly like xarray's.
 _NUMBERS = "iuf"
 
@@ -43,9 +44,9 @@ class _UnknownError(Exception):
 def install() -> None:
     """Wrap `from_array` of the managers, once; warn instead if xarray has changed."""
     try:
-        manager = _xarray_compat.names().DaskManager
-    except _xarray_compat.XarrayChangedError as error:
-        _xarray_compat.warn_once(str(error))
+        manager = names().DaskManager
+    except DaskChangedError as error:
+        warn_once(_LEFT, error)
         return
     _install_in(manager, da)
     expressions = sys.modules.get("dask_array")
@@ -59,13 +60,13 @@ def _install_in(manager: Any, library: ModuleType) -> None:
     own = manager.from_array
     if hasattr(own, "xarray_own"):
         return
-    if list(inspect.signature(own).parameters) != ["self", "data", "chunks", "kwargs"]:
-        _xarray_compat.warn_once(f"{manager.__name__}.from_array{inspect.signature(own)}")
+    if parameters_of(own) != "self, data, chunks, **kwargs":
+        warn_once(f"{_LEFT}: from_array of {manager.__name__} has changed", None)
         return
 
     @functools.wraps(own)
     def from_array(self: Any, data: Any, chunks: Any, **kwargs: Any) -> Any:
-        frames = _Converter(_xarray_compat.names(), library)
+        frames = _Converter(names(), library)
         bottom = frames.bottom_of(data)
         if bottom is None:
             return own(self, data, chunks, **kwargs)

@@ -57,7 +57,7 @@ def expression_of(array: da.Array) -> Any:
     numbers = itertools.product(*map(range, array.numblocks))
     keys = [(array.name, *number) for number in numbers]
     graph = dict(array.__dask_graph__())
-    from_graph = compat.resolved("from_graph").from_graph
+    from_graph = compat.names_of("from_graph").from_graph
     return from_graph(graph, array._meta, array.chunks, keys, array.name)
 
 

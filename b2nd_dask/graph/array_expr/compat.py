@@ -9,11 +9,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import cache, partial
-from types import SimpleNamespace
 from typing import Any
 
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph._dask_compat import DaskChangedError, PrivateName, parameters_of
+from b2nd_dask.graph._dask_compat import DaskChangedError, parameters_of, resolved
 
 #: Operands of expressions, and parameters of functions, by module and name.
 NAMES = {
@@ -77,28 +76,22 @@ _COPIES = (
 )
 
 
-def resolved(*chosen: str) -> Any:
-    """The chosen names, or all, by their last parts; raise `DaskChangedError` if changed."""
-    wanted = [
-        PrivateName(f"dask_array.{module}", name, parameters, library="dask-array")
-        for module, names in NAMES.items()
-        for name, parameters in names.items()
-        if name in chosen or not chosen
-    ]
-    return SimpleNamespace(**{each.name.rpartition(".")[2]: each.resolve() for each in wanted})
+def names_of(*chosen: str) -> Any:
+    """The chosen names, or all, as attributes; raise `DaskChangedError` if one has changed."""
+    return resolved("dask-array", NAMES, *chosen)
 
 
 @cache
 def source_names() -> Any:
     """Names for sources, as attributes; raise `DaskChangedError` if one has changed."""
-    return resolved(*_OF_SOURCES)
+    return names_of(*_OF_SOURCES)
 
 
 @cache
 def rule_names() -> Any:
     """Names for rules, as attributes; None if one has changed."""
     try:
-        return resolved()
+        return names_of()
     except DaskChangedError as error:
         _dask_compat.warn_once("b2nd_dask leaves expressions to dask_array", error)
         return None
