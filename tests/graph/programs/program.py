@@ -121,8 +121,14 @@ def check(program: Program, folder: Path) -> None:
         want = _computed(replace(program, way=way_in_memory(program.way)), outputs, plain.names)
         # where xarray is on top, there is one more
         for name, one, other in zip([*outputs, *outputs], got, want, strict=False):
-            if not _fails_itself(other, plain.names[name], plain):
+            if _fails_itself(other, plain.names[name], plain):
+                continue
+            try:
                 _assert_near(one, other, program, name, plain)
+            except Difference:
+                if program.way != "distributed":
+                    raise
+                _assert_near_that_of_cluster(one, program, name, plain)
         _assert_frames_unaltered(got, frames)
     lost = _has_empty_blocks([array.chunks for array in plain.arrays()])
     if left and not lost and not any(isinstance(result, Exception) for result in want):
@@ -134,6 +140,8 @@ _OWN_ERRORS = (
     (AttributeError, "'bool' object"),
     (TypeError, "tuple indices must be integers or slices, not tuple"),
     (ValueError, "malformed string|convert string|invalid literal"),
+    # NumPy's imaginary parts of real numbers; those of constant blocks are writable
+    (ValueError, "assignment destination is read-only"),
 )
 
 
@@ -175,6 +183,15 @@ def _assert_near(got: Any, want: Any, program: Program, name: str, plain: Side) 
         # what cancelled out was rounded as its terms were
         scale = _largest(plain)
         assert_alike(got, want, rtol, rtol * scale)
+
+
+def _assert_near_that_of_cluster(got: Any, program: Program, name: str, plain: Side) -> None:
+    """A cluster changes byte orders, and fails with some arrays of dask_array, also in memory."""
+    try:
+        (want,) = compute(program, [plain.names[name]])
+    except Exception:  # noqa: BLE001 - whatever fails, it is not because of frames
+        return
+    _assert_near(got, want, program, name, plain)
 
 
 def _largest(side: Side) -> float:
