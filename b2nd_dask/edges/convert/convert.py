@@ -209,7 +209,8 @@ def _format_of(path: str, given: str | None, argument: str) -> str:
         if given not in FORMATS:
             raise ValueError(f"{argument}={given!r}: known are {', '.join(FORMATS)}")
         return given
-    name = PurePosixPath(path.partition("?")[0].rstrip("/")).name.lower()
+    plain = path.partition("?")[0] if "://" in path else path
+    name = PurePosixPath(plain.rstrip("/")).name.lower()
     for known, how in FORMATS.items():
         if name.endswith(how.suffixes):
             return known

@@ -179,7 +179,7 @@ def _groups(
     if isinstance(found, Contents):
         return {"/": _decoded(found, options, decoders)}
     return {
-        path: _decoded(contents_of_place(place, options), options, decoders)
+        path: _decoded(contents_of_place(place, options, path), options, decoders)
         for path, place in levels_of(found)
     }
 

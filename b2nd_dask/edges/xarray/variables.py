@@ -111,8 +111,8 @@ def contents_of_frame(frame: Frame, stem: str | None) -> Contents:
     return contents
 
 
-def contents_of_place(place: Place, options: OpenOptions) -> Contents:
-    """The contents of a directory or of a level of a store.
+def contents_of_place(place: Place, options: OpenOptions, group: str = "") -> Contents:
+    """The contents of a directory or of a level of a store: a group in a tree.
 
     If lengths of unnamed dims differ, each array without names gets dims of its own.
     """
@@ -123,7 +123,7 @@ def contents_of_place(place: Place, options: OpenOptions) -> Contents:
     frames = _open(place, shown, options)
     contents = Contents(place.label, attrs=dict(manifest.attrs))
     read = [(stem, frame, _unpacked(frame)) for stem, frame in zip(shown, frames, strict=True)]
-    read = _with_own_dims(read, always=options.own_labels)
+    read = _with_own_dims(read, group if options.own_labels else None)
     committed = _committed(place, stems, options)
     sizes = _committed_sizes(read, manifest, committed)
     for stem, frame, unpacked in read:
@@ -172,16 +172,21 @@ def _unpacked(frame: Frame) -> UnpackedLabels:
         return unpack_labels(frame.vlmeta, frame.shape)
 
 
-def _with_own_dims(read: list[_Read], *, always: bool) -> list[_Read]:
-    """If lengths of unnamed dims differ, give each array without names dims of its own."""
+def _with_own_dims(read: list[_Read], group: str | None) -> list[_Read]:
+    """If lengths of unnamed dims differ, give each array without names dims of its own.
+
+    With a `group` do so always; names of dims start with its path, since groups inherit dims.
+    """
     unnamed = [(frame, unpacked) for _, frame, unpacked in read if not unpacked.has_dims]
     sizes = {
         item for frame, own in unnamed for item in zip(own.labels.dims, frame.shape, strict=True)
     }
-    if not always and len(sizes) == len({dim for dim, _ in sizes}):
+    if group is None and len(sizes) == len({dim for dim, _ in sizes}):
         return read
+    parts = [part for part in (group or "").split("/") if part]
     return [
-        (stem, frame, own if own.has_dims else _prefixed(own, stem)) for stem, frame, own in read
+        (stem, frame, own if own.has_dims else _prefixed(own, ".".join([*parts, stem])))
+        for stem, frame, own in read
     ]
 
 

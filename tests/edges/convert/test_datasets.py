@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import blosc2
 import numpy as np
 import pytest
@@ -85,6 +87,30 @@ def test_arrays_without_names_of_dims_need_not_share_lengths(kind: str) -> None:
         for name, values in arrays.items():
             np.testing.assert_array_equal(back[name], values)
             assert dict(back[name].attrs) == labels.get(name, {})
+
+
+def test_groups_whose_arrays_have_the_same_name_and_no_dims() -> None:
+    with h5py.File("src.h5", "w") as file:
+        for number, name in enumerate(("x", "g/x", "g/h/x")):
+            file[name] = np.arange(3.0 + number)
+    convert("src.h5", "new.b2d", check=True)
+    found = xr.open_datatree("new.b2d", engine="b2nd")
+    assert [dict(level.dataset.sizes) for level in found.subtree] == [
+        {"x_dim_0": 3},
+        {"g.x_dim_0": 4},
+        {"g.h.x_dim_0": 5},
+    ]
+
+
+@pytest.mark.parametrize("name", ["a#b", "a;b", "a\nb", "a?b", "a b", "%41"])
+def test_any_name_of_a_file(name: str) -> None:
+    values = np.arange(5)
+    to_b2nd(values, f"{name}.b2nd")
+    steps = [f"{name}.{suffix}" for suffix in ("b2nd", "zarr", "h5", "npy", "b2d", "zarr.zip")]
+    for source, target in itertools.pairwise(steps):
+        assert convert(source, target, check=True) == target
+    with zarr.storage.ZipStore(steps[-1], mode="r") as store:
+        np.testing.assert_array_equal(zarr.open(store, mode="r")["values"], values)
 
 
 def test_a_variable_that_is_called_as_a_dim_of_others() -> None:
