@@ -45,16 +45,17 @@ def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
     """
     if tree.only is not None:
         return tree.only.name, tree.only, {}
-    data = {n: m for n, m in tree.members.items() if not m.is_coordinate(n)} or tree.members
+    coords = tree.coords
+    data = {n: m for n, m in tree.members.items() if n not in coords} or tree.members
     if len(data) != 1 or tree.groups:
         raise ValueError(
             f"{tree.label} holds {tree.listed()}; the target can hold one array. Choose it by "
             "member= (--member NAME), or write all to a directory (.b2d) or file (.b2z, .npz)"
         )
     ((name, member),) = data.items()
-    coords = tree.coords_of(member, name)
-    del coords[name]
-    return name, member, coords
+    others = tree.coords_of(member, name)
+    del others[name]
+    return name, member, others
 
 
 def write_frame(tree: Tree, ready: Path, options: Options) -> None:

@@ -108,7 +108,7 @@ class Tree:
                 found = found.groups[name]
             elif name in found.members and depth == len(parts) - 1:
                 label, member = f"{self.label}::{path}", found.members[name]
-                if with_coords and not member.is_coordinate(name):
+                if with_coords and name not in found.coords:
                     return Tree(label, members=found.coords_of(member, name), lost=found.lost)
                 named = replace(member, name=member.name or name)
                 return Tree(label, named, lost=found.lost)
@@ -120,12 +120,19 @@ class Tree:
 
     def coords_of(self, array: Member, name: str) -> dict[str, Member]:
         """An array of the group and its coordinates."""
-        own = set(array.dims or ())
+        own, coords = set(array.dims or ()), self.coords
         return {
             n: member
             for n, member in self.members.items()
-            if n == name or (member.is_coordinate(n) and set(member.dims or ()) <= own)
+            if n == name or (n in coords and set(member.dims or ()) <= own)
         }
+
+    @property
+    def coords(self) -> set[str]:
+        """Names of the group's coordinates, also of those that only attributes name, as in CF."""
+        texts = (str(member.attrs.get(_COORDINATES, "")) for member in self.members.values())
+        named = {name for text in texts for name in text.split()}
+        return {n for n, member in self.members.items() if n in named or member.is_coordinate(n)}
 
     def as_group(self) -> Tree:
         """The tree as a group; a single array gets a name."""

@@ -188,6 +188,15 @@ def test_coordinates_that_are_no_dims_stay_coordinates(target: str) -> None:
     xr.testing.assert_identical(opened("back.b2d"), ds)
 
 
+@pytest.mark.parametrize("kind", ["zarr3", "netcdf4"])
+@pytest.mark.parametrize("member", [None, "rain"])
+def test_one_array_keeps_coordinates_that_are_no_dims(kind: str, member: str | None) -> None:
+    coords = {"lat": (("y", "x"), RNG.random((2, 3))), "height": 2.0, "x": [5, 6, 7]}
+    array = xr.DataArray(RNG.random((2, 3)), coords, ("y", "x"), "rain")
+    convert(write_as(kind, array.to_dataset()), "new.b2nd", member=member, check=True)
+    xr.testing.assert_identical(xr.open_dataarray("new.b2nd", engine="b2nd"), array)
+
+
 def test_names_with_the_prefix_of_netcdf() -> None:
     """Both `x` and its namesake are data, and so is what only calls itself a bare dim."""
     with h5py.File("src.h5", "w") as file:
