@@ -26,6 +26,11 @@ def test_a_path_object_is_never_a_url(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     Path("zip::a.b2nd").write_bytes(b"data")
     assert Location.of(Path("zip::a.b2nd")).open().read([Span(0, 4)]) == [b"data"]
+    # no file system is called so
+    Path("2026-11::a.b2nd").write_bytes(b"more")
+    assert Location.of("2026-11::a.b2nd").open().read([Span(0, 4)]) == [b"more"]
+    Path("night::a.b2nd").write_bytes(b"some")
+    assert Location.of("night::a.b2nd").open().read([Span(0, 4)]) == [b"some"]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])

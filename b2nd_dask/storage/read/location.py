@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsspec.registry import known_implementations, registry
+
 from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.read.local_reader import LocalReader
 from b2nd_dask.storage.read.memory import BytesReader, OffsetReader, bytes_label, window_label
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from b2nd_dask.storage.byte_reader import ByteReader
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
 #: A mistyped URL that may hold a password.
 _MISTYPED = re.compile(
     r"\s*[A-Za-z][A-Za-z0-9+.-]*:/?.*@|\s+[A-Za-z][A-Za-z0-9+.-]*:/|\s*(https?|s3):/", re.DOTALL
@@ -172,7 +174,7 @@ def _normalized(urlpath: object) -> str | bytes:
     if not urlpath:
         raise ValueError("urlpath is empty")
     local_url = _LOCAL_URL.match(urlpath)
-    if local_url is None and _URL.match(urlpath):
+    if local_url is None and _is_url(urlpath):
         return urlpath
     has_drive = os.path.splitdrive(urlpath)[0]
     if not (local_url or has_drive) and _MISTYPED.match(urlpath):
@@ -183,6 +185,14 @@ def _normalized(urlpath: object) -> str | bytes:
         )
     path = path_of_url(urlpath[local_url.end() :]) if local_url else urlpath
     return _absolute(path)
+
+
+def _is_url(text: str) -> bool:
+    """Whether a text is a URL, or a chain of URLs; a file may be called ``a::b.b2nd``."""
+    found = _URL.match(text)
+    if found is None or found[2] == "://":
+        return found is not None
+    return found[1] in known_implementations or found[1] in registry
 
 
 def _absolute(path: str) -> str:
