@@ -39,6 +39,7 @@ from b2nd_dask.frame.read.region import (
     read_parts,
     read_region,
     special_element,
+    special_elements,
 )
 
 #: Least and most small chunks of a group: it must be worthwhile, and each chunk needs some
@@ -182,11 +183,8 @@ def reduce_region(
         return _of_constant(special_element(fill, constant, 0), axes, how)
     plan = RegionPlan.of(opened.parsed, axes)
     total, sizes = Total(plan, how), plan.sizes(how.axis)
-    for kind in np.unique(plan.kinds).tolist():
-        if kind != ChunkKind.STORED:
-            first = int(plan.chunks[np.argmax(plan.kinds == kind)])
-            element = special_element(fill, kind, first)
-            total.add_counted(element, np.where(plan.kinds == kind, sizes, 0))
+    for _, chosen, element in special_elements(fill, plan.kinds, plan.chunks):
+        total.add_counted(element, np.where(chosen, sizes, 0))
     statistics = opened.parsed.statistics if how.ask is not None else None
     grid = opened.parsed.grid
     if statistics is not None and (answered := answered_by(statistics, plan, grid, how)):

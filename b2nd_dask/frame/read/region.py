@@ -182,6 +182,16 @@ def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
         return fill.element(kind)
 
 
+def special_elements(
+    fill: Fill, kinds: NDArray[np.uint8], chunks: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[Any]]]:
+    """Yield each kind of special chunks, a mask of these chunks, and their element."""
+    for kind in np.unique(kinds).tolist():
+        if kind != ChunkKind.STORED:
+            chosen = kinds == kind
+            yield kind, chosen, special_element(fill, kind, int(chunks[np.argmax(chosen)]))
+
+
 def _read_single(opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any]) -> NDArray[Any]:
     """Read a region inside one stored chunk, which may turn out to repeat one element."""
     (batch,) = batches(opened, chunk_requests(opened, [part]), 1)
@@ -200,17 +210,15 @@ def new_array(
 ) -> NDArray[Any]:
     """Create the array of the result, or reuse `into`; fill in the elements of special chunks."""
     dtype = carrier(fill.dtype)
-    kinds, counts = np.unique(plan.kinds, return_counts=True)
-    often = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
-    mostly_zeros = into is None and 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
+    zeros = np.count_nonzero(plan.kinds == ChunkKind.ZEROS)
+    mostly_zeros = into is None and 2 * zeros > len(plan.kinds)
     # fresh zeros cost nothing until they are written
     make = np.zeros if mostly_zeros else empty
     out = make(shape, dtype) if into is None else into
-    for kind in often:
-        if kind == ChunkKind.STORED or (kind == ChunkKind.ZEROS and mostly_zeros):
-            continue
-        for part in plan.parts(plan.kinds == kind):
-            out[part.out] = special_element(fill, kind, part.chunk).view(dtype)
+    for kind, chosen, element in special_elements(fill, plan.kinds, plan.chunks):
+        if kind != ChunkKind.ZEROS or not mostly_zeros:
+            for part in plan.parts(chosen):
+                out[part.out] = element.view(dtype)
     return out
 
 
