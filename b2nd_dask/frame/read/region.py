@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import locating
-from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
@@ -143,25 +142,15 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
     if out is None:
         # partial results of all chunks must be divided equally along the kept axes
         large = [any(large)] * len(parts)
-    divided = (
-        part.in_boxes(grid, BOX_NBYTES)
-        if is_large and (out is None or not _is_decoded_at_once(opened, part, out))
-        else [part]
-        for part, is_large in zip(parts, large, strict=True)
-    )
-    return list(itertools.chain.from_iterable(divided))
-
-
-def _is_decoded_at_once(opened: OpenedFrame, part: Part, out: NDArray[Any]) -> bool:
-    """Whether a chunk is decoded directly into the result, or repeats one element."""
-    frame = opened.parsed
-    where = out[(*part.out, ...)]  # type: ignore[arg-type]
-    if is_in_place(frame.grid, part.inner, where):
-        return True
-    if frame.header.sparse:
-        return False
-    (start,), (stop,) = frame.index.extents(np.array([part.chunk]))
-    return bool(stop - start <= HEADER_LEN + frame.grid.itemsize)
+    divided: list[Part] = []
+    for part, is_large in zip(parts, large, strict=True):
+        # the ellipsis makes the result of a 0-d array an array
+        where = None if out is None else out[(*part.out, ...)]  # type: ignore[arg-type]
+        if is_large and (where is None or not is_in_place(grid, part.inner, where)):
+            divided += part.in_boxes(grid, BOX_NBYTES)
+        else:
+            divided.append(part)
+    return divided
 
 
 def chunk_requests(opened: OpenedFrame, parts: Sequence[Part]) -> list[ChunkRequest]:
