@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import multiprocessing
 import threading
@@ -217,31 +216,27 @@ def _decoded_nbytes(touched: Iterable[NDArray[np.int64] | None], grid: Grid) -> 
     return sum(whole if blocks is None else len(blocks) for blocks in touched) * grid.block_nbytes
 
 
-def in_threads(work: Callable[[T], None], elements: Iterator[T], threads: int) -> None:
+def in_threads(work: Callable[[T], None], elements: Iterable[T], threads: int) -> None:
     """Process each element in threads, including this one."""
-    first = list(itertools.islice(elements, 2))
-    todo = itertools.chain(first, elements)
-    if threads == 1 or len(first) < 2:
-        for element in todo:
+    if threads == 1:
+        for element in elements:
             work(element)
         return
-    lock = threading.Lock()
-
-    def take() -> T | None:
-        with lock:
-            return next(todo, None)
+    todo = list(elements)
+    # a thread takes the next element when it is done with one
+    left = iter(todo)
 
     def share() -> None:
-        while (element := take()) is not None and not failed:
-            try:
+        try:
+            for element in left:
                 work(element)
-            except BaseException:
-                failed.append(True)
-                raise
+        except BaseException:
+            # nothing is left for the other threads
+            todo.clear()
+            raise
 
-    failed: list[bool] = []
     with ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(share) for _ in range(threads - 1)]
+        others = [pool.submit(share) for _ in range(min(threads, len(todo)) - 1)]
         share()
         for done in others:
             done.result()
