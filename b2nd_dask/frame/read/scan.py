@@ -50,9 +50,6 @@ def scan_chunks(
     error also if a chunk's file is missing, or the disk cannot read it. There is one thread per
     processor by default.
     """
-    if not opened.parsed.index.nstored:
-        # an array with an axis of 0 may have blocks of 0
-        return
     shown = replace(opened, verify=False)
     threads = threads or usable_cores()
     pending: deque[Future[list[Result]]] = deque()

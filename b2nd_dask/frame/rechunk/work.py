@@ -152,8 +152,6 @@ def verify_stored(
     if opened.was_published:
         return
     with source.frames[number].reading() as (frame, _):
-        if frame.digests is None:
-            return
         grid, kinds = frame.parsed.grid, frame.parsed.index.kinds
         chunks = ChunkBox.between(first, last, grid).chunks(grid)
         stored = chunks[kinds[chunks] == ChunkKind.STORED].tolist()
