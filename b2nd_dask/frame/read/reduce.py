@@ -67,13 +67,13 @@ class Answered:
             total.add_totals(self.totals, self.by_totals)
 
 
-def answered_by(
-    statistics: ChunkStatistics, plan: RegionPlan, grid: Grid, how: Reduction
-) -> Answered | None:
-    """Answer a reduction of a region from statistics; None if the reduction uses none."""
-    if how.ask is None:
+def answered_by(parsed: ParsedFrame, plan: RegionPlan, how: Reduction) -> Answered | None:
+    """Answer a reduction of a region from statistics; None if there are none, or it uses none."""
+    # statistics are unpacked at the first access
+    if how.ask is None or parsed.statistics is None:
         return None
-    found = statistics.of_chunks(plan.chunks)
+    grid = parsed.grid
+    found = parsed.statistics.of_chunks(plan.chunks)
     counts = touched_counts(plan, grid)
     answers = how.ask(found, counts)
     stored = (plan.kinds == ChunkKind.STORED) & found.known
@@ -98,13 +98,12 @@ def unanswered_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reducti
 
     None without statistics, and if all chunks repeat one element, since then nothing is read.
     """
-    statistics = parsed.statistics
-    if statistics is None or parsed.index.single_kind:
+    if parsed.statistics is None or parsed.index.single_kind:
         return None
     plan, grid = RegionPlan.of(parsed, axes), parsed.grid
-    answered = answered_by(statistics, plan, grid, how)
-    stored = plan.kinds == ChunkKind.STORED
-    left = stored if answered is None else stored & ~answered.chunks
+    if (answered := answered_by(parsed, plan, how)) is not None:
+        plan = plan.without(answered.chunks)
+    left = plan.kinds == ChunkKind.STORED
     return int(plan.sizes(range(grid.ndim))[left].sum()) * grid.itemsize
 
 
@@ -185,9 +184,7 @@ def reduce_region(
     total, sizes = Total(plan, how), plan.sizes(how.axis)
     for _, chosen, element in special_elements(fill, plan.kinds, plan.chunks):
         total.add_counted(element, np.where(chosen, sizes, 0))
-    statistics = opened.parsed.statistics if how.ask is not None else None
-    grid = opened.parsed.grid
-    if statistics is not None and (answered := answered_by(statistics, plan, grid, how)):
+    if (answered := answered_by(opened.parsed, plan, how)) is not None:
         answered.add_to(total)
         plan = plan.without(answered.chunks)
     if _in_groups(opened, plan):
