@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,7 +130,7 @@ def _within(positions: range, out: slice, along: slice) -> tuple[range, slice]:
 
 
 # most chunks of a region have equal selections
-@lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=1024)
 def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | None:
     """Compute the numbers of the blocks of a chunk that contain selected elements.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -53,9 +52,9 @@ def write_block(
         constant = constant_records(element, origin, elements.shape, plan)
         if constant is not None and len(constant.rows) == box.nchunks:
             return constant
-    cells = itertools.product(*(range(b - a) for a, b in zip(box.start, box.stop, strict=True)))
-    for cell, chunk in zip(cells, box.chunks(grid).tolist(), strict=True):
-        inside = tuple(slice(i * c, (i + 1) * c) for i, c in zip(cell, grid.chunks, strict=True))
+    for chunk in box.chunks(grid).tolist():
+        along = zip(grid.extent(chunk), origin, strict=True)
+        inside = (slice(axis.start - at, axis.stop - at) for axis, at in along)
         # the ellipsis makes the result of a 0-d block an array
         index: tuple[Any, ...] = (*inside, ...)
         batches.add_elements(chunk, elements[index], plan)
