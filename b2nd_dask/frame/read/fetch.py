@@ -15,7 +15,7 @@ from b2nd_dask.format.chunk.chunk_header import Buffer, ChunkHeader, parse_chunk
 from b2nd_dask.format.integrity import require_digest, require_digest_of
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
-from b2nd_dask.frame.read.chunk_requests import LocatedRequest
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
 from b2nd_dask.storage import Filled, Item, Span, chunk_member
 
 #: A request for some blocks of a chunk, and the bytes of the first read.
@@ -59,6 +59,12 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
                 later.append((request._replace(available=available), data))
         if later:
             yield from _fetch_blocks(opened, later)
+
+
+def fetch_all(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> Iterator[ChunkBytes]:
+    """Fetch the bytes for requests, in batches of the best size for the store; see `fetch`."""
+    for batch in batches(opened, requests, opened.reader.batch_nbytes):
+        yield from fetch(opened, batch)
 
 
 def first_reads(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Item]:

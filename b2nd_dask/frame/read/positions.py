@@ -16,9 +16,9 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
-from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches, verifying
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest, verifying
 from b2nd_dask.frame.read.decode import Fill, carrier, constant_in, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
+from b2nd_dask.frame.read.fetch import ChunkBytes, fetch_all
 from b2nd_dask.frame.read.plan import block_number, is_nearly_all
 from b2nd_dask.frame.read.region import special_elements
 
@@ -151,12 +151,11 @@ def read_points(
 
     requests = [ChunkRequest(int(chunks[g[0]]), _wanted(blocks[g], frame.grid)) for g in groups]
     requests = verifying(opened, requests, takes)
-    for batch in batches(opened, requests, opened.reader.batch_nbytes):
-        for fetched in fetch(opened, batch):
-            at = groups[fetched.number]
-            touched = requests[fetched.number].blocks if fetched.some_blocks else None
-            ranks = blocks[at] if touched is None else np.searchsorted(touched, blocks[at])
-            out[at] = _pick(opened, fetched, fill, ranks, inside[at])
+    for fetched in fetch_all(opened, requests):
+        at = groups[fetched.number]
+        touched = requests[fetched.number].blocks if fetched.some_blocks else None
+        ranks = blocks[at] if touched is None else np.searchsorted(touched, blocks[at])
+        out[at] = _pick(opened, fetched, fill, ranks, inside[at])
     return out.view(fill.dtype)
 
 

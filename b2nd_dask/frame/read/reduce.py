@@ -19,9 +19,8 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.statistics import ChunkStatistics, element_counts
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, result_pool, scratch
-from b2nd_dask.frame.read.chunk_requests import batches
 from b2nd_dask.frame.read.decode import Fill, decode_part
-from b2nd_dask.frame.read.fetch import fetch
+from b2nd_dask.frame.read.fetch import fetch_all
 from b2nd_dask.frame.read.plan import MOST_BATCH, RegionPlan, per_chunk
 from b2nd_dask.frame.read.reduction import (
     Counted,
@@ -241,17 +240,13 @@ def _of_constant(element: NDArray[Any], axes: tuple[range, ...], how: Reduction)
 def _add_chunks(opened: OpenedFrame, fill: Fill, plan: RegionPlan, total: Total) -> None:
     """Add stored chunks, decoded one after the other into a scratch buffer."""
     parts = parts_of(opened, plan)
-    requests = chunk_requests(opened, parts)
-    for batch in batches(opened, requests, opened.reader.batch_nbytes):
-        for fetched in fetch(opened, batch):
-            part = parts[fetched.number]
-            shape = tuple(map(len, part.inner))
-            with scratch.borrow(math.prod(shape) * fill.dtype.itemsize) as buffer:
-                elements = buffer.view(fill.dtype).reshape(shape)
-                element = decode_part(
-                    opened, fetched, part, fill, elements, in_order=total.keeps_axes
-                )
-                if element is None:
-                    total.add_elements(read_only(elements), part.out)
-                else:
-                    total.add_constant(part.out, element)
+    for fetched in fetch_all(opened, chunk_requests(opened, parts)):
+        part = parts[fetched.number]
+        shape = tuple(map(len, part.inner))
+        with scratch.borrow(math.prod(shape) * fill.dtype.itemsize) as buffer:
+            elements = buffer.view(fill.dtype).reshape(shape)
+            element = decode_part(opened, fetched, part, fill, elements, in_order=total.keeps_axes)
+            if element is None:
+                total.add_elements(read_only(elements), part.out)
+            else:
+                total.add_constant(part.out, element)

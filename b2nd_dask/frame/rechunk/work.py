@@ -22,7 +22,7 @@ from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
 from b2nd_dask.frame.read.decode import decode_raw
 from b2nd_dask.frame.read.fetch import (
     ChunkBytes,
-    fetch,
+    fetch_all,
     read_whole,
     verify_chunk,
     verify_in_pieces,
@@ -89,17 +89,16 @@ def _copy(
         constants = (first + np.flatnonzero(kinds != ChunkKind.STORED)).tolist()
         statistics = frame.statistics if plan.stats else None
         known = () if statistics is None else (statistics.rows(slice(first, last)),)
-        for batch in batches(source, requests, source.reader.batch_nbytes):
-            for fetched in fetch(source, batch):
-                chunk, header = fetched.chunk, fetched.header
-                if header.special == Special.UNINIT:
-                    constants.append(chunk)
-                    continue
-                if source.digests is None:
-                    # a new checksum would declare a damaged chunk valid
-                    _require_decodes(source, fetched)
-                payload = bytes(fetched.data[: header.cbytes])
-                staged.add(chunk, payload, *(rows[chunk - first] for rows in known))
+        for fetched in fetch_all(source, requests):
+            chunk, header = fetched.chunk, fetched.header
+            if header.special == Special.UNINIT:
+                constants.append(chunk)
+                continue
+            if source.digests is None:
+                # a new checksum would declare a damaged chunk valid
+                _require_decodes(source, fetched)
+            payload = bytes(fetched.data[: header.cbytes])
+            staged.add(chunk, payload, *(rows[chunk - first] for rows in known))
         tables = [staged.finish()]
     for chunk in constants:
         axes = plan.grid.extent(chunk)
