@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import b2nd_dask
-from b2nd_dask.frame.read import reduce as reduce_module
+from b2nd_dask.frame.read import fetch as fetch_module
 from b2nd_dask.frame.read import region as region_module
 
 REDUCTIONS = {
@@ -65,7 +65,7 @@ SEARCHES = {
 def chunks_read():
     """Count the chunks that are fetched meanwhile."""
     counts = []
-    real = region_module.fetch
+    real = fetch_module.fetch
 
     def fetch(opened, batch):
         batch = list(batch)
@@ -74,7 +74,7 @@ def chunks_read():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(region_module, "fetch", fetch)
-        patch.setattr(reduce_module, "fetch", fetch)
+        patch.setattr(fetch_module, "fetch", fetch)
         yield counts
 
 

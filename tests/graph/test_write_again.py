@@ -96,9 +96,10 @@ def test_what_is_computed_twice_is_written_twice(target, second):
     assert list(target.parent.iterdir()) == [target]
 
 
+@pytest.mark.parametrize("stats", [False, True])
 @pytest.mark.parametrize("values", [np.zeros((4, 4)), np.empty((0, 4))])
-def test_frames_without_stored_chunks_are_recognised_too(target, values):
-    commit = commit_of(to_b2nd(values, target, compute=False))
+def test_frames_without_stored_chunks_are_recognised_too(target, values, stats):
+    commit = commit_of(to_b2nd(values, target, stats=stats, compute=False))
     assert commit() == commit() == str(target)
     assert list(target.parent.iterdir()) == [target]
 

@@ -231,7 +231,7 @@ class Pool:
 
         The dtype is one without Python objects.
         """
-        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        nbytes = math.prod(shape) * dtype.itemsize
         if not POOLED_FROM <= nbytes <= _MOST_POOLED:
             return np.empty(shape, dtype)
         self._idle.used()

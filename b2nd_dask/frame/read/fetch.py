@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,11 @@ from b2nd_dask.format.chunk.chunk_header import Buffer, ChunkHeader, parse_chunk
 from b2nd_dask.format.integrity import require_digest, require_digest_of
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
-from b2nd_dask.frame.read.chunk_requests import LocatedRequest
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
 from b2nd_dask.storage import Filled, Item, Span, chunk_member
+
+#: A request for some blocks of a chunk, and the bytes of the first read.
+_FirstRead = tuple[LocatedRequest, memoryview]
 
 
 class ChunkBytes(NamedTuple):
@@ -45,8 +48,7 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
     with scratch.borrow(sum(span.stop for _, span in wanted)) as room:
         later: list[_FirstRead] = []
         for request, data, size in _read(opened, wanted, room.data):
-            blocks = request.blocks
-            if blocks is None:
+            if request.blocks is None:
                 with located(opened, request.chunk):
                     verify_chunk(opened, request.chunk, data)
                     header = _header_of(opened, data, len(data))
@@ -54,9 +56,15 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
             else:
                 # the read also returned the size of the chunk's file, which bounds the chunk
                 available = min(request.available, size - request.start)
-                later.append(_FirstRead(request._replace(available=available), blocks, data))
+                later.append((request._replace(available=available), data))
         if later:
             yield from _fetch_blocks(opened, later)
+
+
+def fetch_all(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> Iterator[ChunkBytes]:
+    """Fetch the bytes for requests, in batches of the best size for the store; see `fetch`."""
+    for batch in batches(opened, requests, opened.reader.batch_nbytes):
+        yield from fetch(opened, batch)
 
 
 def first_reads(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Item]:
@@ -184,15 +192,6 @@ def _member_of(opened: OpenedFrame, request: LocatedRequest) -> str:
     return chunk_member(int(frame.index.offsets[request.chunk])) if frame.header.sparse else ""
 
 
-class _FirstRead(NamedTuple):
-    """A request for some blocks of a chunk, and the bytes of the first read."""
-
-    request: LocatedRequest
-    blocks: NDArray[np.int64]
-    """Blocks of the request."""
-    data: memoryview
-
-
 class _FoundBlocks(NamedTuple):
     """The located blocks of a chunk after its first read."""
 
@@ -220,22 +219,23 @@ def _find_blocks(opened: OpenedFrame, some: Sequence[_FirstRead]) -> Iterator[_F
     Neighbouring requests for the same blocks are processed together.
     """
     # `touched_blocks` returns the same object for equal parts
-    for _, alike in itertools.groupby(some, lambda row: id(row.blocks)):
+    for _, alike in itertools.groupby(some, lambda row: id(row[0].blocks)):
         yield from _find_alike(opened, list(alike))
 
 
 def _find_alike(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_FoundBlocks]:
     """Locate the same blocks of several chunks, one by one if they are not alike."""
-    first, blocks, head = rows[0]
+    first, head = rows[0]
     with located(opened, first.chunk):
         header = _header_of(opened, head, first.available)
-    available = [row.request.available for row in rows]
-    found = subsets_of([row.data for row in rows], available, header, blocks)
+    available = [request.available for request, _ in rows]
+    blocks = cast("NDArray[np.int64]", first.blocks)
+    found = subsets_of([data for _, data in rows], available, header, blocks)
     if found is None and len(rows) > 1:
         return [one for row in rows for one in _find_alike(opened, [row])]
     if opened.digests is not None:
         lengths = [header.cbytes] if found is None else found.whole_cbytes
-        for (request, _, data), cbytes in zip(rows, lengths, strict=True):
+        for (request, data), cbytes in zip(rows, lengths, strict=True):
             if len(data) >= cbytes:
                 with located(opened, request.chunk):
                     verify_chunk(opened, request.chunk, data)
@@ -245,8 +245,8 @@ def _find_alike(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_FoundBlock
     smaller = (header._replace(nbytes=found.nbytes, cbytes=cbytes) for cbytes in found.cbytes)
     columns = zip(rows, smaller, found.heads, _runs(found.spans), strict=True)
     return [
-        _FoundBlocks(row.request, row.data, its_header, its_head, runs, some_blocks=True)
-        for row, its_header, its_head, runs in columns
+        _FoundBlocks(request, data, its_header, its_head, runs, some_blocks=True)
+        for (request, data), its_header, its_head, runs in columns
     ]
 
 

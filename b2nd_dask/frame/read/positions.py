@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
-from b2nd_dask.frame.read.box_work import block_number
 from b2nd_dask.frame.read.buffers import scratch
-from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches, verifying
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest, verifying
 from b2nd_dask.frame.read.decode import Fill, carrier, constant_in, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
-from b2nd_dask.frame.read.plan import is_nearly_all
-from b2nd_dask.frame.read.region import special_element
+from b2nd_dask.frame.read.fetch import ChunkBytes, fetch_all
+from b2nd_dask.frame.read.plan import block_number, is_nearly_all
+from b2nd_dask.frame.read.region import special_elements
 
 #: Bytes of blocks between two positions that are read with them. To read a run of blocks costs
 #: about 0.3 ms beside decoding, in which a core decodes this much.
@@ -139,11 +138,8 @@ def read_points(
     out = np.empty(len(coords[0]), carrier(fill.dtype))
     chunks, blocks, inside = _addresses(coords, frame.grid)
     kinds = frame.index.kinds[chunks]
-    for kind in np.unique(kinds).tolist():
-        if kind != ChunkKind.STORED:
-            chosen = kinds == kind
-            first = int(chunks[np.argmax(chosen)])
-            out[chosen] = special_element(fill, kind, first).view(out.dtype)
+    for _, chosen, element in special_elements(fill, kinds, chunks):
+        out[chosen] = element.view(out.dtype)
     # group the points by chunk
     order = np.argsort(chunks, kind="stable")
     order = order[kinds[order] == ChunkKind.STORED]
@@ -155,12 +151,11 @@ def read_points(
 
     requests = [ChunkRequest(int(chunks[g[0]]), _wanted(blocks[g], frame.grid)) for g in groups]
     requests = verifying(opened, requests, takes)
-    for batch in batches(opened, requests, opened.reader.batch_nbytes):
-        for fetched in fetch(opened, batch):
-            at = groups[fetched.number]
-            touched = requests[fetched.number].blocks if fetched.some_blocks else None
-            ranks = blocks[at] if touched is None else np.searchsorted(touched, blocks[at])
-            out[at] = _pick(opened, fetched, fill, ranks, inside[at])
+    for fetched in fetch_all(opened, requests):
+        at = groups[fetched.number]
+        touched = requests[fetched.number].blocks if fetched.some_blocks else None
+        ranks = blocks[at] if touched is None else np.searchsorted(touched, blocks[at])
+        out[at] = _pick(opened, fetched, fill, ranks, inside[at])
     return out.view(fill.dtype)
 
 

@@ -19,9 +19,8 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.statistics import ChunkStatistics, element_counts
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, result_pool, scratch
-from b2nd_dask.frame.read.chunk_requests import batches
 from b2nd_dask.frame.read.decode import Fill, decode_part
-from b2nd_dask.frame.read.fetch import fetch
+from b2nd_dask.frame.read.fetch import fetch_all
 from b2nd_dask.frame.read.plan import MOST_BATCH, RegionPlan, per_chunk
 from b2nd_dask.frame.read.reduction import (
     Counted,
@@ -39,6 +38,7 @@ from b2nd_dask.frame.read.region import (
     read_parts,
     read_region,
     special_element,
+    special_elements,
 )
 
 #: Least and most small chunks of a group: it must be worthwhile, and each chunk needs some
@@ -66,13 +66,13 @@ class Answered:
             total.add_totals(self.totals, self.by_totals)
 
 
-def answered_by(
-    statistics: ChunkStatistics, plan: RegionPlan, grid: Grid, how: Reduction
-) -> Answered | None:
-    """Answer a reduction of a region from statistics; None if the reduction uses none."""
-    if how.ask is None:
+def answered_by(parsed: ParsedFrame, plan: RegionPlan, how: Reduction) -> Answered | None:
+    """Answer a reduction of a region from statistics; None if there are none, or it uses none."""
+    # statistics are unpacked at the first access
+    if how.ask is None or parsed.statistics is None:
         return None
-    found = statistics.of_chunks(plan.chunks)
+    grid = parsed.grid
+    found = parsed.statistics.of_chunks(plan.chunks)
     counts = touched_counts(plan, grid)
     answers = how.ask(found, counts)
     stored = (plan.kinds == ChunkKind.STORED) & found.known
@@ -97,13 +97,12 @@ def unanswered_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reducti
 
     None without statistics, and if all chunks repeat one element, since then nothing is read.
     """
-    statistics = parsed.statistics
-    if statistics is None or parsed.index.single_kind:
+    if parsed.statistics is None or parsed.index.single_kind:
         return None
     plan, grid = RegionPlan.of(parsed, axes), parsed.grid
-    answered = answered_by(statistics, plan, grid, how)
-    stored = plan.kinds == ChunkKind.STORED
-    left = stored if answered is None else stored & ~answered.chunks
+    if (answered := answered_by(parsed, plan, how)) is not None:
+        plan = plan.without(answered.chunks)
+    left = plan.kinds == ChunkKind.STORED
     return int(plan.sizes(range(grid.ndim))[left].sum()) * grid.itemsize
 
 
@@ -182,14 +181,9 @@ def reduce_region(
         return _of_constant(special_element(fill, constant, 0), axes, how)
     plan = RegionPlan.of(opened.parsed, axes)
     total, sizes = Total(plan, how), plan.sizes(how.axis)
-    for kind in np.unique(plan.kinds).tolist():
-        if kind != ChunkKind.STORED:
-            first = int(plan.chunks[np.argmax(plan.kinds == kind)])
-            element = special_element(fill, kind, first)
-            total.add_counted(element, np.where(plan.kinds == kind, sizes, 0))
-    statistics = opened.parsed.statistics if how.ask is not None else None
-    grid = opened.parsed.grid
-    if statistics is not None and (answered := answered_by(statistics, plan, grid, how)):
+    for _, chosen, element in special_elements(fill, plan.kinds, plan.chunks):
+        total.add_counted(element, np.where(chosen, sizes, 0))
+    if (answered := answered_by(opened.parsed, plan, how)) is not None:
         answered.add_to(total)
         plan = plan.without(answered.chunks)
     if _in_groups(opened, plan):
@@ -246,17 +240,13 @@ def _of_constant(element: NDArray[Any], axes: tuple[range, ...], how: Reduction)
 def _add_chunks(opened: OpenedFrame, fill: Fill, plan: RegionPlan, total: Total) -> None:
     """Add stored chunks, decoded one after the other into a scratch buffer."""
     parts = parts_of(opened, plan)
-    requests = chunk_requests(opened, parts)
-    for batch in batches(opened, requests, opened.reader.batch_nbytes):
-        for fetched in fetch(opened, batch):
-            part = parts[fetched.number]
-            shape = tuple(map(len, part.inner))
-            with scratch.borrow(math.prod(shape) * fill.dtype.itemsize) as buffer:
-                elements = buffer.view(fill.dtype).reshape(shape)
-                element = decode_part(
-                    opened, fetched, part, fill, elements, in_order=total.keeps_axes
-                )
-                if element is None:
-                    total.add_elements(read_only(elements), part.out)
-                else:
-                    total.add_constant(part.out, element)
+    for fetched in fetch_all(opened, chunk_requests(opened, parts)):
+        part = parts[fetched.number]
+        shape = tuple(map(len, part.inner))
+        with scratch.borrow(math.prod(shape) * fill.dtype.itemsize) as buffer:
+            elements = buffer.view(fill.dtype).reshape(shape)
+            element = decode_part(opened, fetched, part, fill, elements, in_order=total.keeps_axes)
+            if element is None:
+                total.add_elements(read_only(elements), part.out)
+            else:
+                total.add_constant(part.out, element)

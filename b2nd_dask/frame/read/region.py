@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import multiprocessing
 import threading
@@ -14,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import locating
-from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
@@ -143,25 +141,15 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
     if out is None:
         # partial results of all chunks must be divided equally along the kept axes
         large = [any(large)] * len(parts)
-    divided = (
-        part.in_boxes(grid, BOX_NBYTES)
-        if is_large and (out is None or not _is_decoded_at_once(opened, part, out))
-        else [part]
-        for part, is_large in zip(parts, large, strict=True)
-    )
-    return list(itertools.chain.from_iterable(divided))
-
-
-def _is_decoded_at_once(opened: OpenedFrame, part: Part, out: NDArray[Any]) -> bool:
-    """Whether a chunk is decoded directly into the result, or repeats one element."""
-    frame = opened.parsed
-    where = out[(*part.out, ...)]  # type: ignore[arg-type]
-    if is_in_place(frame.grid, part.inner, where):
-        return True
-    if frame.header.sparse:
-        return False
-    (start,), (stop,) = frame.index.extents(np.array([part.chunk]))
-    return bool(stop - start <= HEADER_LEN + frame.grid.itemsize)
+    divided: list[Part] = []
+    for part, is_large in zip(parts, large, strict=True):
+        # the ellipsis makes the result of a 0-d array an array
+        where = None if out is None else out[(*part.out, ...)]  # type: ignore[arg-type]
+        if is_large and (where is None or not is_in_place(grid, part.inner, where)):
+            divided += part.in_boxes(grid, BOX_NBYTES)
+        else:
+            divided.append(part)
+    return divided
 
 
 def chunk_requests(opened: OpenedFrame, parts: Sequence[Part]) -> list[ChunkRequest]:
@@ -182,6 +170,16 @@ def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
         return fill.element(kind)
 
 
+def special_elements(
+    fill: Fill, kinds: NDArray[np.uint8], chunks: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[Any]]]:
+    """Yield each kind of special chunks, a mask of these chunks, and their element."""
+    for kind in np.unique(kinds).tolist():
+        if kind != ChunkKind.STORED:
+            chosen = kinds == kind
+            yield kind, chosen, special_element(fill, kind, int(chunks[np.argmax(chosen)]))
+
+
 def _read_single(opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any]) -> NDArray[Any]:
     """Read a region inside one stored chunk, which may turn out to repeat one element."""
     (batch,) = batches(opened, chunk_requests(opened, [part]), 1)
@@ -200,17 +198,15 @@ def new_array(
 ) -> NDArray[Any]:
     """Create the array of the result, or reuse `into`; fill in the elements of special chunks."""
     dtype = carrier(fill.dtype)
-    kinds, counts = np.unique(plan.kinds, return_counts=True)
-    often = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
-    mostly_zeros = into is None and 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
+    zeros = np.count_nonzero(plan.kinds == ChunkKind.ZEROS)
+    mostly_zeros = into is None and 2 * zeros > len(plan.kinds)
     # fresh zeros cost nothing until they are written
     make = np.zeros if mostly_zeros else empty
     out = make(shape, dtype) if into is None else into
-    for kind in often:
-        if kind == ChunkKind.STORED or (kind == ChunkKind.ZEROS and mostly_zeros):
-            continue
-        for part in plan.parts(plan.kinds == kind):
-            out[part.out] = special_element(fill, kind, part.chunk).view(dtype)
+    for kind, chosen, element in special_elements(fill, plan.kinds, plan.chunks):
+        if kind != ChunkKind.ZEROS or not mostly_zeros:
+            for part in plan.parts(chosen):
+                out[part.out] = element.view(dtype)
     return out
 
 
@@ -220,31 +216,27 @@ def _decoded_nbytes(touched: Iterable[NDArray[np.int64] | None], grid: Grid) -> 
     return sum(whole if blocks is None else len(blocks) for blocks in touched) * grid.block_nbytes
 
 
-def in_threads(work: Callable[[T], None], elements: Iterator[T], threads: int) -> None:
+def in_threads(work: Callable[[T], None], elements: Iterable[T], threads: int) -> None:
     """Process each element in threads, including this one."""
-    first = list(itertools.islice(elements, 2))
-    todo = itertools.chain(first, elements)
-    if threads == 1 or len(first) < 2:
-        for element in todo:
+    if threads == 1:
+        for element in elements:
             work(element)
         return
-    lock = threading.Lock()
-
-    def take() -> T | None:
-        with lock:
-            return next(todo, None)
+    todo = list(elements)
+    # a thread takes the next element when it is done with one
+    left = iter(todo)
 
     def share() -> None:
-        while (element := take()) is not None and not failed:
-            try:
+        try:
+            for element in left:
                 work(element)
-            except BaseException:
-                failed.append(True)
-                raise
+        except BaseException:
+            # nothing is left for the other threads
+            todo.clear()
+            raise
 
-    failed: list[bool] = []
     with ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(share) for _ in range(threads - 1)]
+        others = [pool.submit(share) for _ in range(min(threads, len(todo)) - 1)]
         share()
         for done in others:
             done.result()

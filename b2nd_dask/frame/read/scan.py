@@ -50,9 +50,6 @@ def scan_chunks(
     error also if a chunk's file is missing, or the disk cannot read it. There is one thread per
     processor by default.
     """
-    if not opened.parsed.index.nstored:
-        # an array with an axis of 0 may have blocks of 0
-        return
     shown = replace(opened, verify=False)
     threads = threads or usable_cores()
     pending: deque[Future[list[Result]]] = deque()
@@ -154,16 +151,13 @@ def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
     chunks = stored_chunks(offsets)
     found = offsets[chunks]
     starts = np.zeros_like(found) if sparse else found + parsed.header.header_len
-    nbytes = np.ones_like(found)
-    if sparse:
-        # any two chunks in one chunk file share bytes
-        _check_disjoint(opened, chunks, found, nbytes)
+    nbytes = np.zeros_like(found)
     heads = zip(chunks.tolist(), chunk_heads(opened, chunks), strict=True)
     for at, (chunk, head) in enumerate(heads):
         with located(opened, chunk):
             nbytes[at] = chunk_length(head, max(parsed.header.cbytes, HEADER_LEN))
-    if not sparse:
-        _check_disjoint(opened, chunks, found, nbytes)
+    # any two chunks in one chunk file share bytes
+    _check_disjoint(opened, chunks, found, np.ones_like(found) if sparse else nbytes)
     return np.stack([chunks, starts, starts + nbytes])
 
 

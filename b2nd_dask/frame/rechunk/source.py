@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -163,22 +165,17 @@ def flat_boxes(
     [(3, 4), (0, 3)] (15, 18)
     """
     at = start
+    # elements of whole rows along the last 0, 1, ... axes
+    rows = list(itertools.accumulate(reversed(shape), operator.mul, initial=1))
     while at < stop:
-        inner = 1
-        axis = len(shape)
         # the largest rows that start here and end inside the range
-        while axis and at % (inner * shape[axis - 1]) == 0 and at + inner * shape[axis - 1] <= stop:
-            axis -= 1
-            inner *= shape[axis]
-        if not axis:
-            count = 1
-        else:
-            left = shape[axis - 1] - at // inner % shape[axis - 1]
-            count = min(left, (stop - at) // inner)
-        cell = np.unravel_index(at, shape) if shape else ()
-        box = [slice(int(i), int(i) + 1) for i in cell[: max(0, axis - 1)]]
-        if axis:
-            box.append(slice(int(cell[axis - 1]), int(cell[axis - 1]) + count))
-        box += [slice(0, n) for n in shape[axis:]]
-        yield tuple(box), (at - start, at - start + count * inner)
-        at += count * inner
+        whole, row = max((k, n) for k, n in enumerate(rows) if at % n == 0 and at + n <= stop)
+        cell = [int(i) for i in np.unravel_index(at, shape)] if shape else []
+        first, count = len(shape) - whole, 1
+        box = [slice(i, i + 1) for i in cell[:first]] + [slice(0, n) for n in shape[first:]]
+        if first:
+            along = first - 1
+            count = min(shape[along] - cell[along], (stop - at) // row)
+            box[along] = slice(cell[along], cell[along] + count)
+        yield tuple(box), (at - start, at - start + count * row)
+        at += count * row

@@ -5,7 +5,6 @@ Intermediate frames are written into the staging area of the target, which is re
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from b2nd_dask.format.chunk.chunk_header import Special
-from b2nd_dask.format.grid import Grid, contiguous_box
+from b2nd_dask.format.grid import Grid, boxes_between, contiguous_box
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.open.opening import OpenedFrame, located
@@ -23,7 +22,7 @@ from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
 from b2nd_dask.frame.read.decode import decode_raw
 from b2nd_dask.frame.read.fetch import (
     ChunkBytes,
-    fetch,
+    fetch_all,
     read_whole,
     verify_chunk,
     verify_in_pieces,
@@ -79,41 +78,33 @@ def _copy(
     The chunks are those from `first` to `last`, exclusive. Both frames have the same grid, dtype
     and compression.
     """
-    batches = StagedBatches(plan.row, staging)
-    # for a special chunk, stage its element: the user's `uninit` may have changed it
-    constants: list[int] = []
+    staged = StagedBatches(plan.row, staging)
     with frame.reading() as (source, _):
+        kinds = source.parsed.index.kinds[first:last]
+        requests = [
+            ChunkRequest(chunk, None)
+            for chunk in (first + np.flatnonzero(kinds == ChunkKind.STORED)).tolist()
+        ]
+        # for a special chunk, stage its element: the user's `uninit` may have changed it
+        constants = (first + np.flatnonzero(kinds != ChunkKind.STORED)).tolist()
         statistics = frame.statistics if plan.stats else None
         known = () if statistics is None else (statistics.rows(slice(first, last)),)
-        for chunk, payload in _payloads(source, first, last):
-            if payload is None:
+        for fetched in fetch_all(source, requests):
+            chunk, header = fetched.chunk, fetched.header
+            if header.special == Special.UNINIT:
                 constants.append(chunk)
-            else:
-                batches.add(chunk, payload, *(rows[chunk - first] for rows in known))
-        tables = [batches.finish()]
+                continue
+            if source.digests is None:
+                # a new checksum would declare a damaged chunk valid
+                _require_decodes(source, fetched)
+            payload = bytes(fetched.data[: header.cbytes])
+            staged.add(chunk, payload, *(rows[chunk - first] for rows in known))
+        tables = [staged.finish()]
     for chunk in constants:
         axes = plan.grid.extent(chunk)
         origin = tuple(axis.start for axis in axes)
         tables.append(write_block(frame.read_axes(axes), origin, plan, staging))
     return merge_records(tables)
-
-
-def _payloads(opened: OpenedFrame, first: int, last: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the stored bytes of each chunk; None for a special chunk without data."""
-    kinds = opened.parsed.index.kinds[first:last]
-    for chunk in (first + np.flatnonzero(kinds != ChunkKind.STORED)).tolist():
-        yield chunk, None
-    stored = (first + np.flatnonzero(kinds == ChunkKind.STORED)).tolist()
-    requests = [ChunkRequest(chunk, None) for chunk in stored]
-    for batch in batches(opened, requests, opened.reader.batch_nbytes):
-        for fetched in fetch(opened, batch):
-            if fetched.header.special == Special.UNINIT:
-                yield fetched.chunk, None
-            else:
-                # a new checksum would declare a damaged chunk valid
-                if opened.digests is None:
-                    _require_decodes(opened, fetched)
-                yield fetched.chunk, bytes(fetched.data[: fetched.header.cbytes])
 
 
 def _require_decodes(opened: OpenedFrame, fetched: ChunkBytes) -> None:
@@ -133,15 +124,14 @@ def boxes_to_verify(
     [(0, 6), (8, 14)]
     """
     touched = ChunkBox.of(tuple(along.start for along in axes), tuple(map(len, axes)), grid)
-    ends = list(zip(touched.start, touched.stop, strict=True))
-    sizes = contiguous_box(tuple(stop - start for start, stop in ends), max(1, most_chunks))
-    starts = (range(*along, size) for along, size in zip(ends, sizes, strict=True))
-    for start in itertools.product(*starts):
-        stop = tuple(
-            min(at + size, end) for at, size, end in zip(start, sizes, touched.stop, strict=True)
-        )
-        first, last = ChunkBox(start, stop).chunks(grid)[[0, -1]].tolist()
-        yield first, last
+    counts = tuple(b - a for a, b in zip(touched.start, touched.stop, strict=True))
+    sizes = contiguous_box(counts, max(1, most_chunks))
+    edges = (
+        [*range(start, stop, size), stop]
+        for start, stop, size in zip(touched.start, touched.stop, sizes, strict=True)
+    )
+    for box in boxes_between(edges):
+        yield ChunkBox(tuple(c.start for c in box), tuple(c.stop for c in box)).ends(grid)
 
 
 def verify_stored(
@@ -161,8 +151,6 @@ def verify_stored(
     if opened.was_published:
         return
     with source.frames[number].reading() as (frame, _):
-        if frame.digests is None:
-            return
         grid, kinds = frame.parsed.grid, frame.parsed.index.kinds
         chunks = ChunkBox.between(first, last, grid).chunks(grid)
         stored = chunks[kinds[chunks] == ChunkKind.STORED].tolist()

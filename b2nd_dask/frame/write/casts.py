@@ -68,7 +68,7 @@ def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArr
     """Cast a block; raise OverflowError where NumPy would write infinity or other times."""
     try:
         with np.errstate(over="raise"):
-            elements = np.asarray(block, wanted)
+            elements: NDArray[Any] | None = np.asarray(block, wanted)
     except FloatingPointError:
         raise OverflowError(
             f"{name_in_error} has elements that are too large for {wanted}: they would become "
@@ -77,17 +77,13 @@ def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArr
         ) from None
     except OverflowError:
         # NumPy 2.5 raises instead of wrapping times around
-        raise _other_times(wanted, name_in_error) from None
-    if _has_other_times(np.asarray(block), elements):
-        raise _other_times(wanted, name_in_error)
+        elements = None
+    if elements is None or _has_other_times(np.asarray(block), elements):
+        raise OverflowError(
+            f"{name_in_error} has times that {wanted} cannot hold: they are out of its range, or "
+            "not multiples of its unit. Write a frame with another unit, or round the times first"
+        )
     return elements
-
-
-def _other_times(wanted: np.dtype[Any], name_in_error: str) -> OverflowError:
-    return OverflowError(
-        f"{name_in_error} has times that {wanted} cannot hold: they are out of its range, or not "
-        "multiples of its unit. Write a frame with another unit, or round the times first"
-    )
 
 
 def _has_other_times(given: NDArray[Any], elements: NDArray[Any]) -> bool:

@@ -56,6 +56,14 @@ class ChunkBox(NamedTuple):
         ends = zip(self.start, self.stop, strict=True)
         return grid.chunk_numbers(np.arange(a, b) for a, b in ends)
 
+    def ends(self, grid: Grid) -> tuple[int, int]:
+        """Compute the first and last chunk number; the last is smaller for an empty box."""
+        if not self.nchunks:
+            return 1, 0
+        ends = zip(self.start, self.stop, strict=True)
+        corners = grid.chunk_numbers(np.array([a, b - 1]) for a, b in ends)
+        return int(corners[0]), int(corners[-1])
+
     def common(self, other: ChunkBox) -> ChunkBox:
         """Compute the intersection of two boxes."""
         return ChunkBox(
@@ -140,11 +148,11 @@ def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> H
     past = present.history
     base = past.base if past.updates else present.token
     earlier = (
-        PastUpdate(update.key, update.published, *_ends(_box_of(update, present.grid), grid))
+        PastUpdate(update.key, update.published, *_box_of(update, present.grid).ends(grid))
         for update in past.updates
     )
     now = time.time_ns() // 1_000_000
-    return History(base, (*earlier, PastUpdate(key, now, *_ends(box, grid))))
+    return History(base, (*earlier, PastUpdate(key, now, *box.ends(grid))))
 
 
 def renumbered(chunks: NDArray[np.int64], before: Grid, after: Grid) -> NDArray[np.int64]:
@@ -192,15 +200,6 @@ def _box_of(update: PastUpdate, grid: Grid) -> ChunkBox:
     if update.last < update.first or update.last >= grid.nchunks:
         return ChunkBox((0,) * grid.ndim, (0,) * grid.ndim)
     return ChunkBox.between(update.first, update.last, grid)
-
-
-def _ends(box: ChunkBox, grid: Grid) -> tuple[int, int]:
-    """Compute the first and last chunk number of a box; the last is smaller for an empty box."""
-    if not box.nchunks:
-        return 1, 0
-    ends = zip(box.start, box.stop, strict=True)
-    corners = grid.chunk_numbers(np.array([a, b - 1]) for a, b in ends)
-    return int(corners[0]), int(corners[-1])
 
 
 def _named(verb: str, updates: tuple[PastUpdate, ...] | list[PastUpdate]) -> str:

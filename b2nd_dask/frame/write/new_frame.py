@@ -28,7 +28,7 @@ from b2nd_dask.format.chunk.compression import (
 )
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.header import MAX_HEADER_LEN, FrameHeader, build_header, with_new_tail
+from b2nd_dask.format.header import MAX_HEADER_LEN, FrameHeader, build_header
 from b2nd_dask.format.metalayers import (
     MAX_METALAYERS,
     RECORD_NAME,
@@ -37,7 +37,6 @@ from b2nd_dask.format.metalayers import (
     users_vlmeta,
 )
 from b2nd_dask.format.statistics import supports_statistics
-from b2nd_dask.format.trailer import build_trailer
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.processes import reduced
@@ -125,14 +124,6 @@ class FramePlan:
             header_len=len(self.header()),
             resume_key=resume_key,
             fsync=fsync,
-        )
-
-    def empty_frame(self) -> bytes:
-        """Build the header and the trailer of the frame, without an index."""
-        head, trailer = self.header(), build_trailer(self.vlmeta)
-        length = len(head) + len(trailer)
-        return (
-            with_new_tail(head, cbytes=0, frame_len=length, has_vlmeta=bool(self.vlmeta)) + trailer
         )
 
 

@@ -35,9 +35,10 @@ from b2nd_dask.frame.write.records import (
     put_manifest,
     read_manifests,
     require_all,
+    row_dtype,
     with_digest,
 )
-from b2nd_dask.frame.write.transaction import Transaction, has_published
+from b2nd_dask.frame.write.transaction import Envelope, Transaction, has_published
 from b2nd_dask.frame.write.writer import constant_records, write_block
 from b2nd_dask.storage import Location, Staging, staging_for
 
@@ -73,7 +74,7 @@ class PendingFrame(Transaction):
         """Build the plan file: the header and trailer of the frame, without an index."""
         flags = _REPLACE * self.staging.replace | _STATS * self.plan.stats
         front = _MAGIC + bytes.fromhex(self.frame_key) + bytes([flags])
-        return front + self.plan.empty_frame()
+        return front + Envelope.planned(self.plan, None).alone(row_dtype())
 
     def begin(self) -> Self:
         """Make the staging area, or verify that an existing one is for the same frame.

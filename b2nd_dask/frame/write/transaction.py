@@ -95,6 +95,10 @@ class Envelope:
         sizes = {"cbytes": cbytes, "frame_len": frame_len}
         return with_new_tail(self.head, **sizes, has_vlmeta=has_vlmeta), tail
 
+    def alone(self, row: np.dtype[Any]) -> bytes:
+        """Build a frame without chunks, whose table would have rows of this dtype."""
+        return b"".join(self.around(np.zeros(0, row["entry"]), 0))
+
 
 def publish_records(
     records: ChunkRecords, table: NDArray[Any], envelope: Envelope, staging: Staging
@@ -208,7 +212,7 @@ class Transaction:
         if self.plan.grid.nchunks:
             return has_published(self.staging, self.write_key)
         # a frame without chunks has no key: compare its metadata, which is all of its content
-        whole = self.plan.empty_frame()
+        whole = Envelope.planned(self.plan, None).alone(self.plan.row)
         span = Span(0, len(whole) + 1)
         return _of_target(self.staging, lambda reader: reader.read([span]) == [whole])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -53,9 +52,9 @@ def write_block(
         constant = constant_records(element, origin, elements.shape, plan)
         if constant is not None and len(constant.rows) == box.nchunks:
             return constant
-    cells = itertools.product(*(range(b - a) for a, b in zip(box.start, box.stop, strict=True)))
-    for cell, chunk in zip(cells, box.chunks(grid).tolist(), strict=True):
-        inside = tuple(slice(i * c, (i + 1) * c) for i, c in zip(cell, grid.chunks, strict=True))
+    for chunk in box.chunks(grid).tolist():
+        along = zip(grid.extent(chunk), origin, strict=True)
+        inside = (slice(axis.start - at, axis.stop - at) for axis, at in along)
         # the ellipsis makes the result of a 0-d block an array
         index: tuple[Any, ...] = (*inside, ...)
         batches.add_elements(chunk, elements[index], plan)
@@ -226,19 +225,13 @@ def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
         return first
     size = elements.dtype.itemsize
     bits = elements.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
+    start = bits[(0,) * bits.ndim]
     # most data differs at its ends
-    if bits[(0,) * bits.ndim] != bits[(-1,) * bits.ndim]:
+    if start != bits[(-1,) * bits.ndim]:
         return None
-    return first if _all_equal(bits) else None
-
-
-def _all_equal(bits: NDArray[Any]) -> bool:
-    first = bits[(0,) * bits.ndim]
-    if bits.ndim == 0:
-        return True
-    row = max(1, bits[0].size)
-    step = max(1, _COMPARED_AT_ONCE // row)
-    return all((bits[at : at + step] == first).all() for at in range(0, len(bits), step))
+    step = max(1, _COMPARED_AT_ONCE // bits[0].size)
+    parts = (bits[at : at + step] for at in range(0, len(bits), step))
+    return first if all((part == start).all() for part in parts) else None
 
 
 def encode_constant(element: NDArray[Any], grid: Grid) -> int | bytes:

@@ -17,7 +17,7 @@ import numpy as np
 from dask.typing import Key
 
 from b2nd_dask.frame.joined import JoinedReference
-from b2nd_dask.frame.read.box_work import touched_blocks_along
+from b2nd_dask.frame.read.plan import touched_blocks_along
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, core, held_tasks
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read

@@ -17,8 +17,8 @@ import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.frame.read.box_work import decodes_per_block
 from b2nd_dask.frame.read.buffers import writable
+from b2nd_dask.frame.read.plan import decodes_per_block
 from b2nd_dask.frame.rechunk.one_pass import PER_KEY, TooLittleMemoryError, shown
 from b2nd_dask.frame.rechunk.source import Box, RegionSource, View
 from b2nd_dask.graph import _dask_compat
