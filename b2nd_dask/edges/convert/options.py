@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +27,13 @@ def label_of(path: str) -> str:
 
 
 def split_member(path: str, member: str | None) -> tuple[str, str | None]:
-    """Split ``file.h5::/group/dataset``.
+    """Split ``file.h5::/group/dataset``, unless this is the name of a file.
 
     Raises ValueError if `path` and `member` name different members.
     """
     before, mark, inner = path.partition("::")
+    if os.path.lexists(path):
+        return path, member
     if not mark or not inner:
         return before, member
     if member is not None and member.strip("/") != inner.strip("/"):

@@ -102,6 +102,12 @@ def test_groups_whose_arrays_have_the_same_name_and_no_dims() -> None:
     ]
 
 
+def test_a_file_with_the_mark_of_members_in_its_name() -> None:
+    to_b2nd(np.arange(5), "./2026::a.b2nd")
+    convert("2026::a.b2nd", "new.npy", check=True)
+    np.testing.assert_array_equal(np.load("new.npy"), np.arange(5))
+
+
 @pytest.mark.parametrize("name", ["a#b", "a;b", "a\nb", "a?b", "a b", "%41"])
 def test_any_name_of_a_file(name: str) -> None:
     values = np.arange(5)
