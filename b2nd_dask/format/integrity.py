@@ -94,16 +94,6 @@ class Verdict(NamedTuple):
         """Whether they belong to the current state of the frame."""
         return self.state is ChecksumState.VALID
 
-    @property
-    def is_stale(self) -> bool:
-        """Whether a change by other software and damage look alike."""
-        return self.state is ChecksumState.STALE
-
-    @property
-    def is_damaged(self) -> bool:
-        """Whether the metadata differs from the written one."""
-        return self.state is ChecksumState.DAMAGED
-
 
 _VALID = Verdict(ChecksumState.VALID)
 

@@ -25,7 +25,7 @@ from b2nd_dask.errors import (
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, geometry_of, header_len_of, parse_header
 from b2nd_dask.format.index import OffsetIndex, parse_index
-from b2nd_dask.format.integrity import IF_RIGHT, ChunkColumns, parse_columns
+from b2nd_dask.format.integrity import IF_RIGHT, ChecksumState, ChunkColumns, parse_columns
 from b2nd_dask.format.metalayers import users_vlmeta
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.trailer import (
@@ -200,7 +200,7 @@ class OpenedFrame:
         Raises `ChecksumError` if the metadata is damaged, or required checksums are absent.
         """
         checksums, label = self.parsed.columns.checksums, self.reader.label
-        if checksums.is_damaged and self.verify:
+        if checksums.state is ChecksumState.DAMAGED and self.verify:
             raise ChecksumError(
                 f"the frame is damaged: {checksums.reason}; to read it anyway, pass verify=False",
                 path=label,
@@ -215,7 +215,7 @@ class OpenedFrame:
     def warn_if_stale(self) -> None:
         """Warn if a change by other software and damage look the same; not with verify=False."""
         checksums = self.parsed.columns.checksums
-        if not checksums.is_stale or not self.verify:
+        if checksums.state is not ChecksumState.STALE or not self.verify:
             return
         warnings.warn(
             f"{self.reader.label}: {checksums.reason}. {IF_RIGHT}; verify=True rejects "
