@@ -47,15 +47,11 @@ class ArrayMeta:
     name: str
     """Name of the metalayer: ``b2nd`` or ``caterva``."""
     shape: tuple[int, ...]
+    """Without the axes of elements that are arrays, as `chunks` and `blocks`."""
     chunks: tuple[int, ...]
     blocks: tuple[int, ...]
     dtype: np.dtype[Any] | None
     """None if the metalayer has no dtype."""
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes; the axes of elements that are arrays do not count."""
-        return len(self.shape)
 
 
 def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:

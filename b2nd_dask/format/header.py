@@ -41,6 +41,10 @@ _VARIABLE_CHUNKS, _VL_BLOCKS = 0x40, 0x80
 _PLUGIN_CODEC = 6
 #: Compression parameters and numbers of threads, for later changes; each change may set them.
 _FREE = (slice(27, 29), slice(63, 65), slice(66, 68), slice(71, 86))
+#: Positions of the markers of msgpack, and the markers. C-Blosc2 checks none of these
+#: (docs/format.md, Frame header), but every writer sets them.
+_MARKED = (0, 1, 10, 15, 24, 29, 38, 47, 52, 57, 62, 65, 69, FIXED_LEN)
+_MARKERS = bytes.fromhex("9e a8 d2 cf a4 d3 d3 d2 d2 d2 d1 d1 d8 93")
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,20 +308,7 @@ def _lengths(buf: bytes) -> tuple[int, int]:
 
 
 def _check_markers(buf: bytes) -> None:
-    # C-Blosc2 checks none of these (docs/format.md, Frame header), but every writer sets them
-    markers = {
-        0: 0x9E,
-        1: 0xA8,
-        10: 0xD2,
-        15: 0xCF,
-        24: 0xA4,
-        29: 0xD3,
-        38: 0xD3,
-        47: 0xD2,
-        52: 0xD2,
-    }
-    markers |= {57: 0xD2, 62: 0xD1, 65: 0xD1, 69: 0xD8, FIXED_LEN: 0x93}
-    for at, marker in markers.items():
+    for at, marker in zip(_MARKED, _MARKERS, strict=True):
         if buf[at] != marker:
             raise FrameFormatError(f"0x{buf[at]:02x} where 0x{marker:02x} is expected", offset=at)
 

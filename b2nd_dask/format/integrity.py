@@ -24,7 +24,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, ChecksumError, CorruptChunkError
-from b2nd_dask.format.array_meta import ArrayMeta, array_meta_of, name_of_array, with_shape
+from b2nd_dask.format.array_meta import array_meta_of, name_of_array, with_shape
 from b2nd_dask.format.chunk.chunk_header import Buffer, chunk_length, whole_chunk
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
@@ -93,16 +93,6 @@ class Verdict(NamedTuple):
     def is_valid(self) -> bool:
         """Whether they belong to the current state of the frame."""
         return self.state is ChecksumState.VALID
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether a change by other software and damage look alike."""
-        return self.state is ChecksumState.STALE
-
-    @property
-    def is_damaged(self) -> bool:
-        """Whether the metadata differs from the written one."""
-        return self.state is ChecksumState.DAMAGED
 
 
 _VALID = Verdict(ChecksumState.VALID)
@@ -320,7 +310,8 @@ def _judge_record(
     if array_meta == metalayers[name]:
         return _VALID, stored
     resized = metalayers[name] == with_shape(array_meta, now.shape)
-    if not resized or _counts(before) != _counts(now):
+    counts = [Grid(meta.shape, meta.chunks, meta.blocks, 1).counts for meta in (before, now)]
+    if not resized or counts[0] != counts[1]:
         problem = "its array metalayer is not the one that its checksums were written for"
         return _damaged(problem), None
     # a resize by python-blosc2 keeps index and trailer if the number of chunks stays
@@ -337,11 +328,6 @@ def _absent(reason: str) -> Verdict:
 
 def _damaged(reason: str) -> Verdict:
     return Verdict(ChecksumState.DAMAGED, reason)
-
-
-def _counts(meta: ArrayMeta) -> list[int]:
-    """Count the chunks along each axis of a non-empty array."""
-    return [-(-n // c) for n, c in zip(meta.shape, meta.chunks, strict=True)]
 
 
 def _stamp_of(record: bytes) -> bytes:

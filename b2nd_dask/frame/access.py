@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.errors import B2ndError, level_of_caller
+from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.dtypes import not_stored
+from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.files import require_no_link_out
 from b2nd_dask.frame.members.store import StoredArray, locate_member
@@ -32,8 +34,6 @@ from b2nd_dask.storage import TOGETHER, Location, split_store
 
 #: Arguments of `open_b2nd`, beside an opened `blosc2.NDArray`.
 UrlPath = str | os.PathLike[str] | bytes
-#: python-blosc2's code for chunks that repeat a value; the index lists them as stored chunks.
-_REPEATED_VALUE = 3
 
 
 def open_b2nd(
@@ -282,7 +282,8 @@ def _holds(location: Location, array: Any, *, compared: bool = True) -> bool:
 
 def _has_chunks(opened: OpenedFrame, array: Any) -> bool:
     codes = np.array([each.special.value for each in array.schunk.iterchunks_info()], np.uint8)
-    codes[codes == _REPEATED_VALUE] = 0
+    # the index lists chunks that repeat a value as stored chunks
+    codes[codes == Special.REPEATED] = ChunkKind.STORED
     if not np.array_equal(codes, opened.parsed.index.kinds):
         return False
 

@@ -236,7 +236,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     checksums = opened.parsed.columns.checksums
     if checksums.is_valid:
         return False
-    if checksums.is_damaged:
+    if checksums.state is ChecksumState.DAMAGED:
         raise ChecksumError(f"{checksums.reason}: not sealed", path=opened.reader.label)
     _add(opened, location, None, threads)
     return True
@@ -298,7 +298,7 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     if statistics is not None and statistics.known[stored].all():
         return False
     checksums = opened.parsed.columns.checksums
-    if checksums.is_stale:
+    if checksums.state is ChecksumState.STALE:
         raise ChecksumError(f"{checksums.reason}. {IF_RIGHT}", path=opened.reader.label)
     _add(opened, location, frame, threads)
     return True

@@ -17,6 +17,7 @@ from b2nd_dask.errors import (
     locating,
 )
 from b2nd_dask.format.chunk.chunk_header import whole_chunk
+from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.members.writable import local_frame
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
 from b2nd_dask.frame.read.fetch import verify_chunk
@@ -87,8 +88,9 @@ def compact(urlpath: Any) -> int:
     with locating(path=location.label), closing(Location.of(path).open()) as reader:
         opened = OpenedFrame(reader, parse_frame(reader))
         parsed = opened.parsed
-        if parsed.columns.checksums.is_damaged:
-            raise ChecksumError(f"{parsed.columns.checksums.reason}: not compacted")
+        checksums = parsed.columns.checksums
+        if checksums.state is ChecksumState.DAMAGED:
+            raise ChecksumError(f"{checksums.reason}: not compacted")
         before = _size(path)
         member = path / MAIN_MEMBER if reader.is_directory else path
         with frame_locked(member, str(path), identity=parsed.identity):

@@ -146,7 +146,7 @@ class ChunkStats:
     @property
     def mean(self) -> NDArray[Any]:
         """Means without NaN and NaT; also masked if a sum may have wrapped around."""
-        n = np.maximum(1, self._flat_count - self._columns.nans)
+        n = np.maximum(1, element_counts(self._grid) - self._columns.nans)
         if self._dtype.kind in "mM":
             ticks = np.abs(self._columns.total) // n * np.sign(self._columns.total)
             means: NDArray[Any] = ticks.view(self._dtype)
@@ -159,7 +159,7 @@ class ChunkStats:
     @property
     def size(self) -> NDArray[np.int64]:
         """Number of elements, without the padding behind the array's edge."""
-        return self._flat_count.reshape(self._grid.counts)
+        return element_counts(self._grid).reshape(self._grid.counts)
 
     @property
     def nans(self) -> NDArray[Any]:
@@ -174,21 +174,17 @@ class ChunkStats:
     def __repr__(self) -> str:
         return f"<ChunkStats of {' x '.join(map(str, self._grid.counts))} chunks>"
 
-    @property
-    def _flat_count(self) -> NDArray[np.int64]:
-        return element_counts(self._grid)
-
     def _masked(self, column: NDArray[Any], *, some: bool = False) -> NDArray[Any]:
         """Shape a column like the grid; mask unknown chunks and, with `some`, all-NaN chunks."""
         mask = ~self._columns.known
         if some:
-            mask = mask | (self._columns.nans >= self._flat_count)
+            mask = mask | (self._columns.nans >= element_counts(self._grid))
         return np.ma.masked_array(column.copy(), mask=mask).reshape(self._grid.counts)
 
     @cached_property
     def _exact(self) -> NDArray[np.bool_]:
         """Whether the sum of integers in each chunk cannot have wrapped around."""
-        kind, counts = self._dtype.kind, self._flat_count
+        kind, counts = self._dtype.kind, element_counts(self._grid)
         if kind not in "iumM":
             return np.ones(len(counts), bool)
         ends = (e.astype(self._dtype) for e in (self._columns.least, self._columns.greatest))

@@ -577,7 +577,7 @@ def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
 
 @pytest.mark.parametrize(
     ("module", "moment"),
-    [(opening, "read_header"), (opening, "_parse_tail"), (transaction, "read_header")],
+    [(opening, "read_header"), (opening, "geometry_of"), (transaction, "read_header")],
     ids=["header", "index", "keys"],
 )
 def test_opening_while_another_publishes(target, contiguous, monkeypatch, module, moment):

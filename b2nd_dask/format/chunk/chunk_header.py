@@ -124,8 +124,8 @@ def parse_chunk_header(
     is shorter than the header, or the header contradicts the frame or itself,
     `UnsupportedFrameError` if the chunk needs a codec or filter that is not available.
     """
-    length = chunk_length(data, len(data) if available is None else available)
-    header = _unchecked(data, length)
+    cbytes = chunk_length(data, len(data) if available is None else available)
+    header = _unchecked(data, cbytes)
     _check_sizes(header, nbytes, blocksize, typesize)
     _check_flags(header)
     _check_body(header)
@@ -175,27 +175,14 @@ def _header_len(data: Buffer) -> int:
 
 
 def _unchecked(data: Buffer, cbytes: int) -> ChunkHeader:
-    header_len = HEADER_LEN if data[2] & EXTENDED == EXTENDED else SHORT_HEADER_LEN
+    header_len = _header_len(data)
     version, _, flags, typesize, nbytes, blocksize = struct.unpack_from("<BBBBii", data)
+    sizes = header_len, version, flags, typesize, nbytes, blocksize, cbytes
     if header_len == SHORT_HEADER_LEN:
-        return ChunkHeader(
-            header_len, version, flags, typesize, nbytes, blocksize, cbytes, (0,) * 6, 0, 0, 0
-        )
+        return ChunkHeader(*sizes, filters=(0,) * 6, codec=0, flags2=0, special_flags=0)
     # the alpha version left the last slot unset; C-Blosc2 treats it as empty
     filters = tuple(data[16:21]) + ((0,) if version == ALPHA_VERSION else (data[21],))
-    return ChunkHeader(
-        header_len,
-        version,
-        flags,
-        typesize,
-        nbytes,
-        blocksize,
-        cbytes,
-        filters,
-        data[22],
-        data[30],
-        data[31],
-    )
+    return ChunkHeader(*sizes, filters, data[22], data[30], data[31])
 
 
 def _check_sizes(

@@ -20,11 +20,11 @@ TRIES = 5
 
 
 class FrameCache:
-    """The most recently used frames by location and version. One cache per process."""
+    """The most recently used frames, one version for each location. One cache per process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._frames: OrderedDict[tuple[str, str], OpenedFrame] = OrderedDict()
+        self._frames: OrderedDict[str, OpenedFrame] = OrderedDict()
 
     def open(
         self, location: Location, version: str | None = None, parsed: ParsedFrame | None = None
@@ -34,7 +34,7 @@ class FrameCache:
         Without `version` it is the current one; `parsed` is metadata of this version, to avoid
         reading it again. Raises `StaleFrameError` if the frame has another version now.
         """
-        if version is not None and (known := self._get((location.key, version))):
+        if version is not None and (known := self.known(location, version)):
             return known
         opened = _open(location) if version is None else _open_again(location, parsed)
         if version not in (None, opened.version):
@@ -42,15 +42,13 @@ class FrameCache:
                 f"{OUTDATED} (seen from {here()}, which may see another file at this path)",
                 path=location.label,
             )
-        key = location.key, opened.version
-        known = self._get(key)
-        if known is None or opened.parsed.changes_show > known.parsed.changes_show:
-            return self._put(key, opened)
-        return known
+        # one without its files is forgotten
+        self.known(location, opened.version)
+        return self._put(location.key, opened)
 
     def current(self, location: Location) -> OpenedFrame:
         """Open the current frame; if an open one is still current, it is not parsed again."""
-        known = self._newest(location)
+        known = self._frames.get(location.key)
         if known is None or not known.parsed.changes_show:
             return self.open(location)
         # a file that became a directory, or the reverse, has no identity of the old kind
@@ -67,7 +65,7 @@ class FrameCache:
 
     def present(self, location: Location) -> OpenedFrame:
         """As `current`, by size and times alone, which every update by this package changes."""
-        known = self._newest(location)
+        known = self._frames.get(location.key)
         # a file that became a directory, or the reverse, has no identity of the old kind
         with suppress(StaleFrameError, FileNotFoundError, NotADirectoryError):
             if known is not None and known.is_current():
@@ -76,33 +74,29 @@ class FrameCache:
 
     def known(self, location: Location, version: str) -> OpenedFrame | None:
         """Return a version of a frame if it is already open, else None."""
-        return self._get((location.key, version))
-
-    def _newest(self, location: Location) -> OpenedFrame | None:
-        with self._lock:
-            known = [frame for key, frame in self._frames.items() if key[0] == location.key]
-        return known[-1] if known else None
-
-    def _get(self, key: tuple[str, str]) -> OpenedFrame | None:
+        key = location.key
         with self._lock:
             found = self._frames.get(key)
-            if found is not None:
-                self._frames.move_to_end(key)
-        if found is None or found.is_held():
+            if found is None or found.version != version:
+                return None
+            self._frames.move_to_end(key)
+        if found.is_held():
             return found
         with self._lock:
             if self._frames.get(key) is found:
                 del self._frames[key]
         return None
 
-    def _put(self, key: tuple[str, str], opened: OpenedFrame) -> OpenedFrame:
+    def _put(self, key: str, opened: OpenedFrame) -> OpenedFrame:
         with self._lock:
-            # a replaced file that stays open keeps its disk space
-            for old in [known for known in self._frames if known[0] == key[0] and known != key]:
-                del self._frames[old]
-            kept = self._frames.setdefault(key, opened)
-            if opened.parsed.changes_show > kept.parsed.changes_show:
-                # this one need not be parsed again
+            kept = self._frames.get(key)
+            # threads that open a frame at the same time share the first one, unless another need
+            # not be parsed again; a replaced file that stays open would keep its disk space
+            if (
+                kept is None
+                or kept.version != opened.version
+                or opened.parsed.changes_show > kept.parsed.changes_show
+            ):
                 self._frames[key] = kept = opened
             self._frames.move_to_end(key)
             while len(self._frames) > MAX_OPEN_FRAMES:

@@ -198,25 +198,29 @@ def open_reader(location: Location) -> ByteReader:
 
 def _read_list(reader: ByteReader) -> _List:
     head, header = read_header(reader, reader.opened_identity().size)
-    _check(header)
-    nchunks = -(-header.nbytes // header.chunksize) if header.nbytes else 0
+    nchunks = _count_chunks(header)
     tail = Tail.of(reader, head, header, nchunks)
     index = parse_index(tail.read_index(nchunks), header, nchunks)
     return header, index, _entries(parse_trailer(tail.read_trailer(0)))
 
 
-def _check(header: FrameHeader) -> None:
+def _count_chunks(header: FrameHeader) -> int:
+    """Check that a frame is a store, and count its chunks."""
     if not {"b2embed", "b2dict", "b2tree"} & header.metalayers.keys():
         raise UnsupportedFrameError("this frame is not a store, and has no members")
     if header.sparse:
         raise UnsupportedFrameError("an embed store in a sparse frame is not supported")
-    if header.nbytes and not 0 < header.chunksize <= MAX_CHUNK_NBYTES:
+    if not header.nbytes:
+        return 0
+    if not 0 < header.chunksize <= MAX_CHUNK_NBYTES:
         raise UnsupportedFrameError(
             f"an embed store in chunks of {header.chunksize} bytes; the maximum is "
             f"{MAX_CHUNK_NBYTES}"
         )
-    if header.nbytes and -(-header.nbytes // header.chunksize) > MAX_CHUNKS:
+    nchunks = -(-header.nbytes // header.chunksize)
+    if nchunks > MAX_CHUNKS:
         raise FrameFormatError(f"an embed store of {header.nbytes} bytes is too large", offset=30)
+    return nchunks
 
 
 def _entries(vlmeta: Mapping[str, bytes]) -> Mapping[str, Any]:

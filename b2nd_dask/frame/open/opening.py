@@ -25,7 +25,7 @@ from b2nd_dask.errors import (
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, geometry_of, header_len_of, parse_header
 from b2nd_dask.format.index import OffsetIndex, parse_index
-from b2nd_dask.format.integrity import IF_RIGHT, ChunkColumns, parse_columns
+from b2nd_dask.format.integrity import IF_RIGHT, ChecksumState, ChunkColumns, parse_columns
 from b2nd_dask.format.metalayers import users_vlmeta
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.trailer import (
@@ -200,7 +200,7 @@ class OpenedFrame:
         Raises `ChecksumError` if the metadata is damaged, or required checksums are absent.
         """
         checksums, label = self.parsed.columns.checksums, self.reader.label
-        if checksums.is_damaged and self.verify:
+        if checksums.state is ChecksumState.DAMAGED and self.verify:
             raise ChecksumError(
                 f"the frame is damaged: {checksums.reason}; to read it anyway, pass verify=False",
                 path=label,
@@ -215,7 +215,7 @@ class OpenedFrame:
     def warn_if_stale(self) -> None:
         """Warn if a change by other software and damage look the same; not with verify=False."""
         checksums = self.parsed.columns.checksums
-        if not checksums.is_stale or not self.verify:
+        if checksums.state is not ChecksumState.STALE or not self.verify:
             return
         warnings.warn(
             f"{self.reader.label}: {checksums.reason}. {IF_RIGHT}; verify=True rejects "
@@ -254,42 +254,11 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
     moment_ns = time.time_ns()
     head, header = read_header(reader, identity.size)
     if header.sparse != reader.is_directory:
-        raise FrameFormatError(
-            "the header says that the frame is "
-            + (
-                "sparse, but it is a single file"
-                if header.sparse
-                else "contiguous, but it is a directory"
-            ),
-            offset=26,
-        )
+        found = "contiguous, but it is a directory"
+        if header.sparse:
+            found = "sparse, but it is a single file"
+        raise FrameFormatError(f"the header says that the frame is {found}", offset=26)
     grid, dtype = geometry_of(header)
-    return _parse_tail(reader, head, header, grid, dtype, identity, moment_ns)
-
-
-def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
-    """Read, parse and check the header of a frame in a file of `size` bytes.
-
-    Also returns the first bytes of the frame, including the whole header. Raises `FrameFormatError`
-    if it is not a frame, or it is damaged, `UnsupportedFrameError` for a kind of frame that holds
-    no array.
-    """
-    (head,) = reader.read([Span(0, HEAD_NBYTES)])
-    header_len = header_len_of(head)
-    if header_len > len(head):
-        (head,) = reader.read([Span(0, header_len)])
-    return head, parse_header(head, size)
-
-
-def _parse_tail(
-    reader: ByteReader,
-    head: bytes,
-    header: FrameHeader,
-    grid: Grid,
-    dtype: np.dtype[Any] | None,
-    identity: Identity,
-    moment_ns: int,
-) -> ParsedFrame:
     tail = Tail.of(reader, head, header, grid.nchunks)
     with locating(shift=tail.start):
         index_bytes = tail.read_index(grid.nchunks)
@@ -318,6 +287,20 @@ def _parse_tail(
         history,
         reader.identity_is_cheap and changes_show(identity, moment_ns),
     )
+
+
+def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
+    """Read, parse and check the header of a frame in a file of `size` bytes.
+
+    Also returns the first bytes of the frame, including the whole header. Raises `FrameFormatError`
+    if it is not a frame, or it is damaged, `UnsupportedFrameError` for a kind of frame that holds
+    no array.
+    """
+    (head,) = reader.read([Span(0, HEAD_NBYTES)])
+    header_len = header_len_of(head)
+    if header_len > len(head):
+        (head,) = reader.read([Span(0, header_len)])
+    return head, parse_header(head, size)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.trailer import UNKNOWN, History, PastUpdate
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.write.new_frame import FramePlan
@@ -169,7 +170,8 @@ def _is_same_array(base: UpdateBase, plan: FramePlan, present: ParsedFrame) -> b
     planned = (plan.grid.chunks, plan.grid.blocks, plan.dtype, plan.compression, plan.sparse)
     # each update of a sparse frame creates a new index file
     same_file = header.sparse or is_same_file(base.identity, present.identity)
-    return same == planned and same_file and not present.columns.checksums.is_damaged
+    is_damaged = present.columns.checksums.state is ChecksumState.DAMAGED
+    return same == planned and same_file and not is_damaged
 
 
 def _is_proven(base: UpdateBase) -> bool:

@@ -40,7 +40,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     """
     header = old.header
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
-    in_elements = array_meta_of(header.metalayers).ndim < grid.ndim
+    in_elements = len(array_meta_of(header.metalayers).shape) < grid.ndim
     if old.stored_dtype is None or 0 in old.grid.chunks or in_elements:
         raise UnsupportedFrameError(
             "a frame without a dtype, with chunks of 0 elements, or with elements that are arrays "
