@@ -156,7 +156,12 @@ class Location:
     @property
     def is_url(self) -> bool:
         """Whether fsspec reads the location, not a reader of local files or bytes."""
-        return isinstance(self.urlpath, str) and _URL.match(self.urlpath) is not None
+        return isinstance(self.urlpath, str) and looks_remote(self.urlpath)
+
+
+def looks_remote(urlpath: str) -> bool:
+    """Whether a text has the scheme of a URL."""
+    return _URL.match(urlpath) is not None
 
 
 def _normalized(urlpath: object) -> str | bytes:
@@ -172,7 +177,7 @@ def _normalized(urlpath: object) -> str | bytes:
     if not urlpath:
         raise ValueError("urlpath is empty")
     local_url = _LOCAL_URL.match(urlpath)
-    if local_url is None and _URL.match(urlpath):
+    if local_url is None and looks_remote(urlpath):
         return urlpath
     has_drive = os.path.splitdrive(urlpath)[0]
     if not (local_url or has_drive) and _MISTYPED.match(urlpath):

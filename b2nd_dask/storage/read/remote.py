@@ -22,9 +22,9 @@ from b2nd_dask.storage.byte_reader import (
 )
 from b2nd_dask.storage.failures import what_directory
 from b2nd_dask.storage.read.prefetch import prefetched
-from b2nd_dask.storage.read.ranged import RangeRequest, begin, changed
+from b2nd_dask.storage.read.ranged import RangeRequest, begin
 from b2nd_dask.storage.read.ranged_stores import RemoteStore
-from b2nd_dask.storage.read.responses import require_short
+from b2nd_dask.storage.read.responses import require_known, require_short
 from b2nd_dask.storage.redaction import public_url
 from b2nd_dask.storage.spans import Plan, Span, clip, coalesce
 
@@ -237,8 +237,7 @@ class RemoteReader:
             if len(self._members) >= REMEMBERED_MEMBERS:
                 self._members.clear()
             known = self._members.setdefault(member, response.identity)
-        if known not in (None, response.identity):
-            raise changed(request)
+        require_known(request._replace(known=known), response.identity)
         start, stop = request.bytes_of(response.identity.size)
         return response.data[start - response.start : stop - response.start]
 
