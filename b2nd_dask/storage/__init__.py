@@ -14,7 +14,6 @@ from b2nd_dask.storage.byte_reader import (
     Filled,
     Identity,
     Item,
-    Requester,
     chunk_member,
 )
 from b2nd_dask.storage.failures import TOGETHER, only_here, public_error, what_directory
@@ -43,7 +42,7 @@ from b2nd_dask.storage.write.local_names import (
 )
 from b2nd_dask.storage.write.local_update import LocalUpdate, require_end
 from b2nd_dask.storage.write.locks import CHANGED, NO_LOCKS, frame_locked, try_lock
-from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging
+from b2nd_dask.storage.write.staging import Run, StagedChunks, Staging
 from b2nd_dask.storage.write.targets import staging_for, update_staging_for
 
 __all__ = [
@@ -61,9 +60,7 @@ __all__ = [
     "Location",
     "ObjectReader",
     "OffsetReader",
-    "Placement",
     "Prefetch",
-    "Requester",
     "Run",
     "Secrets",
     "Span",

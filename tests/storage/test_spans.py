@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask.storage.spans import Reading, Span, clip, coalesce
+from b2nd_dask.storage.spans import Span, clip, coalesce
 
 SIZE = 300
 spans_of = st.lists(
@@ -68,7 +68,7 @@ def test_the_limits_are_inclusive(limits: dict[str, int], merged: list[Span]) ->
     assert list(coalesce([Span(0, 16), Span(20, 30)], **limits).merged) == merged
 
 
-@pytest.mark.parametrize("span", [Span(3, 3), Span(4, 3), Span(-1, 3)])
+@pytest.mark.parametrize("span", [Span(4, 3), Span(-1, 3)])
 def test_spans_that_are_none_are_refused(span: Span) -> None:
     with pytest.raises(ValueError, match="start"):
         coalesce([Span(0, 9), span], max_gap=0, max_size=10)
@@ -92,8 +92,8 @@ def test_clipping_refuses_what_is_no_span(span: Span) -> None:
 )
 def test_reading_merged_is_slicing(spans: list[Span], max_gap: int, max_size: int) -> None:
     data = bytes(i % 251 for i in range(SIZE))
-    reading = Reading.of(spans, size=SIZE, max_gap=max_gap, max_size=max_size)
-    fetched = reading.plan.merged
-    results = reading.results([data[span.start : span.stop] for span in fetched])
+    plan = coalesce(spans, max_gap=max_gap, max_size=max_size, size=SIZE)
+    fetched = plan.merged
+    results = plan.cut([data[span.start : span.stop] for span in fetched])
     assert results == [data[span.start : span.stop] for span in spans]
     assert all(0 <= span.start < span.stop <= SIZE for span in fetched)

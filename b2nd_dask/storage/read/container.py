@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.storage.byte_reader import HEAD_NBYTES
+from b2nd_dask.storage.read.location import looks_remote
 from b2nd_dask.storage.spans import Span
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 MAX_DIRECTORY = 1 << 24
 
 _STORE = re.compile(r"(?P<store>.*?\.b2[zde])/(?P<key>.+)", re.DOTALL)
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 _LOCAL = struct.Struct("<4s2xHH16xHH")
 _LOCAL_MAGIC = b"PK\x03\x04"
 _ENCRYPTED = 1
@@ -76,7 +76,7 @@ def split_store(urlpath: Any) -> tuple[Any, str | None]:
     text = os.fsdecode(urlpath)
     # frames in a folder are files of their own
     is_file = store.partition("?")[0].endswith(".b2d") and key.endswith(".b2nd")
-    is_local = _URL.match(text) is None
+    is_local = not looks_remote(text)
     own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises if the user does not exist
     if is_file or (is_local and os.path.lexists(own)):
         return urlpath, None
@@ -88,7 +88,7 @@ def store_in(urlpath: Any) -> tuple[str, str] | None:
     if not isinstance(urlpath, str | os.PathLike):
         return None
     path, mark, query = os.fsdecode(urlpath), "", ""
-    if _URL.match(path):
+    if looks_remote(path):
         path, mark, query = path.partition("?")
     else:
         path = path.replace(os.sep, "/")

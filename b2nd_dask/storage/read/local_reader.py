@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
 from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Filled, Identity, group_by_member
 from b2nd_dask.storage.failures import what_directory, why_missing
-from b2nd_dask.storage.spans import Reading, Span
+from b2nd_dask.storage.spans import Span, coalesce
 from b2nd_dask.system import NO_FD, open_to_read, pread, pread_into
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ class LocalReader:
         """Read byte ranges; see `ByteReader.read`."""
         with self._opened(member) as fd:
             size = os.fstat(fd).st_size
-            reading = Reading.of(spans, size=size, max_gap=MAX_GAP, max_size=MAX_SIZE)
-            return reading.results([_read(fd, span) for span in reading.plan.merged])
+            plan = coalesce(spans, max_gap=MAX_GAP, max_size=MAX_SIZE, size=size)
+            return plan.cut([_read(fd, span) for span in plan.merged])
 
     def read_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]

@@ -158,7 +158,15 @@ class Location:
     @property
     def is_url(self) -> bool:
         """Whether fsspec reads the location, not a reader of local files or bytes."""
-        return isinstance(self.urlpath, str) and _URL.match(self.urlpath) is not None
+        return isinstance(self.urlpath, str) and looks_remote(self.urlpath)
+
+
+def looks_remote(urlpath: str) -> bool:
+    """Whether a text is a URL, or a chain of URLs; a file may be called ``a::b.b2nd``."""
+    found = _URL.match(urlpath)
+    if found is None or found[2] == "://":
+        return found is not None
+    return found[1] in known_implementations or found[1] in registry
 
 
 def _normalized(urlpath: object) -> str | bytes:
@@ -174,7 +182,7 @@ def _normalized(urlpath: object) -> str | bytes:
     if not urlpath:
         raise ValueError("urlpath is empty")
     local_url = _LOCAL_URL.match(urlpath)
-    if local_url is None and _is_url(urlpath):
+    if local_url is None and looks_remote(urlpath):
         return urlpath
     has_drive = os.path.splitdrive(urlpath)[0]
     if not (local_url or has_drive) and _MISTYPED.match(urlpath):
@@ -185,14 +193,6 @@ def _normalized(urlpath: object) -> str | bytes:
         )
     path = path_of_url(urlpath[local_url.end() :]) if local_url else urlpath
     return _absolute(path)
-
-
-def _is_url(text: str) -> bool:
-    """Whether a text is a URL, or a chain of URLs; a file may be called ``a::b.b2nd``."""
-    found = _URL.match(text)
-    if found is None or found[2] == "://":
-        return found is not None
-    return found[1] in known_implementations or found[1] in registry
 
 
 def _absolute(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -115,13 +116,11 @@ class OffsetReader(ObjectReader):
 
     def identity(self) -> Identity:
         """Identity of the outer object, with the size of the frame."""
-        outer = self._reader.identity()
-        return Identity(self._rest(outer.size), outer.token, outer.changed)
+        return self._inside(self._reader.identity())
 
     def opened_identity(self) -> Identity:
         """Like `identity`, for the open object."""
-        outer = self._reader.opened_identity()
-        return Identity(self._rest(outer.size), outer.token, outer.changed)
+        return self._inside(self._reader.opened_identity())
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges, counted from the offset; see `ByteReader.read`."""
@@ -146,14 +145,16 @@ class OffsetReader(ObjectReader):
                 path=self._reader.label,
             )
 
-    def _rest(self, size: int) -> int:
+    def _inside(self, outer: Identity) -> Identity:
         self._check("")
-        if self._offset > size:
+        if self._offset > outer.size:
             raise FrameFormatError(
-                f"offset={self._offset} lies past the end of the object, which has {size} bytes",
+                f"offset={self._offset} lies past the end of the object, which has {outer.size} "
+                "bytes",
                 path=self._reader.label,
             )
-        return size - self._offset if self._nbytes is None else self._nbytes
+        rest = outer.size - self._offset
+        return replace(outer, size=rest if self._nbytes is None else self._nbytes)
 
 
 def bytes_label(data: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsspec.asyn import AsyncFileSystem
@@ -22,14 +22,14 @@ from b2nd_dask.storage.byte_reader import (
 )
 from b2nd_dask.storage.failures import what_directory
 from b2nd_dask.storage.read.prefetch import prefetched
-from b2nd_dask.storage.read.ranged import RangeRequest, begin, changed
+from b2nd_dask.storage.read.ranged import RangeRequest, begin
 from b2nd_dask.storage.read.ranged_stores import RemoteStore
-from b2nd_dask.storage.read.responses import require_short
+from b2nd_dask.storage.read.responses import require_known, require_short
 from b2nd_dask.storage.redaction import public_url
-from b2nd_dask.storage.spans import Reading, Span, clip
+from b2nd_dask.storage.spans import Plan, Span, clip, coalesce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from b2nd_dask.storage.read.location import Location
@@ -71,16 +71,6 @@ class _Opened(NamedTuple):
             if first <= start and stop <= first + len(data):
                 return data[start - first : stop - first]
         return None
-
-
-class _Round(NamedTuple):
-    """The requests that serve the spans of one member."""
-
-    member: str
-    reading: Reading
-    requests: list[RangeRequest]
-    size: int
-    """Size of the member, if an earlier read has found it."""
 
 
 class RemoteReader:
@@ -184,17 +174,18 @@ class RemoteReader:
     def _requested(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
         """Like `_read_members`, in one round of requests."""
         store, groups = self._connected(), group_by_member(items)
-        rounds = [
-            self._planned(store, member, [items[i][1] for i in numbers])
-            for member, numbers in groups.items()
-        ]
-        responses = iter(store.get([r for each in rounds for r in each.requests]))
+        plans = {m: self._planned(m, [items[i][1] for i in group]) for m, group in groups.items()}
+        requests = {
+            member: [self._request(store, member, span) for span in plan.merged]
+            for member, plan in plans.items()
+        }
+        responses = iter(store.get([each for own in requests.values() for each in own]))
         results = [(b"", 0)] * len(items)
-        for each, numbers in zip(rounds, groups.values(), strict=True):
-            own = [(next(responses), request) for request in each.requests]
-            parts = [self._part(response, request, each.member) for response, request in own]
-            size = own[0][0].identity.size if own else each.size
-            for i, data in zip(numbers, each.reading.results(parts), strict=True):
+        for member, numbers in groups.items():
+            own = [(next(responses), request) for request in requests[member]]
+            parts = [self._part(response, request, member) for response, request in own]
+            size = own[0][0].identity.size if own else self._size(member)
+            for i, data in zip(numbers, plans[member].cut(parts), strict=True):
                 results[i] = data, size
         return results
 
@@ -209,21 +200,20 @@ class RemoteReader:
         request = self._request(self._connected(), member, span)
         return self._part(response, request, member), response.identity.size
 
-    def _planned(self, store: RemoteStore, member: str, spans: Sequence[Span]) -> _Round:
-        opened, known = self._opened(), self._known(member)
-        size = _UNKNOWN_SIZE if known is None else known.size
-        whole = opened.ranges_ignored
-        reading = Reading.of(
-            spans,
-            size=size,
-            max_gap=size if whole else MAX_GAP,
-            max_size=size if whole else MAX_SIZE,
-        )
-        merged = reading.plan.merged
-        if whole and known is not None and merged:
-            require_short(size, merged[-1].stop, self._label(member))
-        requests = [self._request(store, member, span) for span in merged]
-        return _Round(member, reading, requests, size)
+    def _planned(self, member: str, spans: Sequence[Span]) -> Plan:
+        size = self._size(member)
+        if not self._opened().ranges_ignored:
+            return coalesce(spans, max_gap=MAX_GAP, max_size=MAX_SIZE, size=size)
+        # each response has all bytes up to the end of its span
+        plan = coalesce(spans, max_gap=size, max_size=size, size=size)
+        if plan.merged and self._known(member) is not None:
+            require_short(size, plan.merged[-1].stop, self._label(member))
+        return plan
+
+    def _size(self, member: str) -> int:
+        """Size of a member, if an earlier read has found it."""
+        known = self._known(member)
+        return _UNKNOWN_SIZE if known is None else known.size
 
     def _request(self, store: RemoteStore, member: str, span: Span) -> RangeRequest:
         """Make the request for a span, with the state of its object if that is known."""
@@ -247,8 +237,7 @@ class RemoteReader:
             if len(self._members) >= REMEMBERED_MEMBERS:
                 self._members.clear()
             known = self._members.setdefault(member, response.identity)
-        if known not in (None, response.identity):
-            raise changed(request)
+        require_known(request._replace(known=known), response.identity)
         start, stop = request.bytes_of(response.identity.size)
         return response.data[start - response.start : stop - response.start]
 
@@ -264,44 +253,29 @@ class RemoteReader:
     def _opened(self) -> _Opened:
         store = self._connected()
         if not self._states:
-            with self._tail(store) as last:
+            begun, waiting = time.monotonic(), self._begin_tail(store)
+            try:
                 is_directory, head = self._get_main(store, self._head_span)
-                ends = (head, *last(head))
-            opened = _Opened(head.identity, is_directory, head.ranges_ignored, ends)
+                is_near = time.monotonic() < begun + TAIL_AFTER
+                is_whole = head.identity.size <= HEAD_NBYTES
+                tail = [] if is_near or is_whole else _arrived_tail(waiting, head)
+            finally:
+                # its error may hold secrets
+                while waiting:
+                    waiting.pop().cancel()
+            opened = _Opened(head.identity, is_directory, head.ranges_ignored, (head, *tail))
             # threads that open at the same time all take the first result
             self._states.setdefault("", opened)
         return self._states[""]
 
-    @contextmanager
-    def _tail(self, store: RemoteStore) -> Iterator[Callable[[Response], list[Response]]]:
-        """Request the last bytes of the object, too, if the first ones take long.
-
-        Yields a function that takes the response with the first bytes, and lists that with the last
-        bytes if useful.
-        """
+    def _begin_tail(self, store: RemoteStore) -> list[Future[Response]]:
+        """Request the last bytes of the object, too, if the first ones take long."""
         is_object = not (self._location.offset or self._location.url.endswith("/"))
         if not (is_object and isinstance(store.source.fs, AsyncFileSystem)):
-            yield lambda _: []
-            return
-        path, span, begun = store.path, Span(0, TAIL_NBYTES), time.monotonic()
-        request = RangeRequest(path, span, None, self.label, from_end=True)
-        waiting = [begin(store.source, request, after=TAIL_AFTER, attempts=1)]
-
-        def tail(head: Response) -> list[Response]:
-            is_near = time.monotonic() < begun + TAIL_AFTER
-            if is_near or head.identity.size <= HEAD_NBYTES:
-                return []
-            # after a failure, later reads request these bytes
-            with suppress(Exception):
-                last = waiting[0].result()
-                return [last] if last.identity == head.identity else []
             return []
-
-        try:
-            yield tail
-        finally:
-            # its error may hold secrets
-            waiting.pop().cancel()
+        span = Span(0, TAIL_NBYTES)
+        request = RangeRequest(store.path, span, None, self.label, from_end=True)
+        return [begin(store.source, request, after=TAIL_AFTER, attempts=1)]
 
     def _get_main(self, store: RemoteStore, span: Span) -> tuple[bool, Response]:
         """Read from the object, or from the main member if the URL names a directory."""
@@ -332,3 +306,11 @@ class RemoteReader:
 
     def _label(self, member: str) -> str:
         return f"{self.label}/{member}" if member else self.label
+
+
+def _arrived_tail(waiting: list[Future[Response]], head: Response) -> list[Response]:
+    """List the response with the last bytes, if it is useful."""
+    # after a failure, later reads request these bytes
+    with suppress(Exception):
+        return [r for future in waiting if (r := future.result()).identity == head.identity]
+    return []

@@ -8,7 +8,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from b2nd_dask.errors import StaleFrameError
@@ -107,23 +107,21 @@ def try_lock(path: Path, label: str, *, is_directory: bool = False) -> int | Non
     require_writable(label)
     for _ in range(_TRIES):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY if is_directory else os.O_RDWR)
-        try:
-            lock(fd)
-            # others may have replaced the file between open and lock
-            if is_named(path, fd):
-                return fd
-        except OSError as error:
-            os.close(fd)
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                return None
-            if error.errno in NO_LOCKS:
-                message = "this file system has no locks, so frames on it cannot be changed"
-                raise OSError(error.errno, message, label) from error
-            raise
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)
+        with ExitStack() as undo:
+            undo.callback(os.close, fd)
+            try:
+                lock(fd)
+                # others may have replaced the file between open and lock
+                if is_named(path, fd):
+                    undo.pop_all()
+                    return fd
+            except OSError as error:
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    return None
+                if error.errno in NO_LOCKS:
+                    message = "this file system has no locks, so frames on it cannot be changed"
+                    raise OSError(error.errno, message, label) from error
+                raise
     return None
 
 

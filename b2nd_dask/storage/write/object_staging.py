@@ -29,12 +29,11 @@ existing frames are never replaced. If two writers use one name, one of them or 
 from __future__ import annotations
 
 import errno
-import itertools
 import logging
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
@@ -43,9 +42,16 @@ import numpy as np
 
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, ByteReader, chunk_member
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea, pieces, wrong_length
+from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea, wrong_length
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
-from b2nd_dask.storage.write.staging import FILE_SUFFIX, Placement, Run, StagedChunks, Staging
+from b2nd_dask.storage.write.staging import (
+    FILE_SUFFIX,
+    Placement,
+    Run,
+    StagedChunks,
+    Staging,
+    adjacent,
+)
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -152,7 +158,7 @@ class BaseObjectStaging(Staging):
             return area.store.fetch(located)
         except OSError:
             # one object is missing or too short; the others may be complete
-            return area.store.each(partial(_fetched, area.store), located)
+            return area.store.each(area.store.fetch_or_nothing, located)
 
     def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
         """See `Staging.put`; stores need no sync."""
@@ -196,8 +202,7 @@ class ObjectStaging(BaseObjectStaging):
         """Stage chunks as one object; see `Staging.append`."""
         name = uuid.uuid4().hex
         self.area().put(name, b"".join(payloads))
-        edges = itertools.accumulate(map(len, payloads), initial=0)
-        return [Run(name, start, stop) for start, stop in itertools.pairwise(edges)]
+        return adjacent(name, payloads)
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Choose the offset of each object; see `Staging.join`."""
@@ -217,12 +222,11 @@ class ObjectStaging(BaseObjectStaging):
         checks = [self.check_target, area.check]
         if area.store.has_protocol("s3"):
             ServerJoin(area, checks=checks).publish(head, runs, tail, replace=self.replace)
-            area.store.call(area.store.fs.invalidate_cache)
-            return
-        area.store.each(call, checks)
-        if not (area.store.has_protocol("gs") and _compose(area, head, runs, tail)):
-            # the transaction must not include files of others
-            _stream(self.area(private=True).store, head, runs, tail)
+        else:
+            area.store.each(call, checks)
+            if not (area.store.has_protocol("gs") and _compose(area, head, runs, tail)):
+                # the transaction must not include files of others
+                self.area(private=True).store.stream(head, runs, tail)
         area.store.call(area.store.fs.invalidate_cache)
 
 
@@ -346,28 +350,3 @@ def _composed(area: StagingArea, paths: list[str]) -> str:
     area.store.call(lambda: area.store.fs.merge(joined, paths))
     area.confirm(joined)
     return joined
-
-
-def _stream(store: ObjectStore, head: bytes, runs: Iterable[Run], tail: bytes) -> None:
-    """Write the target through the client, a piece at a time."""
-    # in a transaction, which discards the file after an error
-    transaction = store.fs.transaction
-    transaction.start()
-    with ExitStack() as undo:
-        undo.callback(store.call, partial(transaction.complete, commit=False))
-        file = store.call(partial(store.fs.open, store.target, "wb"))
-        store.call(partial(file.write, head))
-        for piece in pieces(runs):
-            store.call(partial(file.write, store.fetch([piece])[0]))
-        store.call(partial(file.write, tail))
-        store.call(file.close)
-        undo.pop_all()
-    store.call(transaction.complete)
-
-
-def _fetched(store: ObjectStore, run: Run) -> bytes:
-    """Fetch a range; return no bytes if that fails."""
-    try:
-        return store.fetch([run])[0]
-    except OSError:
-        return b""

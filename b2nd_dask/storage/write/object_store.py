@@ -8,8 +8,9 @@ from __future__ import annotations
 import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from fsspec.asyn import AsyncFileSystem
@@ -134,6 +135,29 @@ class ObjectStore(Connection):
             if len(data) != run.stop - run.start:
                 raise wrong_length(self.label)
         return found
+
+    def fetch_or_nothing(self, run: Run) -> bytes:
+        """Fetch a byte range; return no bytes if that fails."""
+        try:
+            return self.fetch([run])[0]
+        except OSError:
+            return b""
+
+    def stream(self, head: bytes, runs: Iterable[Run], tail: bytes) -> None:
+        """Write the target through the client, a piece at a time."""
+        # in a transaction, which discards the file after an error
+        transaction = self.fs.transaction
+        transaction.start()
+        with ExitStack() as undo:
+            undo.callback(self.call, partial(transaction.complete, commit=False))
+            file = self.call(partial(self.fs.open, self.target, "wb"))
+            self.call(partial(file.write, head))
+            for piece in pieces(runs):
+                self.call(partial(file.write, self.fetch([piece])[0]))
+            self.call(partial(file.write, tail))
+            self.call(file.close)
+            undo.pop_all()
+        self.call(transaction.complete)
 
     def copy(self, source: str, target: str) -> None:
         """Copy an object inside the store, or through the client if the store cannot."""

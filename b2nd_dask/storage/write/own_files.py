@@ -6,7 +6,6 @@ others: the lock protects the reservation, not the write.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import uuid
@@ -14,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from b2nd_dask.storage.write.staging import Run
+from b2nd_dask.storage.write.staging import Run, adjacent
 from b2nd_dask.system import at_fork, pwrite
 
 #: Held while a range is reserved.
@@ -51,8 +50,7 @@ def append_to_part(directory: Path, payloads: Sequence[bytes], header_len: int) 
             pwrite(fd, payloads, start)
     finally:
         os.close(fd)
-    edges = itertools.accumulate(map(len, payloads), initial=start)
-    return [Run(name, *ends) for ends in itertools.pairwise(edges)]
+    return adjacent(name, payloads, start)
 
 
 @contextmanager

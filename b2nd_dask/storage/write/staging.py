@@ -186,6 +186,12 @@ class Staging(ABC):
             )
 
 
+def adjacent(part: str, payloads: Sequence[bytes], start: int = 0) -> list[Run]:
+    """Runs of payloads that lie one behind the other in a part."""
+    edges = itertools.accumulate(map(len, payloads), initial=start)
+    return [Run(part, *ends) for ends in itertools.pairwise(edges)]
+
+
 def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:
     """Group chunks, sorted by part and start, that are adjacent in their part."""
     part, start = chunks.rows["part"], chunks.rows["start"]
