@@ -11,11 +11,13 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
 from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.storage import (
     NO_LOCKS,
     about,
@@ -54,10 +56,14 @@ def local_target(urlpath: Any) -> Path:
 def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Iterator[None]:
     """Hold the lock of a dataset while the block runs: no other writer changes or replaces it.
 
-    A dataset that the block replaces need not be a directory. Raises StaleFrameError if another
-    process holds the lock, and `wait` is false.
+    A dataset that the block replaces need not be a directory. While a group changes, the datasets
+    around it cannot be replaced. Raises StaleFrameError if another process holds a lock, and `wait`
+    is false.
     """
+    around = () if replaced else path.parents
     with ExitStack() as held:
+        for outer in takewhile(lambda folder: (folder / MANIFEST).is_file(), around):
+            held.enter_context(_locked_now(outer, shared=True))
         if not replaced or path.is_dir():
             lock = frame_locked(path, str(path), is_directory=True) if wait else _locked_now(path)
             try:
@@ -70,10 +76,10 @@ def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Itera
 
 
 @contextmanager
-def _locked_now(path: Path) -> Iterator[None]:
+def _locked_now(path: Path, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock of a dataset; raise StaleFrameError if another process holds it."""
     with about(str(path)):
-        fd = try_lock(path, str(path), is_directory=True)
+        fd = try_lock(path, str(path), is_directory=True, shared=shared)
     if fd is None:
         raise StaleFrameError(
             "another process changes this dataset; try again when it is done", path=str(path)

@@ -98,7 +98,9 @@ def _wait_for(path: Path, label: str, area: Path | None, is_directory: bool) -> 
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def try_lock(path: Path, label: str, *, is_directory: bool = False) -> int | None:
+def try_lock(
+    path: Path, label: str, *, is_directory: bool = False, shared: bool = False
+) -> int | None:
     """Lock the file at a path; return the descriptor that holds the lock, for the caller to close.
 
     Return None if others hold the lock, or replace the file again and again. Raise OSError if the
@@ -110,7 +112,7 @@ def try_lock(path: Path, label: str, *, is_directory: bool = False) -> int | Non
         with ExitStack() as undo:
             undo.callback(os.close, fd)
             try:
-                lock(fd)
+                lock(fd, shared=shared)
                 # others may have replaced the file between open and lock
                 if is_named(path, fd):
                     undo.pop_all()

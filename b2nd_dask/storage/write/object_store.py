@@ -69,7 +69,7 @@ class ObjectStore(Connection):
             found = self._fresh(lambda: self.fs.find(folder, detail=True))
         except FileNotFoundError:
             return {}
-        return {path: entry["size"] or 0 for path, entry in found.items()}
+        return {path: entry.get("size") or 0 for path, entry in found.items()}
 
     def folders(self, parent: str) -> list[str]:
         """Paths of the folders in a folder; empty if it does not exist.
@@ -88,7 +88,7 @@ class ObjectStore(Connection):
         """Total bytes of the objects below a folder; their last change, if the store has times."""
         found = self._fresh(lambda: self.fs.find(folder, detail=True)).values()
         times = [entry["LastModified"] for entry in found if "LastModified" in entry]
-        return sum(entry["size"] or 0 for entry in found), max(times, default=None)
+        return sum(entry.get("size") or 0 for entry in found), max(times, default=None)
 
     def make_folder(self, path: str) -> None:
         """Make a folder, unless it exists or the store needs none."""

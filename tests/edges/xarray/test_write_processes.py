@@ -102,6 +102,24 @@ def test_what_is_appended_to_is_not_replaced(tmp_path, kind):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["w.b2d", "x.npy"]
 
 
+def test_a_tree_is_not_replaced_while_a_group_in_it_changes(tmp_path):
+    path = tmp_path / "w.b2d"
+    tree = xr.DataTree.from_dict({"/a/b": FIRST, "/a/c": FIRST})
+    tree.b2nd.to_b2nd(path)
+    append = {"mode": "a", "append_dim": "time"}
+    with started(_write_and_stay, str(path / "a" / "b"), append) as (process, connection):
+        assert answer(connection) == "writing"
+        with pytest.raises(StaleFrameError, match=r"w\.b2d: another process changes this dataset"):
+            tree.b2nd.to_b2nd(path, mode="w")
+        # another group may change
+        REST.b2nd.to_b2nd(path / "a" / "c", **append)
+        process.kill()
+        process.join()
+    found = xr.open_datatree(path, engine="b2nd").load()
+    xr.testing.assert_identical(found["a/b"].to_dataset(), FIRST)
+    xr.testing.assert_identical(found["a/c"].to_dataset(), W)
+
+
 def test_an_append_while_a_dataset_is_replaced_goes_to_neither(tmp_path, monkeypatch):
     """Where the directory is exchanged while it publishes, an append finds the lock taken."""
     path = tmp_path / "w.b2d"
