@@ -7,7 +7,7 @@ from typing import Any
 
 from b2nd_dask.edges.convert.convert import OPTIONS, announce
 from b2nd_dask.edges.convert.options import Options
-from b2nd_dask.edges.convert.read_hdf5 import hdf5_member, hdf5_tree
+from b2nd_dask.edges.convert.read_hdf5 import Reading, hdf5_member, hdf5_tree
 from b2nd_dask.edges.convert.write_frames import check_frames, write_archive, write_folder
 from b2nd_dask.edges.convert.zarr_store import zarr_tree
 from b2nd_dask.edges.datasets.staged import local_target, staged
@@ -32,7 +32,7 @@ def of_h5py(given: Any) -> Writer | None:
     if kind != "Dataset":
         return _writer(hdf5_tree(given, label), None)
     tree = Tree(label)
-    tree.only = hdf5_member(given, label, tree.lost)
+    tree.only = hdf5_member(given, label, tree.lost, Reading())
     return _writer(tree, given.name and given.name.rpartition("/")[2])
 
 

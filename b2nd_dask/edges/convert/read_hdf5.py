@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import dask.array as da
@@ -61,6 +60,18 @@ def file_state(path: str) -> tuple[int, ...]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
+@dataclass
+class Reading:
+    """What all groups of a file share."""
+
+    block_nbytes: int = BLOCK_NBYTES
+    other_files: bool = False
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    """Lengths of NetCDF's dims; shorter arrays of unlimited dims end with fill values."""
+    seen: set[int] = field(default_factory=set)
+    """Addresses of the groups so far: a group may have several names, even inside itself."""
+
+
 def read_hdf5(source: Source) -> Tree:
     """Describe a local file.
 
@@ -90,7 +101,7 @@ def hdf5_tree(
     """Describe an opened group; `other_files` as for `Source`."""
     tree = Tree(label)
     lengths = _lengths_of_dims(group.file) if _is_netcdf(group) else {}
-    _fill(tree, group, block_nbytes, lengths, other_files=other_files, seen=set())
+    _fill(tree, group, Reading(block_nbytes, other_files, lengths))
     return tree
 
 
@@ -107,22 +118,10 @@ def _lengths_of_dims(file: Any) -> dict[str, int]:
     return found
 
 
-def _fill(
-    tree: Tree,
-    group: Any,
-    block_nbytes: int,
-    lengths: Mapping[str, int],
-    *,
-    other_files: bool,
-    seen: set[int],
-) -> None:
-    """Add the contents of a group to its tree.
-
-    `lengths` as for `hdf5_member`. `seen` has the addresses of the groups so far: a group may have
-    several names, even inside itself.
-    """
+def _fill(tree: Tree, group: Any, reading: Reading) -> None:
+    """Add the contents of a group to its tree."""
     h5py, label = require("convert", "h5py"), tree.label
-    seen.add(h5py.h5o.get_info(group.id).addr)
+    reading.seen.add(h5py.h5o.get_info(group.id).addr)
     tree.attrs = _attrs(group, label, tree.lost)
     for name in group:
         inner = f"{label}/{printable(name)}"
@@ -132,36 +131,29 @@ def _fill(
             continue
         child = group[name]
         if isinstance(child, h5py.Group):
-            if h5py.h5o.get_info(child.id).addr in seen:
+            if h5py.h5o.get_info(child.id).addr in reading.seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
                 continue
             if (inside := tree.inside(name)) is not None:
-                _fill(inside, child, block_nbytes, lengths, other_files=other_files, seen=seen)
+                _fill(inside, child, reading)
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
             try:
-                if not other_files:
+                if not reading.other_files:
                     _require_own_elements(child)
-                member = hdf5_member(child, inner, tree.lost, block_nbytes, lengths)
+                member = hdf5_member(child, inner, tree.lost, reading)
                 tree.members[_own_name(name, group)] = member
             except TypeError as error:
                 tree.refused.append(f"{inner}: {error}")
 
 
-def hdf5_member(
-    dataset: Any,
-    label: str,
-    lost: list[str],
-    block_nbytes: int = BLOCK_NBYTES,
-    lengths: Mapping[str, int] = MappingProxyType({}),
-) -> Member:
+def hdf5_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> Member:
     """Describe an opened dataset.
 
-    `lengths` are those of NetCDF's unlimited dims, whose shorter arrays end with fill values.
     Raises TypeError for references, enumerations, objects and empty datasets.
     """
-    dtype, is_text = _element_dtype(dataset, label, block_nbytes)
+    dtype, is_text = _element_dtype(dataset, label, reading.block_nbytes)
     unlimited = [axis for axis, n in enumerate(dataset.maxshape) if n is None]
     if unlimited:
         lost.append(f"unlimited axes {unlimited} of {label} (append_axis= can append to any axis)")
@@ -178,7 +170,8 @@ def hdf5_member(
         raise TypeError("strings need a file that is open for reading only; open it with mode 'r'")
     # chunks of strings hold pointers: as text of a fixed length they would be many times larger
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
-    array = _lengthened(lazy(source, unit, block_nbytes, label, dtype), dataset, lengths)
+    array = lazy(source, unit, reading.block_nbytes, label, dtype)
+    array = _lengthened(array, dataset, reading.lengths)
     return Member(array, _dims(dataset, label, lost), attrs, is_coord=False)
 
 
@@ -222,8 +215,8 @@ def _element_dtype(dataset: Any, label: str, block_nbytes: int) -> tuple[np.dtyp
         is_text = text.encoding == "utf-8"
         return np.dtype(f"{'U' if is_text else 'S'}{text.length}"), is_text
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
-    for field in fields:
-        if h5py.check_enum_dtype(field) is not None:
+    for each in fields:
+        if h5py.check_enum_dtype(each) is not None:
             raise TypeError("a frame cannot hold the names of an enumeration; write integers")
     if dtype.kind == "O" or dtype.hasobject:
         raise TypeError(f"elements of {_object_kind(dtype)} have no fixed size")
