@@ -112,7 +112,8 @@ def _lengths_of_dims(file: Any) -> dict[str, int]:
     def visit(_name: str, node: Any) -> None:
         if getattr(node, "shape", None):
             for scale, n in zip(_scales(node), node.shape, strict=True):
-                found[scale] = max(found.get(scale, 0), n)
+                if scale:
+                    found[scale] = max(found.get(scale, 0), n)
 
     file.visititems(visit)
     return found

@@ -31,14 +31,11 @@ def open_zarr(path: str, storage_options: Mapping[str, Any] | None) -> Any:
     Raises FileNotFoundError if there is no array or group.
     """
     zarr = require("convert", "zarr")
+    if "://" not in path and path.endswith(".zip"):
+        return zarr.open(zarr.storage.ZipStore(path, mode="r"), mode="r")
     if "://" not in path:
         # not by the path: zarr would take characters such as # for parts of a URL
-        is_zip = path.endswith(".zip")
-        stores = zarr.storage
-        store = (
-            stores.ZipStore(path, mode="r") if is_zip else stores.LocalStore(path, read_only=True)
-        )
-        return zarr.open(store, mode="r")
+        return zarr.open(zarr.storage.LocalStore(path, read_only=True), mode="r")
     # zarr takes options only with a URL
     options = dict(storage_options) if storage_options else None
     return zarr.open(path, mode="r", storage_options=options)

@@ -156,6 +156,12 @@ def test_arrays_of_netcdf_that_end_before_their_unlimited_dim() -> None:
         xr.testing.assert_identical(xr.open_datatree("new.b2d", engine="b2nd"), source)
         convert("src.nc", "new.zarr", check=True)
         assert zarr.open("new.zarr")["inner/a"].shape == (5, 2)
+    # arrays of HDF5 alone, without dims, keep their lengths
+    with h5py.File("src.nc", "a") as file:
+        for n in (3, 4):
+            file.create_dataset(f"plain{n}", data=np.zeros(n), maxshape=(None,))
+    convert("src.nc", "all.zarr", check=True)
+    assert [zarr.open("all.zarr")[f"plain{n}"].shape for n in (3, 4)] == [(3,), (4,)]
 
 
 @pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
