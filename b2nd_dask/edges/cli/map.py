@@ -16,7 +16,14 @@ from rich.text import Text
 from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
 from b2nd_dask.edges.display.cells import GAP, Layout, layout_for, layout_text
-from b2nd_dask.edges.display.chunk_values import BY, CODECS, KINDS, ChunkValues, chunk_values
+from b2nd_dask.edges.display.chunk_values import (
+    BY,
+    CODECS,
+    KINDS,
+    ChunkValues,
+    chunk_values,
+    is_logarithmic,
+)
 from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
@@ -144,12 +151,11 @@ def picture_of(
     known = np.isfinite(numbers)
     if not known.any():
         return codes, None
-    low, high = float(numbers[known].min()), float(numbers[known].max())
     found = numbers[known]
-    if values.is_logarithmic(low, high):
-        scaled = np.log(found / low) / np.log(high / low)
-    else:
-        scaled = (found - low) / max(high - low, 1e-300)
+    low, high = float(found.min()), float(found.max())
+    if is_logarithmic(values.by, low, high):
+        found = np.log(found)
+    scaled = (found - found.min()) / max(np.ptp(found), 1e-300)
     most = len(_BLOCKS)
     codes[known] = _LEVELS + np.minimum(scaled * most, most - 1).astype(np.uint8)
     return codes, (low, high)

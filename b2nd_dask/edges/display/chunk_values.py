@@ -45,7 +45,9 @@ class Kind(NamedTuple):
     """Name of the terminal's colour."""
 
 
-#: Colours of the palette of Okabe and Ito, distinct for any colour vision. Zeros are pale.
+#: The palette of Okabe and Ito, distinct for any colour vision.
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+#: Colours of this palette; zeros are pale.
 _LOOKS = {
     ChunkKind.STORED: ("stored", "#0072b2", "#3d9bd9", "█", "#", "blue"),
     MIXED: ("mixed", "#7fb9dc", "#1f5f8c", "▓", "+", "cyan"),
@@ -57,6 +59,11 @@ _LOOKS = {
 KINDS: dict[int, Kind] = {
     int(code): Kind(KIND_NAMES.get(code, "several kinds"), *look) for code, look in _LOOKS.items()
 }
+
+
+def is_logarithmic(by: str, low: float, high: float) -> bool:
+    """Whether a scale between two numbers is logarithmic: for sizes with a wide range."""
+    return by in _UNITS and high > 20 * low
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +86,6 @@ class ChunkValues:
     def unit(self) -> str:
         """Label of the numbers."""
         return _UNITS.get(self.by, self.by)
-
-    def is_logarithmic(self, low: float, high: float) -> bool:
-        """Whether a scale between two numbers is logarithmic: for sizes with a wide range."""
-        return self.by in _UNITS and high > 20 * low
 
     def text(self, number: float) -> str:
         """A number as readable text; ticks of a time dtype as a time."""

@@ -13,10 +13,12 @@ from b2nd_dask.edges.display.chunk_values import (
     BY,
     CODECS,
     KINDS,
+    PALETTE,
     STATISTICS,
     By,
     ChunkValues,
     chunk_values,
+    is_logarithmic,
 )
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.sources import (
@@ -41,8 +43,6 @@ _MOST_PANELS, _MOST_IN_A_PANEL, _MOST_CELLS = 36, 256, 1024
 _MOST_IN_A_ROW = 64
 #: Most cells along a side of a picture with lines between cells.
 _MOST_LINED = 80
-#: Colours of the map of codecs: the palette of Okabe and Ito.
-_CODEC_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 _SUBJECTS = {"kind": "kinds", "cbytes": "compressed bytes", "ratio": "compression ratio"}
 
 
@@ -153,7 +153,7 @@ def _colour(code: int, by: str) -> Any:
     """The colour of a codec or of a kind; kinds are pale in maps of other values."""
     to_rgb = require("plot", "matplotlib.colors").to_rgb
     if code >= CODECS:
-        return to_rgb(_CODEC_COLOURS[(code - CODECS) % len(_CODEC_COLOURS)])
+        return to_rgb(PALETTE[(code - CODECS) % len(PALETTE)])
     colour = np.array(to_rgb(KINDS[code].light))
     return colour if by == "kind" or code == ChunkKind.ZEROS else 0.3 * colour + 0.7
 
@@ -162,7 +162,7 @@ def _scale(axes: Axes, values: ChunkValues, numbers: NDArray[np.float64], cmap: 
     """Colours of numbers; also draws the colour bar."""
     colors = require("plot", "matplotlib.colors")
     low, high = float(numbers.min()), float(numbers.max())
-    norm = colors.LogNorm if values.is_logarithmic(low, high) else colors.Normalize
+    norm = colors.LogNorm if is_logarithmic(values.by, low, high) else colors.Normalize
     mappable = require("plot", "matplotlib.cm").ScalarMappable
     scale = mappable(norm(low, high if high > low else low + 1), cmap or "viridis")
     bar = axes.figure.colorbar(scale, ax=axes, shrink=0.8, label=values.unit)

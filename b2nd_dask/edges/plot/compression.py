@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.chunk_values import KINDS, require_known
+from b2nd_dask.edges.display.chunk_values import KINDS, PALETTE, is_logarithmic, require_known
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.sources import frame_of, legend_below, new_figure, plain, short_path
 from b2nd_dask.frame.array import Frame, reference_of
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 _MOST_FRAMES, _LARGEST, _BINS = 6, 10, 40
 
 
@@ -99,13 +98,13 @@ def _draw_ratios(axes: Axes, looked: list[_Looked]) -> None:
         return
     low, high = float(some.min()), float(some.max())
     bins: Any = _BINS
-    if high > 20 * low:
+    if is_logarithmic("ratio", low, high):
         # wider by a little: rounding must not exclude the extremes
         bins = np.geomspace(low * (1 - 1e-9), high * (1 + 1e-9), _BINS + 1)
         axes.set_xscale("log")
     labels = [plain(f"{one.name}: {_overall(one)}", 40) for one in looked]
     how: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.5} if len(looked) > 1 else {}
-    axes.hist(ratios, bins, color=_COLOURS[: len(looked)], label=labels, **how)
+    axes.hist(ratios, bins, color=PALETTE[: len(looked)], label=labels, **how)
     # reversed: matplotlib lists the last histogram first
     legend_below(axes, 1, reverse=len(looked) > 1)
 
@@ -149,7 +148,7 @@ def _draw_largest(axes: Axes, looked: list[_Looked]) -> None:
     found = sorted(found, key=lambda row: -row[0])[:_LARGEST]
     names = []
     for row, (nbytes, number, chunk) in enumerate(found):
-        axes.barh(row, nbytes, color=_COLOURS[number])
+        axes.barh(row, nbytes, color=PALETTE[number])
         cell = reference_of(looked[number].frame).grid.cell(chunk)
         names.append(f"({', '.join(map(str, cell))})")
     axes.set_yticks(range(len(names)), names, fontsize="small")
