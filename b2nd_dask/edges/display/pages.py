@@ -21,7 +21,6 @@ from b2nd_dask.edges.display.style import (
     table,
     title,
 )
-from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.checksums import Verification, lacks_checksums
@@ -147,6 +146,8 @@ def _verification(found: Verification) -> str:
         ("stored chunks", f"{found.nchunks:,} read and compared"),
         ("damaged", f"{len(found.bad):,}"),
     ]
+    if found.bad_statistics:
+        rows.append(("statistics", f"damaged: {found.bad_statistics}; add_stats writes them again"))
     if lacks_checksums(found):
         rows.append(("to do", "b2nd_dask.seal(path) adds checksums of the bytes as they are now"))
     parts.append(table(rows))
@@ -163,11 +164,11 @@ def _verification(found: Verification) -> str:
 
 
 def _result(found: Verification) -> tuple[str, str]:
-    if found.bad or found.checksum_state is ChecksumState.DAMAGED:
-        return "bad", "\u2717 damaged"
     if found.ok:
         return "good", "\u2713 verified: as it was written"
-    return "warn", "? no valid checksums: nothing to compare with"
+    if lacks_checksums(found):
+        return "warn", "? no valid checksums: nothing to compare with"
+    return "bad", "\u2717 damaged"
 
 
 #: Most cells down and across, and the width of a picture in pixels.

@@ -53,3 +53,11 @@ def test_very_many_damaged_chunks() -> None:
     assert len(html) < 40_000
     assert "and 9,900 more" in html
     assert "<b>" not in html.replace("<b>Verification</b>", "")
+
+
+def test_damaged_statistics() -> None:
+    found = Verification("x", ChecksumState.VALID, "", 4, (), bad_statistics="not readable")
+    page = Page(found._repr_html_())
+    assert "\u2717 damaged" in page.text
+    assert "no valid checksums" not in page.text
+    assert page.table["statistics"] == ["damaged: not readable; add_stats writes them again"]
