@@ -63,13 +63,10 @@ def _imported(verb: str) -> click.Command:
         require("cli", "rich")
         module = importlib.import_module(f"b2nd_dask.edges.cli.{VERBS[verb].module}")
     except ImportError as error:
-        message = str(error)
-    else:
-        _complete_package()
-        command: click.Command = getattr(module, f"{verb}_command")
-        return command
-    # raised outside of the except clause, without the original error as its context
-    raise click.ClickException(message)
+        raise click.ClickException(str(error)) from None
+    _complete_package()
+    command: click.Command = getattr(module, f"{verb}_command")
+    return command
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

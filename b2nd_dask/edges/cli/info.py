@@ -22,7 +22,6 @@ from b2nd_dask.frame.info import choice_name, decimal, dims_of, one_line
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import printable
 
-_STATES = {ChecksumState.VALID: "present"}
 #: Most chunks whose headers are read to estimate the bytes that `compact` would free.
 _MOST_HEADERS = 200_000
 
@@ -39,7 +38,7 @@ def records_of(frame: Frame) -> dict[str, int]:
 def facts_of(frame: Frame) -> dict[str, Any]:
     """Describe a frame: the keys are stable, sizes are bytes."""
     reference = reference_of(frame)
-    parsed, dims = reference.parsed, dims_of(reference)
+    checksums, dims = reference.parsed.columns.checksums, dims_of(reference)
     table = chunk_table(reference, most=0)
     how = frame.cparams
     return {
@@ -63,8 +62,8 @@ def facts_of(frame: Frame) -> dict[str, Any]:
         "filters": [name for name in map(choice_name, how.filters) if name != "nofilter"],
         "checksums": {
             # "present", not "valid": only `verify` compares them with the chunks
-            "state": _STATES.get(state := parsed.columns.checksums.state, state.value),
-            "reason": parsed.columns.checksums.reason or None,
+            "state": "present" if checksums.state is ChecksumState.VALID else checksums.state.value,
+            "reason": checksums.reason or None,
         },
         "statistics": records_of(frame),
         "metalayers": _values(frame.meta),
