@@ -145,9 +145,8 @@ def require_known(frame: Frame, table: ChunkTable, by: str) -> None:
 def _sizes(table: ChunkTable, by: str) -> NDArray[np.float64]:
     """Compressed bytes or ratio of each chunk with data; NaN for the others."""
     values = np.full(table.kinds.size, np.nan)
-    if len(table.stored):
-        nbytes = np.maximum(table.nbytes[table.data], 1)
-        values[table.stored[table.data]] = nbytes if by == "cbytes" else table.chunk_nbytes / nbytes
+    nbytes = np.maximum(table.nbytes[table.data], 1)
+    values[table.stored[table.data]] = nbytes if by == "cbytes" else table.chunk_nbytes / nbytes
     return values
 
 
