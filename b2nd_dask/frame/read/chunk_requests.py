@@ -106,7 +106,7 @@ class ReadLimits(NamedTuple):
     def most_in_vain(self, nchunks: Any) -> Any:
         """Compute the bytes of a chunk that may be wasted to avoid a second read.
 
-        `nchunks` (int or array of int): chunks of which only some blocks are needed.
+        `nchunks` (int or array of int) is the number of chunks that are read in part.
         """
         if not self.is_far:
             return LITTLE_IN_VAIN

@@ -253,10 +253,10 @@ class RemoteReader:
     def _opened(self) -> _Opened:
         store = self._connected()
         if not self._states:
-            begun, waiting = time.monotonic(), self._begin_tail(store)
+            started, waiting = time.monotonic(), self._begin_tail(store)
             try:
                 is_directory, head = self._get_main(store, self._head_span)
-                is_near = time.monotonic() < begun + TAIL_AFTER
+                is_near = time.monotonic() < started + TAIL_AFTER
                 is_whole = head.identity.size <= HEAD_NBYTES
                 tail = [] if is_near or is_whole else _arrived_tail(waiting, head)
             finally:

@@ -225,7 +225,7 @@ class ObjectStaging(BaseObjectStaging):
         else:
             area.store.each(call, checks)
             if not (area.store.has_protocol("gs") and _compose(area, head, runs, tail)):
-                # the transaction must not include files of others
+                # the transaction must not include files of other writers
                 self.area(private=True).store.stream(head, runs, tail)
         area.store.call(area.store.fs.invalidate_cache)
 
