@@ -31,8 +31,11 @@ def opened(path: str, options: dict[str, Any]) -> Source:
         location = Location.of(path, storage_options=options)
         members = None if is_member else list_members(location)
         if members is None and not location.is_url:
-            names = (Path(each).relative_to(path).as_posix() for each in files_in(path))
-            members = [Member(name, "array", None) for name in names]
+            files = files_in(path, (".b2nd", ".b2z"))
+            names = (Path(each).relative_to(path).as_posix() for each in files)
+            members = [
+                Member(name, "store" if name.endswith(".b2z") else "array", None) for name in names
+            ]
         if not members and not is_named_store(location):
             raise
         return [_with_shape(each, path, location) for each in members or []]

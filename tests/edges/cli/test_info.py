@@ -164,6 +164,7 @@ def test_members_of_a_store_and_frames_of_a_directory(tmp_path: Path) -> None:
     output = run("info", str(tmp_path)).output
     assert "z.b2nd    array 4, int64" in output
     assert "g/w.b2nd  array 5, int64" in output
+    assert "s.b2z     store" in output
 
 
 def test_info_says_what_compact_gives_back(tmp_path: Path) -> None:
