@@ -210,7 +210,7 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _commit(path: Path, tree: Tree, sizes: Mapping[str, int] | None = None) -> None:
-    """Replace the manifest, which commits an append."""
+    """Replace the manifest, which commits new variables or an append."""
     new = path / f".{MANIFEST}.new"
     # left by a killed change, or a link: its target must not be written
     new.unlink(missing_ok=True)

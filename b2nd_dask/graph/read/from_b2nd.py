@@ -42,8 +42,8 @@ def from_b2nd(
 ) -> da.Array:
     """Open a frame, or several, as a dask array.
 
-    The graph is built from the frame's offset index alone; no chunk is read. Chunks that the index
-    marks as zeros, NaN or never written become constants of the graph and are never read.
+    The graph is built from the frame's offset index alone; no chunk is read. Tasks fill in chunks
+    that the index marks as zeros, NaN or never written, and read nothing for them.
 
     Parameters
     ----------

@@ -7,5 +7,5 @@ jobs stage in parts, `regions` plans changes of frames. `write_tasks` makes the 
 `frame.rechunk` plans writes within a memory limit: `rechunk` for a frame to a frame, `bounded`
 for the rechunks of a dask array. `rechunk_job` makes the tasks of both.
 Imports: `graph.read` and `frame`; of the format only the grid (`frame.write` knows the limits of
-the format); of the optimizer only the nodes of `graph.layers`, for bounded memory.
+the format); of the front ends only `graph.layers`, for bounded memory.
 """
