@@ -82,10 +82,13 @@ def _rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
             yield f"{title} {name!r}", value_text(layer, name)
 
 
-def known_chunks(reference: FrameReference) -> tuple[ChunkTable, str]:
-    """Describe the chunks of a frame at low cost; also explain why the description is partial."""
+def known_chunks(reference: FrameReference, most: int | None = None) -> tuple[ChunkTable, str]:
+    """Describe the chunks of a frame at low cost; also explain why the description is partial.
+
+    At most `most` headers are read, by default as many as take no noticeable time.
+    """
     try:
-        return chunk_table(reference, most_headers(reference)), ""
+        return chunk_table(reference, most_headers(reference) if most is None else most), ""
     except (B2ndError, OSError) as error:
         # the frame is damaged, changed or removed: use the metadata from the opening
         return chunk_table(reference, 0), f"(cannot be shown: {getattr(error, 'problem', error)})"

@@ -17,12 +17,11 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
-from b2nd_dask.frame.info import choice_name, decimal, dims_of, one_line
-from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.chunk_table import ONE_VALUE, superseded_in
+from b2nd_dask.frame.info import choice_name, decimal, dims_of, known_chunks, one_line
 from b2nd_dask.storage import printable
 
-#: Most chunks whose headers are read to estimate the bytes that `compact` would free.
+#: Most chunks whose headers are read to find those of one value and superseded bytes.
 _MOST_HEADERS = 200_000
 
 
@@ -39,7 +38,7 @@ def facts_of(frame: Frame) -> dict[str, Any]:
     """Describe a frame: the keys are stable, sizes are bytes."""
     reference = reference_of(frame)
     checksums, dims = reference.parsed.columns.checksums, dims_of(reference)
-    table = chunk_table(reference, most=0)
+    table, _ = known_chunks(reference, _MOST_HEADERS)
     how = frame.cparams
     return {
         "path": frame.path,
@@ -51,11 +50,14 @@ def facts_of(frame: Frame) -> dict[str, Any]:
         "blocks": list(frame.blocks),
         "chunk_grid": list(table.kinds.shape),
         "nchunks": frame.nchunks,
-        "chunk_kinds": {kind.name.lower(): table.counts.get(kind, 0) for kind in ChunkKind},
+        "chunk_kinds": {
+            **{kind.name.lower(): table.counts.get(kind, 0) for kind in ChunkKind},
+            "one_value": table.counts.get(ONE_VALUE, 0),
+        },
         "nbytes": frame.nbytes,
         "cbytes": frame.cbytes,
         "ratio": frame.cratio if frame.cbytes else None,
-        "superseded_nbytes": superseded(reference),
+        "superseded_nbytes": superseded_in(reference, table),
         "layout": "contiguous" if frame.contiguous else "sparse",
         "codec": choice_name(how.codec),
         "clevel": int(how.clevel),
@@ -69,15 +71,6 @@ def facts_of(frame: Frame) -> dict[str, Any]:
         "metalayers": _values(frame.meta),
         "attributes": _values(frame.attrs),
     }
-
-
-def superseded(reference: FrameReference) -> int | None:
-    """Estimate the bytes that `compact` would free; None if that is slow or unknown."""
-    try:
-        return superseded_in(reference, chunk_table(reference, _MOST_HEADERS))
-    except (B2ndError, OSError):
-        # a damaged chunk; `verify` reports it
-        return None
 
 
 def _values(layer: Mapping[str, Any]) -> dict[str, Any]:

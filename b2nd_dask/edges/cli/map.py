@@ -129,13 +129,13 @@ def _chosen(grid: tuple[int, ...], at: int | tuple[int, ...] | None) -> tuple[in
     given = () if at is None else at if isinstance(at, tuple) else (at,)
     left_out = max(0, len(grid) - 2)
     if len(given) > left_out:
-        raise click.UsageError(
+        raise ValueError(
             f"--at has {len(given)} positions, but the chunk grid has {left_out} axes besides rows "
             "and columns"
         )
     for axis, (position, count) in enumerate(zip(given, grid, strict=False)):
         if not -count <= position < count:
-            raise click.UsageError(f"--at {position}: axis {axis} has {count} chunks")
+            raise ValueError(f"--at {position}: axis {axis} has {count} chunks")
     return given
 
 

@@ -202,7 +202,7 @@ class OpenedFrame:
         checksums, label = self.parsed.columns.checksums, self.reader.label
         if checksums.state is ChecksumState.DAMAGED and self.verify:
             raise ChecksumError(
-                f"the frame is damaged: {checksums.reason}; to read it anyway, pass verify=False",
+                f"the frame is damaged: {checksums.reason}; Python reads it by verify=False",
                 path=label,
             )
         if not checksums.is_valid and self.verify is True:

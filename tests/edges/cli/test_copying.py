@@ -72,6 +72,8 @@ def test_into_a_folder_and_out_of_a_store(source: Path, tmp_path: Path) -> None:
         tree["/g/x"] = VALUES
     assert run("copy", f"{store}/g/x", str(tmp_path / "x.b2nd")).exit_code == 0
     np.testing.assert_array_equal(blosc2.open(str(tmp_path / "x.b2nd"))[...], VALUES)
+    assert run("copy", f"{store}/g/x", str(folder)).exit_code == 0
+    np.testing.assert_array_equal(blosc2.open(str(folder / "x.b2nd"))[...], VALUES)
 
 
 def test_a_url_into_a_folder_has_the_name_without_the_query(

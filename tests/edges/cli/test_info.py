@@ -55,6 +55,14 @@ def test_info_names_the_kinds(tmp_path: Path, make: Callable[[str], object], kin
     assert rows(run("info", path))["chunk kinds"] == kinds
 
 
+def test_info_counts_chunks_of_one_value(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.b2nd")
+    b2nd_dask.to_b2nd(np.repeat([0, 7, 7, 1], 50), path, chunks=50)
+    assert rows(run("info", path))["chunk kinds"] == "1 zeros, 3 one value"
+    (found,) = told("info", path)
+    assert (found["chunk_kinds"]["stored"], found["chunk_kinds"]["one_value"]) == (0, 3)
+
+
 def test_info_of_a_0d_array(tmp_path: Path) -> None:
     path = str(tmp_path / "a.b2nd")
     blosc2.asarray(np.array(5), urlpath=path)
@@ -120,7 +128,7 @@ def test_json_is_what_python_says(tmp_path: Path) -> None:
     assert found["dtype"] == "<f4"
     assert found["dims"] == ["y", "x"]
     assert found["chunk_grid"] == [2, 3]
-    assert found["chunk_kinds"] == {"stored": 3, "zeros": 3, "nan": 0, "uninit": 0}
+    assert found["chunk_kinds"] == {"stored": 3, "zeros": 3, "nan": 0, "uninit": 0, "one_value": 0}
     assert (found["codec"], found["clevel"], found["layout"]) == ("lz4", 1, "contiguous")
     assert found["checksums"] == {"state": "present", "reason": None}
     assert found["statistics"] == {"chunks": 0, "of": 6, "nbytes": 0}
