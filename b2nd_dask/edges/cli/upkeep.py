@@ -79,7 +79,8 @@ def _verified(path: str, threads: int | None, options: dict[str, Any]) -> int:
 @click.command("seal", cls=Verb)
 @path_argument
 @threads_option
-def seal_command(path: str, threads: int | None) -> None:
+@click.pass_context
+def seal_command(context: click.Context, /, path: str, threads: int | None) -> None:
     """Add checksums to the local frame at PATH, if it has no valid ones.
 
     For a directory, to all frames in it. Checksums show later damage, not existing damage.
@@ -88,18 +89,22 @@ def seal_command(path: str, threads: int | None) -> None:
     Example:
       b2nd-dask seal rain.b2nd
     """
+    failures = Failures()
     for frame in files_in(path) or [path]:
-        if seal(frame, threads=threads):
-            click.echo(safe(f"{frame}: checksums added"))
-        else:
-            done = f"{frame}: already has checksums; `b2nd-dask verify PATH` verifies them"
-            click.echo(safe(done))
+        with failures.noted(frame):
+            if seal(frame, threads=threads):
+                click.echo(safe(f"{frame}: checksums added"))
+            else:
+                done = f"{frame}: already has checksums; `b2nd-dask verify PATH` verifies them"
+                click.echo(safe(done))
+    context.exit(failures.code)
 
 
 @click.command("compact", cls=Verb)
 @path_argument
 @click.option("--dry-run", is_flag=True, help="Only show how many bytes it would free.")
-def compact_command(path: str, dry_run: bool) -> None:
+@click.pass_context
+def compact_command(context: click.Context, /, path: str, dry_run: bool) -> None:
     """Free the space of chunks that updates of the frame at PATH have superseded.
 
     For a directory, in all frames in it. Meanwhile the disk needs room for a second copy of the
@@ -110,11 +115,15 @@ def compact_command(path: str, dry_run: bool) -> None:
       b2nd-dask compact --dry-run rain.b2nd
       b2nd-dask compact rain.b2nd
     """
-    frames = files_in(path) or [path]
-    if dry_run:
-        click.echo(f"about {decimal(sum(map(_superseded, frames)))} would be freed")
-    else:
-        click.echo(f"{decimal(sum(map(compact, frames)))} freed")
+    failures, freed = Failures(), 0
+    for frame in files_in(path) or [path]:
+        with failures.noted(frame):
+            freed += (_superseded if dry_run else compact)(frame)
+    if freed or not failures.code:
+        click.echo(
+            f"about {decimal(freed)} would be freed" if dry_run else f"{decimal(freed)} freed"
+        )
+    context.exit(failures.code)
 
 
 def _superseded(path: str) -> int:

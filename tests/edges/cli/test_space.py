@@ -68,6 +68,19 @@ def test_all_frames_of_a_directory(folder: Path) -> None:
     assert f"{frames[1]}: verified" in result.output
 
 
+def test_a_damaged_frame_does_not_stop_at_the_others_of_a_directory(folder: Path) -> None:
+    (folder / "damaged.b2nd").write_bytes(b"x" * 200)
+    b2nd_dask.to_b2nd(np.ones(500), folder / "t.b2nd", mode="r+", region=slice(0, 500))
+    for verb in (["compact", "--dry-run"], ["compact"]):
+        result = run(*verb, str(folder))
+        assert result.exit_code == 1
+        assert "damaged.b2nd" in result.stderr
+        assert result.stdout.startswith("about 1." if verb[1:] else "1.")
+    result = run("seal", str(folder))
+    assert result.exit_code == 1
+    assert result.stdout.count("already has checksums") == 2
+
+
 def test_staging_in_a_directory(folder: Path) -> None:
     (left,) = b2nd_dask.list_staging(folder / "t.b2nd")
     assert left.path in run("staging", str(folder)).output
