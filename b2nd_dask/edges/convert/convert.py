@@ -29,7 +29,7 @@ from b2nd_dask.edges.convert.write_frames import (
     write_folder,
     write_frame,
 )
-from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
+from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, check_netcdf, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import local_target, staged
 from b2nd_dask.edges.datasets.tree import Tree, some_notes
@@ -65,7 +65,8 @@ def _read_frames(source: Source) -> Tree:
 _FRAMES = ("b2nd", "b2d", "b2z")
 _NO_BLOCKS = ("chunks", "cparams")
 _ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
-_HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4", ".cdf", ".netcdf", ".mat")
+_HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".mat")
+_NETCDF = (".nc", ".nc4", ".cdf", ".netcdf")
 _CATERVA = (".caterva", ".cat2", ".cat")
 FORMATS = {
     "b2nd": _Format((".b2nd", *_CATERVA), _read_frames, check_frame, write_frame),
@@ -73,6 +74,7 @@ FORMATS = {
     "b2z": _Format((".b2z", ".b2e"), _read_frames, check_frames, write_archive),
     "zarr": _Format(_ZARR, read_zarr, check_zarr, write_zarr, _NO_BLOCKS),
     "hdf5": _Format(_HDF5, read_hdf5, check_hdf5, write_hdf5, _NO_BLOCKS),
+    "netcdf": _Format(_NETCDF, read_hdf5, check_netcdf, write_hdf5, _NO_BLOCKS),
     "npy": _Format((".npy",), read_npy, check_npy, write_npy, ()),
     "npz": _Format((".npz",), read_npz, check_npz, write_npz, ()),
 }
@@ -110,8 +112,8 @@ def convert(
         ``.zip``; written as version 3), ``.h5``, ``.nc``, ``.npy``, ``.npz``. For frames and zarr
         ``src`` may be a URL. It may end in ``::/group/array`` to convert only this member.
     source_format, target_format : str, optional
-        ``"b2nd"``, ``"b2d"``, ``"b2z"``, ``"zarr"``, ``"hdf5"``, ``"npy"`` or ``"npz"``, if
-        the suffix does not give it.
+        ``"b2nd"``, ``"b2d"``, ``"b2z"``, ``"zarr"``, ``"hdf5"``, ``"netcdf"``, ``"npy"`` or
+        ``"npz"``, if the suffix does not give it.
     member : str, optional
         The group or array of `src` to convert.
     dtype : dtype-like, optional
@@ -179,7 +181,9 @@ def convert(
     bound = None if max_mem is None else nbytes_of(max_mem)
     options = Options(bound, available().threads, chunks, blocks, cparams, progress)
     place = local_target(target)
-    if inner is not None and write_as != "hdf5":
+    if place.suffix == ".b2e":
+        raise ValueError(f"{target}: a .b2e is only read; write several arrays to a .b2z")
+    if inner is not None and write_as not in ("hdf5", "netcdf"):
         raise ValueError(f"{dst}: only a dataset in an HDF5 file can be named by ::")
     if dtype is not None and read_as not in _FRAMES:
         raise ValueError("dtype= is only for Caterva frames, which do not store it: omit it")

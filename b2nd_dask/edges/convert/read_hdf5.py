@@ -86,7 +86,7 @@ def read_hdf5(source: Source) -> Tree:
         with Path(path).open("rb") as raw:
             classic = raw.read(3) == b"CDF"
         advice = (
-            "it is a classic NetCDF file; convert it by xarray.open_dataset(PATH).b2nd"
+            "it is a classic NetCDF file; use xarray.open_dataset(PATH).b2nd.to_b2nd(TARGET)"
             if classic
             else f"it cannot be opened as HDF5: {error}"
         )

@@ -17,7 +17,6 @@ from b2nd_dask.edges.convert.options import Options, name_of, settings_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
 from b2nd_dask.edges.extras import require
 from b2nd_dask.format.labels.attrs import NotKeptError
-from b2nd_dask.storage import printable
 
 _UNITS = {
     "ns": "nanoseconds",
@@ -35,17 +34,30 @@ _BARE_DIM = "This is a netCDF dimension but not a netCDF variable. {:>10}"
 def check_hdf5(tree: Tree, options: Options) -> None:
     """Check that a tree can be HDF5; convert its arrays and attributes to types of h5py.
 
-    Raises TypeError if HDF5 cannot hold the elements, ValueError if the compression is unknown.
+    Raises TypeError if HDF5 cannot hold the elements of a single array, ValueError if the
+    compression is unknown.
     """
     _compression_of(options.cparams)
+    tree.convert(_with_numbers)
     name_coordinates(tree)
-    for path, level in tree.levels():
-        if level.only is not None:
-            level.only = _with_numbers(level.only, level.label)
-        for name, member in level.members.items():
-            inner = printable(f"{path}/{name}".lstrip("/"))
-            level.members[name] = _with_numbers(member, inner)
     keep_attrs(tree, _attr)
+
+
+def check_netcdf(tree: Tree, options: Options) -> None:
+    """Check that a tree can be NetCDF-4, which has fewer types; errors as `check_hdf5`."""
+    tree.convert(_of_netcdf)
+    check_hdf5(tree, options)
+
+
+def _of_netcdf(member: Member) -> Member:
+    """The array with bytes for booleans, as xarray writes them."""
+    dtype = member.array.dtype
+    if dtype.kind == "f" and dtype.itemsize not in (4, 8):
+        # the NetCDF library crashes on such files
+        raise TypeError(f"NetCDF has no type for {dtype}; convert by .astype('f4'), or write .h5")
+    if dtype.kind != "b":
+        return member
+    return replace(member, array=member.array.astype("i1"), attrs={**member.attrs, "dtype": "bool"})
 
 
 def _compression_of(cparams: Any) -> dict[str, Any]:
@@ -59,18 +71,16 @@ def _compression_of(cparams: Any) -> dict[str, Any]:
     return {"compression": "gzip", "compression_opts": int(given.get("clevel", 4)), "shuffle": True}
 
 
-def _with_numbers(member: Member, label: str) -> Member:
+def _with_numbers(member: Member) -> Member:
     """The array with numbers for times, and CF's units as attributes.
 
-    Raises TypeError if CF does not have the unit.
+    Raises TypeError if CF does not have the unit, or HDF5 not the dtype.
     """
     array, dtype, attrs = member.array, member.array.dtype, dict(member.attrs)
     if dtype.kind in "mM":
         unit, step = np.datetime_data(dtype)
         if unit not in _UNITS or step != 1:
-            raise TypeError(
-                f"{label}: HDF5 has no type for {dtype}; convert by .astype('{dtype.kind}8[s]')"
-            )
+            raise TypeError(f"HDF5 has no type for {dtype}; convert by .astype('{dtype.kind}8[s]')")
         native = array.astype(dtype.newbyteorder("="))
         # NaT becomes the smallest integer
         numbers = da.map_blocks(np.ndarray.view, native, "i8", dtype="i8", meta=np.empty(0, "i8"))
@@ -84,6 +94,11 @@ def _with_numbers(member: Member, label: str) -> Member:
             # without the dtype xarray reads them as integers
             attrs |= {"units": _UNITS[unit], "dtype": f"timedelta64[{unit}]"}
         return replace(member, array=numbers, attrs=attrs)
+    if dtype.kind != "U":
+        try:
+            require("convert", "h5py").h5t.py_create(dtype, logical=True)
+        except TypeError:
+            raise TypeError(f"HDF5 has no type for {dtype}") from None
     return member
 
 

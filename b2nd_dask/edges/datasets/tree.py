@@ -91,6 +91,24 @@ class Tree:
             for name, member in level.members.items():
                 yield f"{path}/{name}".lstrip("/"), member
 
+    def convert(self, converted: Callable[[Member], Member]) -> None:
+        """Convert each array; those for which it raises TypeError are refused.
+
+        Raises TypeError if that is the only one.
+        """
+        for path, level in self.levels():
+            if level.only is not None:
+                try:
+                    level.only = converted(level.only)
+                except TypeError as error:
+                    raise TypeError(f"{level.label}: {error}") from error
+            for name, member in list(level.members.items()):
+                try:
+                    level.members[name] = converted(member)
+                except TypeError as error:
+                    del level.members[name]
+                    self.refused.append(f"{printable(f'{path}/{name}'.lstrip('/'))}: {error}")
+
     def notes(self, kind: str) -> list[str]:
         """Collect `lost` or `refused` of this group and all groups in it."""
         return [note for _, level in self.levels() for note in getattr(level, kind)]

@@ -140,6 +140,19 @@ def test_texts_of_any_length_are_as_long_as_the_longest(kind: str, texts: list[s
     assert opened("back.nc")["name"].values.tolist() == texts
 
 
+@pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4"])
+def test_booleans_in_netcdf(engine: str) -> None:
+    pytest.importorskip("netCDF4" if engine == "netcdf4" else engine)
+    ds = xr.Dataset({"is_land": ("x", np.array([True, False, True]))})
+    to_b2nd(ds, "src.b2d")
+    convert("src.b2d", "new.nc", check=True)
+    with xr.open_dataset("new.nc", engine=engine) as found:
+        xr.testing.assert_identical(found.load(), ds)
+    convert("new.nc", "back.b2d", check=True)
+    with xr.open_dataset("back.b2d", engine="b2nd") as found:
+        xr.testing.assert_identical(found.load(), ds)
+
+
 @pytest.mark.filterwarnings("ignore:.*unlimited axes:UserWarning")
 def test_arrays_of_netcdf_that_end_before_their_unlimited_dim() -> None:
     with pytest.importorskip("netCDF4").Dataset("src.nc", "w") as file:

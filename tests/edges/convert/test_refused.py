@@ -43,6 +43,28 @@ def test_what_frames_cannot_hold_is_an_error_before_anything_is_written(tmp_path
     assert names(tmp_path / "new.b2d") == {"good.b2nd", "dataset.json", "embed.b2e"}
 
 
+@pytest.mark.parametrize(
+    ("target", "values"),
+    [
+        # the NetCDF library crashes on files with float16
+        ("new.nc", np.arange(3, dtype="f2")),
+        ("new.h5", np.zeros(3, [("a", "U2"), ("b", "i4")])),
+    ],
+)
+def test_what_hdf5_and_netcdf_cannot_hold_is_left_out(target: str, values: Any) -> None:
+    to_b2nd(xr.Dataset({"good": ("y", np.arange(4)), "bad": ("x", values)}), "src.b2d")
+    with pytest.raises(TypeError, match=r"^bad: .* has no type for .*skip=True"):
+        convert("src.b2d", target)
+    with pytest.warns(UserWarning, match="left out: bad"):
+        convert("src.b2d", target, skip=True, check=True)
+    with h5py.File(target) as file:
+        assert file["good"][...].tolist() == [0, 1, 2, 3]
+        assert "bad" not in file
+    to_b2nd(values, "bad.b2nd")
+    with pytest.raises(TypeError, match=r"bad\.b2nd: .* has no type for"):
+        convert("bad.b2nd", f"single{Path(target).suffix}")
+
+
 def test_coordinates_that_do_not_fit_into_a_frame_are_refused_first() -> None:
     with h5py.File("src.h5", "w") as file:
         for name in ("v", "x"):
