@@ -180,14 +180,10 @@ def convert(
     write_as = _format_of(target, target_format, "target_format")
     bound = None if max_mem is None else nbytes_of(max_mem)
     options = Options(bound, available().threads, chunks, blocks, cparams, progress)
-    place = local_target(target)
-    if place.suffix == ".b2e":
-        raise ValueError(f"{target}: a .b2e is only read; write several arrays to a .b2z")
-    if inner is not None and write_as not in ("hdf5", "netcdf"):
-        raise ValueError(f"{dst}: only a dataset in an HDF5 file can be named by ::")
+    place = _place_of(target, inner, write_as)
     if dtype is not None and read_as not in _FRAMES:
         raise ValueError("dtype= is only for Caterva frames, which do not store it: omit it")
-    _require_apart(source, place, inner)
+    _require_apart(source, place)
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
         block_nbytes, folder = options.block_nbytes, Path(scratch)
         asked = Source(source, block_nbytes, folder, storage_options, dtype, other_files)
@@ -228,14 +224,24 @@ def _format_of(path: str, given: str | None, argument: str) -> str:
     )
 
 
-def _require_apart(source: str, place: Path, inner: str | None) -> None:
-    """Check that replacing the target removes neither the source nor other parts of a file."""
+def _place_of(target: str, inner: str | None, write_as: str) -> Path:
+    """The path of the file or directory to write; `inner` is the user's name for its one array."""
+    place = local_target(target)
+    if place.suffix == ".b2e":
+        raise ValueError(f"{target}: a .b2e is only read; write several arrays to a .b2z")
+    if inner is not None and write_as not in ("hdf5", "netcdf"):
+        raise ValueError(f"{target}::{inner}: only a dataset in HDF5 can be named by ::")
     if inner is not None and os.path.lexists(place):
         raise FileExistsError(
             errno.EEXIST,
             f"convert would replace the whole file, not only {inner}; convert to another file",
             str(place),
         )
+    return place
+
+
+def _require_apart(source: str, place: Path) -> None:
+    """Check that replacing the target does not remove the source."""
     local = source.removeprefix("file://")
     if "://" in local:
         return
