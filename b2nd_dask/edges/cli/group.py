@@ -29,7 +29,7 @@ VERBS = {
     "stats": _Row("stats", "Show minimum, maximum, mean, from statistics or out of core."),
     "verify": _Row("upkeep", "Verify frames by their checksums."),
     "seal": _Row("upkeep", "Add checksums to a frame that has none."),
-    "convert": _Row("copying", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),
+    "convert": _Row("copying", "Convert zarr, HDF5 / NetCDF, npy to frames and back."),
     "copy": _Row("copying", "Copy a frame, optionally with other compression."),
     "rechunk": _Row("copying", "Copy a frame with other chunks."),
     "compact": _Row("upkeep", "Free the space of superseded chunks."),

@@ -99,7 +99,7 @@ def convert(
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Convert between frames and zarr, HDF5 / NetCDF-4, npy, npz and Caterva.
+    """Convert between frames and zarr, HDF5 / NetCDF-4, npy and npz, and from Caterva.
 
     The target has the same elements, dims and attributes. Memory holds only blocks of an array.
     Packed values (``scale_factor``) stay packed. The target appears when it is complete.
@@ -227,8 +227,8 @@ def _format_of(path: str, given: str | None, argument: str) -> str:
 def _place_of(target: str, inner: str | None, write_as: str) -> Path:
     """The path of the file or directory to write; `inner` is the user's name for its one array."""
     place = local_target(target)
-    if place.suffix == ".b2e":
-        raise ValueError(f"{target}: a .b2e is only read; write several arrays to a .b2z")
+    if place.suffix in (".b2e", *_CATERVA):
+        raise ValueError(f"{target}: such files are only read; write a .b2nd or a .b2z")
     if inner is not None and write_as not in ("hdf5", "netcdf"):
         raise ValueError(f"{target}::{inner}: only a dataset in HDF5 can be named by ::")
     if inner is not None and os.path.lexists(place):

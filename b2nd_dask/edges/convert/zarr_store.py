@@ -143,11 +143,26 @@ def full_dims(dims: Any, ndim: int) -> tuple[str, ...] | None:
 def check_zarr(tree: Tree, options: Options) -> None:
     """Check that a tree can be zarr; remove the attributes that JSON cannot hold.
 
-    Raises ValueError if the compression is unknown.
+    Raises TypeError if zarr cannot hold the elements of a single array, ValueError if the
+    compression is unknown.
     """
     _codec_of(options.cparams)
+    tree.convert(_with_known_dtype)
     name_coordinates(tree)
     keep_attrs(tree, _attr)
+
+
+def _with_known_dtype(member: Member) -> Member:
+    """The array as it is; TypeError if zarr does not have its dtype."""
+    dtype = member.array.dtype
+    with warnings.catch_warnings():
+        # the write itself warns
+        warnings.simplefilter("ignore")
+        try:
+            require("convert", "zarr").create_array({}, shape=0, dtype=dtype)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"zarr has no type for {dtype} ({error})") from error
+    return member
 
 
 def _codec_of(cparams: Any) -> Any:

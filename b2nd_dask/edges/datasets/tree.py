@@ -117,7 +117,8 @@ class Tree:
         """The tree of a group or of a single array in this tree.
 
         `with_coords` includes the coordinates of an array's dims: its tree is then a group. Raises
-        FileNotFoundError if there is no such member; the message lists the existing ones.
+        FileNotFoundError if there is no such member; the message lists the existing ones. Raises
+        TypeError if it was refused.
         """
         found = self
         parts = [part for part in path.split("/") if part]
@@ -131,6 +132,9 @@ class Tree:
                 named = replace(member, name=member.name or name)
                 return Tree(label, named, lost=found.lost)
             else:
+                for note in found.refused:
+                    if note.startswith(f"{found.label}/{printable(name)}: "):
+                        raise TypeError(note)
                 raise FileNotFoundError(
                     f"{self.label}: no array or group is called {path!r}; it holds {self.listed()}"
                 )

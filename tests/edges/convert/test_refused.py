@@ -38,6 +38,8 @@ def test_what_frames_cannot_hold_is_an_error_before_anything_is_written(tmp_path
         assert text in str(error.value)
     assert "skip=True" in str(error.value)
     assert names(tmp_path) == before
+    with pytest.raises(TypeError, match=r"^src\.h5/list: elements of sequences"):
+        convert("src.h5::list", "list.b2nd")
     with pytest.warns(UserWarning, match=r"left out.*src\.h5/list"):
         convert("src.h5", "new.b2d", skip=True)
     assert names(tmp_path / "new.b2d") == {"good.b2nd", "dataset.json", "embed.b2e"}
@@ -49,17 +51,18 @@ def test_what_frames_cannot_hold_is_an_error_before_anything_is_written(tmp_path
         # the NetCDF library crashes on files with float16
         ("new.nc", np.arange(3, dtype="f2")),
         ("new.h5", np.zeros(3, [("a", "U2"), ("b", "i4")])),
+        ("new.zarr", np.zeros(3, [("a", "i4", (3,)), ("b", "f4")])),
     ],
 )
-def test_what_hdf5_and_netcdf_cannot_hold_is_left_out(target: str, values: Any) -> None:
+def test_what_a_target_cannot_hold_is_left_out(target: str, values: Any) -> None:
     to_b2nd(xr.Dataset({"good": ("y", np.arange(4)), "bad": ("x", values)}), "src.b2d")
     with pytest.raises(TypeError, match=r"^bad: .* has no type for .*skip=True"):
         convert("src.b2d", target)
     with pytest.warns(UserWarning, match="left out: bad"):
         convert("src.b2d", target, skip=True, check=True)
-    with h5py.File(target) as file:
-        assert file["good"][...].tolist() == [0, 1, 2, 3]
-        assert "bad" not in file
+    file: Any = zarr.open(target) if target.endswith(".zarr") else h5py.File(target)
+    assert file["good"][...].tolist() == [0, 1, 2, 3]
+    assert "bad" not in file
     to_b2nd(values, "bad.b2nd")
     with pytest.raises(TypeError, match=r"bad\.b2nd: .* has no type for"):
         convert("bad.b2nd", f"single{Path(target).suffix}")
