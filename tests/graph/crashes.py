@@ -23,7 +23,7 @@ import numpy as np
 import xarray as xr
 
 from b2nd_dask import compact, list_staging, open_b2nd, rechunk, remove_staging, to_b2nd
-from b2nd_dask.frame.write.records import row_dtype, staged_records
+from b2nd_dask.frame.write.records import read_manifests, row_dtype, staged_records
 from b2nd_dask.storage import Location, staging_for
 from b2nd_dask.storage.write import local_names
 
@@ -132,7 +132,8 @@ class Scenario:
         """Count the chunks in a staging area."""
         where: dict[str, Any] = {"sparse": not self.contiguous, "replace": True, "header_len": 0}
         staging = staging_for(Location.of(self.path), **where, resume_key=area.key)
-        return len(staged_records(staging, row_dtype(), 1000).rows)
+        manifests = read_manifests(staging).values()
+        return len(staged_records(manifests, staging, row_dtype(), 1000).rows)
 
     def state(self) -> str:
         """Which frame is there; an error where it is neither."""

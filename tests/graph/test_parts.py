@@ -298,7 +298,7 @@ def test_a_table_that_is_damaged(target):
     whole = table.read_bytes()
     for damaged in (whole[:-1], whole[104:], whole[:50] + b"x" + whole[51:], whole + whole[:104]):
         table.write_bytes(damaged)
-        with pytest.raises(B2ndError, match=re.escape("[0:60, 0:40] is damaged: stage it again")):
+        with pytest.raises(B2ndError, match=re.escape("stage the parts [0:60, 0:40] again")):
             commit(target)
     table.with_stem("part-0-1").write_bytes(damaged)
     with pytest.raises(B2ndError, match="parts overlap"):
@@ -455,7 +455,7 @@ def test_jobs_that_all_begin_the_frame(target):
     holds(target, np.repeat([0, 10, 20, 30], 10)[:, None] * np.ones((1, 4), "i4"))
 
 
-@pytest.mark.parametrize("step", ["are_as_staged", "manifests_of", "publish_records"])
+@pytest.mark.parametrize("step", ["staged_records", "read_manifests", "publish_records"])
 def test_commits_at_once(target, contiguous, monkeypatch, step):
     """Another one is faster, whatever this one is about to do; and takes everything away."""
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)

@@ -149,6 +149,7 @@ def test_a_manifest_does_not_lead_out_of_its_area(target, tmp_path):
     from b2nd_dask.frame.write.records import (
         ChunkRecords,
         put_manifest,
+        read_manifests,
         row_dtype,
         staged_records,
     )
@@ -165,7 +166,8 @@ def test_a_manifest_does_not_lead_out_of_its_area(target, tmp_path):
         entries = {0: (0, chunk_digest(secret))}
         records = ChunkRecords.of(row_dtype(), entries, {0: Run(name, 0, 50)})
         put_manifest(records, staging, fsync=False)
-        assert len(staged_records(staging, row_dtype(), 1).rows) == count
+        manifests = read_manifests(staging).values()
+        assert len(staged_records(manifests, staging, row_dtype(), 1).rows) == count
 
 
 def test_what_stands_under_the_names_of_manifests_is_neither_followed_nor_needed(target, tmp_path):

@@ -29,13 +29,13 @@ from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
     MANIFEST,
     ChunkRecords,
-    are_as_staged,
     body_of,
     merge_records,
     put_manifest,
     read_manifests,
     require_all,
     row_dtype,
+    staged_records,
     with_digest,
 )
 from b2nd_dask.frame.write.transaction import Envelope, Transaction, has_published
@@ -107,12 +107,12 @@ class PendingFrame(Transaction):
         if self.is_published():
             return
         # without the lock, which stage tasks share
-        manifests = manifests_of(self.staging, self.plan.grid)
+        manifests = read_manifests(self.staging)
         records = records_of_parts(manifests, self.plan, self.staging, fill)
         with self.staging.exclusive():
             if self.is_published():
                 return
-            if manifests != manifests_of(self.staging, self.plan.grid):
+            if manifests != read_manifests(self.staging):
                 raise B2ndError(
                     "a part was staged during the commit: commit again when all jobs have ended",
                     path=self.staging.label,
@@ -184,7 +184,7 @@ class Part(Transaction):
             with staging.exclusive():
                 self._require_pending()
                 if len(wanted):
-                    others = [other for other in names_by_box(staging, grid) if other != self.box]
+                    others = (box for box in boxes_of(staging.names(), grid) if box != self.box)
                     require_apart(((self.box, other) for other in others), grid, staging.label)
                     put_manifest(records, staging, fsync=True)
         return staging.label
@@ -272,67 +272,50 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     return open_b2nd(urlpath, storage_options=storage_options)
 
 
-def names_by_box(staging: Staging, grid: Grid) -> dict[ChunkBox, str]:
-    """Map the boxes of all staged parts to the names of their manifests."""
-    named = filter(None, map(MANIFEST.fullmatch, staging.names()))
-    ends = sorted((int(match[1], 16), int(match[2], 16), match[0]) for match in named)
-    possible = (row for row in ends if row[0] <= row[1] < grid.nchunks)
-    boxes = ((ChunkBox.between(first, last, grid), name) for first, last, name in possible)
-    return {box: name for box, name in boxes if box.nchunks}
-
-
-def manifests_of(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
-    """Read the manifests of all parts."""
-    names = names_by_box(staging, grid)
-    return dict(zip(names, read_manifests(list(names.values()), staging.get), strict=True))
+def boxes_of(names: Iterable[str], grid: Grid) -> list[ChunkBox]:
+    """Find the boxes of all staged parts by the names of their manifests."""
+    named = filter(None, map(MANIFEST.fullmatch, names))
+    ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
+    possible = (pair for pair in ends if pair[0] <= pair[1] < grid.nchunks)
+    boxes = (ChunkBox.between(first, last, grid) for first, last in possible)
+    return [box for box in boxes if box.nchunks]
 
 
 def records_of_parts(
-    manifests: dict[ChunkBox, bytes], plan: FramePlan, staging: Staging, fill: Any
+    manifests: dict[str, bytes], plan: FramePlan, staging: Staging, fill: Any
 ) -> ChunkRecords:
-    """Merge the parts into one record per chunk; errors describe missing or overlapping parts."""
-    staged = np.zeros(plan.grid.nchunks, bool)
-    for box in manifests:
-        staged[box.chunks(plan.grid)] = True
+    """Merge the parts into one record per chunk, after a verification of the staged bytes.
+
+    Errors describe missing, overlapping or damaged parts.
+    """
+    grid, boxes = plan.grid, boxes_of(manifests, plan.grid)
+    staged = np.zeros(grid.nchunks, bool)
+    for box in boxes:
+        staged[box.chunks(grid)] = True
     # compare all pairs only if the parts overlap
-    if np.count_nonzero(staged) < sum(box.nchunks for box in manifests):
-        require_apart(itertools.combinations(manifests, 2), plan.grid, staging.label)
-    parts = [_read_part(*part, plan, staging.label) for part in manifests.items()]
-    records = merge_records([ChunkRecords.of(plan.row, {}, {}), *parts])
+    if np.count_nonzero(staged) < sum(box.nchunks for box in boxes):
+        require_apart(itertools.combinations(boxes, 2), grid, staging.label)
     if fill is None and not staged.all():
-        regions = _regions_of(~staged, plan.grid)
+        regions = _regions_of(~staged, grid)
         raise B2ndError(
             f"{np.count_nonzero(~staged)} of {len(staged)} chunks were not staged: no part has "
             f"the elements {regions}. Stage them, or pass fill=",
             path=staging.label,
         )
-    _require_as_staged(records, list(manifests), plan.grid, staging)
-    if staged.all():
-        return records
-    return merge_records([records, _filled(fill, np.flatnonzero(~staged), plan, staging)])
-
-
-def _read_part(box: ChunkBox, manifest: bytes, plan: FramePlan, label: str) -> ChunkRecords:
-    records, chunks = ChunkRecords.from_bytes(manifest, plan.row), box.chunks(plan.grid)
-    if records is None or not np.array_equal(np.sort(records.rows["chunk"]), chunks):
-        problem = f"the manifest of the part {box.region(plan.grid)} is damaged: stage it again"
-        raise B2ndError(problem, path=label)
-    return records
-
-
-def _require_as_staged(
-    records: ChunkRecords, boxes: list[ChunkBox], grid: Grid, staging: Staging
-) -> None:
-    """Verify the staged bytes before the publication; an error names the changed regions."""
-    damaged = records.rows["chunk"][~are_as_staged(records, staging)]
-    if len(damaged):
-        hit = [box for box in boxes if np.isin(box.chunks(grid), damaged).any()]
+    records = staged_records(manifests.values(), staging, plan.row, grid.nchunks)
+    damaged = staged.copy()
+    damaged[records.rows["chunk"]] = False
+    if damaged.any():
+        hit = [box for box in boxes if damaged[box.chunks(grid)].any()]
         regions = ", ".join(box.region(grid) for box in hit[:_LISTED])
         raise B2ndError(
-            f"{len(damaged)} staged chunks are damaged or missing: stage the parts "
+            f"{np.count_nonzero(damaged)} staged chunks are damaged or missing: stage the parts "
             f"{regions}{' and others' if len(hit) > _LISTED else ''} again, then commit",
             path=staging.label,
         )
+    if staged.all():
+        return records
+    return merge_records([records, _filled(fill, np.flatnonzero(~staged), plan, staging)])
 
 
 def _filled(

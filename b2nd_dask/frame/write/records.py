@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import xxhash
@@ -29,8 +29,6 @@ from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import statistics_row
 from b2nd_dask.storage import Run, StagedChunks, Staging
-
-_Read = TypeVar("_Read")
 
 #: First fields of a manifest: magic, number of parts. The names of the parts, the rows, and a
 #: digest of all follow.
@@ -171,28 +169,30 @@ def put_manifest(records: ChunkRecords, staging: Staging, *, fsync: bool) -> Non
         staging.put(name, records.to_bytes(), fsync=fsync)
 
 
-def read_manifests(names: Sequence[str], read: Callable[[str], _Read]) -> list[_Read]:
-    """Call a function for the name of each manifest, concurrently; raises the errors of `read`."""
+def read_manifests(staging: Staging) -> dict[str, bytes]:
+    """Read all manifests of a staging area, by their names."""
+    names = [name for name in staging.names() if MANIFEST.fullmatch(name)]
+
+    def read(name: str) -> bytes:
+        try:
+            return staging.get(name)
+        except FileNotFoundError:
+            # another run of this write ended meanwhile
+            return b""
+
     with ThreadPoolExecutor(_READERS) as threads:
-        return list(threads.map(read, names))
+        return dict(zip(names, threads.map(read, names), strict=True))
 
 
-def staged_records(staging: Staging, row: np.dtype[Any], nchunks: int) -> ChunkRecords:
-    """Find the chunks that earlier runs of a write staged and that are undamaged.
+def staged_records(
+    manifests: Iterable[bytes], staging: Staging, row: np.dtype[Any], nchunks: int
+) -> ChunkRecords:
+    """Find the chunks of manifests that are staged and undamaged.
 
     Each has one row of the dtype `row`; the frame has `nchunks` chunks.
     """
-    names = [name for name in staging.names() if MANIFEST.fullmatch(name)]
-
-    def read(name: str) -> ChunkRecords | None:
-        try:
-            return ChunkRecords.from_bytes(staging.get(name), row, nchunks)
-        except OSError:
-            # another run of this write ended meanwhile
-            return None
-
-    tables = [table for table in read_manifests(names, read) if table is not None]
-    found = merge_records([ChunkRecords.of(row, {}, {}), *tables])
+    tables = (ChunkRecords.from_bytes(raw, row, nchunks) for raw in manifests)
+    found = merge_records([ChunkRecords.of(row, {}, {}), *filter(None, tables)])
     intact = found.rows[are_as_staged(found, staging)]
     # regions may overlap if runs had different memory limits
     _, first = np.unique(intact["chunk"], return_index=True)

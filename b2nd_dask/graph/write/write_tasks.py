@@ -22,7 +22,12 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.buffers import BOX_NBYTES
 from b2nd_dask.frame.write.casts import checked_cast, fits
 from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.records import ChunkRecords, merge_records, staged_records
+from b2nd_dask.frame.write.records import (
+    ChunkRecords,
+    merge_records,
+    read_manifests,
+    staged_records,
+)
 from b2nd_dask.frame.write.transaction import Transaction, begin, commit
 from b2nd_dask.frame.write.writer import constant_records, write_block
 from b2nd_dask.graph import _dask_compat
@@ -120,7 +125,10 @@ class Tasks:
         """
         missing = np.ones(tuple(map(len, chunks)), bool)
         plan, staging = self.job.plan, self.job.staging
-        known = staged_records(staging, plan.row, plan.grid.nchunks) if staging.resumable else made
+        known = made
+        if staging.resumable:
+            manifests = read_manifests(staging).values()
+            known = staged_records(manifests, staging, plan.row, plan.grid.nchunks)
         if known is None:
             return missing, []
         is_known, reused = np.zeros(grid.counts, bool), np.zeros(grid.counts, bool)
