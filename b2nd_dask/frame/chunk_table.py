@@ -18,6 +18,7 @@ from b2nd_dask.format.chunk.chunk_header import (
     parse_chunk_header,
 )
 from b2nd_dask.format.index import ChunkKind, stored_chunks
+from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.scan import chunk_heads
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import CHUNK_MEMBER, chunk_member
@@ -107,23 +108,27 @@ def superseded_in(reference: FrameReference, table: ChunkTable) -> int | None:
     None if unknown: headers of chunks were not read, or the frame is not in a local file or
     directory of its own.
     """
-    location, header = reference.location, reference.parsed.header
+    location = reference.location
     if location.offset or location.member or not isinstance(location.urlpath, str):
         return None
     if location.is_url or not table.is_exact:
         return None
-    used = int(table.nbytes.sum())
     try:
-        if not header.sparse:
-            behind = Path(location.urlpath).stat().st_size - header.frame_len
-            return max(header.cbytes - used + behind, 0)
-        offsets = reference.parsed.index.offsets[table.stored]
-        members = {chunk_member(number) for number in offsets.tolist()}
-        with os.scandir(location.urlpath) as entries:
-            chunks = (entry for entry in entries if CHUNK_MEMBER.fullmatch(entry.name))
-            return sum(entry.stat().st_size for entry in chunks if entry.name not in members)
+        return superseded_at(Path(location.urlpath), reference.parsed, int(table.nbytes.sum()))
     except OSError:
         return None
+
+
+def superseded_at(path: Path, frame: ParsedFrame, used: int) -> int:
+    """Compute the bytes in the files of a local frame beside its chunks, which have `used`."""
+    header, offsets = frame.header, frame.index.offsets
+    if not header.sparse:
+        behind = path.stat().st_size - header.frame_len
+        return max(header.cbytes - used + behind, 0)
+    members = {chunk_member(number) for number in offsets[stored_chunks(offsets)].tolist()}
+    with os.scandir(path) as entries:
+        chunks = (entry for entry in entries if CHUNK_MEMBER.fullmatch(entry.name))
+        return sum(entry.stat().st_size for entry in chunks if entry.name not in members)
 
 
 def _parsed(head: bytes, available: int) -> ChunkHeader | None:

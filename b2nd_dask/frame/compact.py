@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,12 @@ from b2nd_dask.errors import (
     StaleFrameError,
     locating,
 )
-from b2nd_dask.format.chunk.chunk_header import whole_chunk
 from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.frame.chunk_table import superseded_at
 from b2nd_dask.frame.members.writable import local_frame
-from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
-from b2nd_dask.frame.read.fetch import verify_chunk
+from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest
+from b2nd_dask.frame.read.fetch import fetch_all
 from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.frame.write.transaction import (
@@ -30,17 +30,17 @@ from b2nd_dask.frame.write.transaction import (
 )
 from b2nd_dask.frame.write.writer import StagedBatches
 from b2nd_dask.storage import (
-    CHUNK_MEMBER,
     MAIN_MEMBER,
     Location,
-    Span,
     Staging,
-    chunk_member,
     frame_locked,
     identity_at,
     require_end,
     staging_for,
 )
+
+#: Chunks that are requested together.
+_AT_ONCE = 1024
 
 
 def compact(urlpath: Any) -> int:
@@ -99,26 +99,20 @@ def compact(urlpath: Any) -> int:
                 raise StaleFrameError("the frame changed in the meantime: not compacted")
             if not reader.is_directory:
                 require_end(reader, parsed.header.frame_len)
-            spans = stored_extents(opened)
-            if _is_compact(path, parsed, spans):
+            chunks, starts, stops = stored_extents(opened)
+            if not superseded_at(path, parsed, int((stops - starts).sum())):
                 return 0
-            staging = _rewrite(opened, spans, path)
+            staging = _rewrite(opened, chunks, path)
         # after the lock: NFS keeps an open file, and thus its directory
         staging.clean_up()
     return before - _size(path)
 
 
-def _is_compact(path: Path, parsed: ParsedFrame, used: NDArray[np.int64]) -> bool:
-    chunks, starts, stops = used
-    nbytes = int((stops - starts).sum())
-    if not parsed.header.sparse:
-        return nbytes == parsed.header.cbytes and parsed.header.frame_len == path.stat().st_size
-    files = sum(1 for member in path.iterdir() if CHUNK_MEMBER.fullmatch(member.name))
-    return files == len(chunks) and nbytes == parsed.header.cbytes
+def _rewrite(opened: OpenedFrame, chunks: NDArray[np.int64], path: Path) -> Staging:
+    """Publish a copy of the frame; return its staging area, which the caller must clean up.
 
-
-def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Staging:
-    """Publish a copy of the frame; return its staging area, which the caller must clean up."""
+    The chunks are verified by their checksums.
+    """
     parsed = opened.parsed
     header = parsed.header
     staging = staging_for(
@@ -128,32 +122,18 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
         header_len=header.header_len,
         replaces=parsed.identity,
     )
-    staging.prepare()
-    try:
+    with staging.prepared():
         batches = StagedBatches(row_dtype(), staging)
-        for chunk, payload in _payloads(opened, used):
-            batches.add(chunk, payload)
+        for first in range(0, len(chunks), _AT_ONCE):
+            some = [ChunkRequest(chunk, None) for chunk in chunks[first:][:_AT_ONCE].tolist()]
+            for fetched in fetch_all(opened, some):
+                batches.add(fetched.chunk, bytes(fetched.data[: fetched.header.cbytes]))
         stored = batches.finish()
         with staging.exclusive():
             keys = keys_of(opened.reader)
             envelope = Envelope.of(opened.reader, parsed, keys[0] if keys else None)
             publish(stored, parsed.columns.table(), envelope, staging)
-    except BaseException:
-        staging.clean_up()
-        raise
     return staging
-
-
-def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
-    """Read the compressed chunks one at a time, and verify their checksums."""
-    offsets, sparse = opened.parsed.index.offsets, opened.parsed.header.sparse
-    for chunk, start, stop in used.T.tolist():
-        name = chunk_member(int(offsets[chunk])) if sparse else ""
-        (payload,) = opened.reader.read([Span(start, stop)], name)
-        with located(opened, chunk):
-            whole_chunk(payload)
-            verify_chunk(opened, chunk, payload)
-        yield chunk, payload
 
 
 def _size(path: Path) -> int:
