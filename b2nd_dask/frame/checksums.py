@@ -372,15 +372,12 @@ def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:
 def _publish(opened: OpenedFrame, table: NDArray[Any], staging: LocalUpdate) -> None:
     """Replace index and trailer by new ones with the columns of `table`."""
     parsed = opened.parsed
-    staging.prepare()
-    try:
-        with staging.exclusive():
-            past = None
-            if parsed.columns.checksums.is_valid:
-                # an update of no chunks does not conflict with updates that were planned before
-                corner = (0,) * parsed.grid.ndim
-                past = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
-            envelope = Envelope.of(opened.reader, parsed, staging.key, past)
-            publish(ChunkRecords.of(row_dtype(), {}, {}), table, envelope, staging)
-    finally:
-        staging.clean_up()
+    with staging.prepared(), staging.exclusive():
+        past = None
+        if parsed.columns.checksums.is_valid:
+            # an update of no chunks does not conflict with updates that were planned before
+            corner = (0,) * parsed.grid.ndim
+            past = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
+        envelope = Envelope.of(opened.reader, parsed, staging.key, past)
+        publish(ChunkRecords.of(row_dtype(), {}, {}), table, envelope, staging)
+    staging.clean_up()

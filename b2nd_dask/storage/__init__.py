@@ -16,7 +16,7 @@ from b2nd_dask.storage.byte_reader import (
     Item,
     chunk_member,
 )
-from b2nd_dask.storage.failures import TOGETHER, only_here, public_error, what_directory
+from b2nd_dask.storage.failures import TOGETHER, public_error, what_directory
 from b2nd_dask.storage.read.container import (
     ZipMember,
     is_zip,
@@ -81,7 +81,6 @@ __all__ = [
     "matches_of",
     "member_offset",
     "natural_key",
-    "only_here",
     "printable",
     "public_error",
     "public_url",

@@ -232,31 +232,29 @@ def test_a_replaced_directory_keeps_its_mode(target):
 
 
 @pytest.mark.parametrize("store", ["local", "memory"])
-def test_a_task_that_opens_the_staging_area_after_the_write_failed(target, monkeypatch, store):
-    """Blocks that are rechunked are computed beside the opening, in other threads."""
+def test_a_task_that_starts_the_write_after_it_failed(target, monkeypatch, store):
+    """Blocks that are rechunked are computed beside the start, in other threads."""
     url = target if store == "local" else f"memory://{uuid.uuid4().hex}.b2nd"
     kind = ContiguousStaging if store == "local" else ObjectStaging
-    opening, failed = threading.Event(), threading.Event()
-    make_area, discard = kind.make_area, kind.discard
+    starting, failed = threading.Event(), threading.Event()
+    discard = kind.discard
 
     def late(staging):
-        if threading.current_thread() is not threading.main_thread():
-            opening.set()
-            assert failed.wait(600)
-        make_area(staging)
+        starting.set()
+        assert failed.wait(600)
+        # as for a task in another process than the client
+        return False
 
-    def then_open(staging):
+    def then_start(staging):
         discard(staging)
         failed.set()
 
     def fail(block):
-        assert opening.wait(600)
+        assert starting.wait(600)
         raise RuntimeError("no more")
 
-    monkeypatch.setattr(kind, "make_area", late)
-    # as for a task in another process than the client
-    monkeypatch.setattr(kind, "is_prepared", False)
-    monkeypatch.setattr(kind, "discard", then_open)
+    monkeypatch.setattr(kind, "is_prepared", property(late))
+    monkeypatch.setattr(kind, "discard", then_start)
     x = da.zeros(8, chunks=4).map_blocks(fail, meta=np.empty(0)).rechunk(8)
     with (
         ThreadPoolExecutor(4) as pool,

@@ -188,7 +188,7 @@ class IntermediateFrame(Transaction):
             # without resume, no process reads it after a power cut
             fsync=outer.resumable,
         )
-        return cls(plan, staging, location)
+        return cls(plan, staging, location, is_delayed=True)
 
     @property
     def grid(self) -> Grid:

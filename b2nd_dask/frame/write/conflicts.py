@@ -52,6 +52,10 @@ class ChunkBox(NamedTuple):
         ends = zip(self.start, self.stop, strict=True)
         return math.prod(max(b - a, 0) for a, b in ends)
 
+    def within(self, grid: Grid) -> ChunkBox:
+        """The chunks that exist in a grid."""
+        return self.common(ChunkBox((0,) * grid.ndim, grid.counts))
+
     def chunks(self, grid: Grid) -> NDArray[np.int64]:
         """Number the chunks, ascending."""
         ends = zip(self.start, self.stop, strict=True)
@@ -187,8 +191,7 @@ def _entries_digest(frame: ParsedFrame, box: ChunkBox) -> str:
 
     It ends in "+" if it contains checksums: then equal offsets mean equal chunks.
     """
-    whole = ChunkBox((0,) * frame.grid.ndim, frame.grid.counts)
-    chunks = box.common(whole).chunks(frame.grid)
+    chunks = box.within(frame.grid).chunks(frame.grid)
     digest = xxhash.xxh3_128(frame.index.offsets[chunks].astype("<i8").tobytes())
     digests = frame.columns.digests
     if digests is None or not frame.columns.checksums.is_valid:

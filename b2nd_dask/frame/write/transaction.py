@@ -7,7 +7,6 @@ Each task may run twice: dask repeats tasks after the loss of a worker.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -44,10 +43,6 @@ _NOT_SHARED = (
     "all tasks of a write must see its folder, with the staged files of other tasks, under the "
     "same path (a shared file system, a mounted volume); otherwise write to a URL"
 )
-
-
-#: Keys of writes that failed in this process; other threads may still run their tasks.
-_given_up: set[str] = set()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -132,6 +127,9 @@ class Transaction:
 
     plan: FramePlan
     staging: Staging
+    is_delayed: bool = field(default=False, kw_only=True)
+    """Whether the first task makes the staging area, since the user computes the tasks. Otherwise
+    the caller makes it, and no late task makes it again after a failure."""
     was_published: bool = field(default=False, kw_only=True)
     """Whether this write had published its frame before it started: dask may repeat tasks after the
     loss of a worker, or a Delayed is computed twice. Then the first task that needs the staging
@@ -143,7 +141,7 @@ class Transaction:
         return self.staging.key
 
     def begin(self) -> Self:
-        """Make the staging area when the graph is computed; return the transaction for other tasks.
+        """Make the staging area, unless the caller has; return the transaction for other tasks.
 
         Raises FileExistsError if the target exists and is not the result of this write, OSError if
         the location is not writable.
@@ -152,12 +150,10 @@ class Transaction:
             return self
         if self.is_published():
             return replace(self, was_published=True)
-        self._require_wanted()
-        with self.reached():
-            self.staging.check_target()
-            self.staging.make_area()
-        # check again, since the write may have failed meanwhile: no staging area must remain
-        self._require_wanted()
+        if self.is_delayed:
+            with self.reached():
+                self.staging.check_target()
+                self.staging.make_area()
         return self
 
     def stage(self, write: Callable[[], ChunkRecords]) -> ChunkRecords:
@@ -237,12 +233,6 @@ class Transaction:
         """Build an error that names the process without access to the staging area."""
         return unseen(error, self.staging.label, _NOT_SHARED)
 
-    def _require_wanted(self) -> None:
-        if self.staging.key in _given_up:
-            self.staging.clean_up()
-            problem = "another task of this write failed"
-            raise FileNotFoundError(errno.ENOENT, problem, self.staging.label)
-
 
 def begin(transaction: Transaction) -> Transaction:
     """Task that starts a write."""
@@ -266,12 +256,6 @@ def _of_target(staging: Staging, says: Callable[[ByteReader], bool]) -> bool:
             return says(reader)
     except (OSError, B2ndError):
         return False
-
-
-def give_up(staging: Staging) -> None:
-    """Remove the staged files of a write that failed in this process, permanently."""
-    _given_up.add(staging.key)
-    staging.clean_up()
 
 
 def keys_of(reader: ByteReader) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, shown
 from b2nd_dask.frame.rechunk.source import StoredChunks, View
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan
+from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import by_axis, own_or_auto
 from b2nd_dask.graph.write.options import WriteOptions, check_mode, new_plan
@@ -135,15 +136,14 @@ def rechunk(
     plan = new_plan(array, options)
     if blocks is None and plan.grid.chunks == source.chunks:
         plan = new_plan(array, replace(options, blocks=source.blocks))
-    job = _rechunk_job(source, plan, location, options)
+    target = new_frame(location, plan, source, options, is_delayed=not compute)
+    job = _rechunk_job(source, target, options)
     return run_job(job, location, compute=compute)
 
 
-def _rechunk_job(
-    source: FrameReference, plan: FramePlan, location: Location, options: WriteOptions
-) -> RechunkJob:
+def _rechunk_job(source: FrameReference, target: Transaction, options: WriteOptions) -> RechunkJob:
     """Plan the passes from a source frame to a new frame."""
-    target = new_frame(location, plan, source, options)
+    plan = target.plan
     budget = budget_of(options.max_mem, target.staging, is_remote=source.is_remote)
     frames = IntermediateFrames(target, budget)
     if source.grid.nchunks and not _stays(source, plan):

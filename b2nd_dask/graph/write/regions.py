@@ -36,7 +36,9 @@ from b2nd_dask.storage import Location, list_staging
 Axes = tuple[range, ...]
 
 
-def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) -> WriteJob:
+def update_job(
+    array: da.Array, frame: FrameReference, options: WriteOptions, *, is_delayed: bool
+) -> WriteJob:
     """Make the job that changes a frame, planned on its current state.
 
     Raises ValueError if the array does not fit the region or the axis, UnsupportedFrameError
@@ -69,18 +71,19 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
     # the frame may be updated concurrently while the old elements of cut chunks are read
     elements = _completed(array, frame.following(), axes, whole) if carries else array
     if options.resume:
-        cut = _cut_chunks(box, axes, frame.parsed.grid) if carries else np.empty(0, np.int64)
-        # Includes the digest of the old elements in new chunks. Not the time and size of the file
-        # (and so the names of tasks that read it), which change when a commit is killed, and no
-        # other chunks, which concurrent updates may change.
-        content = content_digest(process_cache().open(location, frame.version), cut)
+        # Includes the digest of the chunks whose old elements stay in part. Not the time and size
+        # of the file (and so the names of tasks that read it), which change when a commit is
+        # killed, and no other chunks, which concurrent updates may change.
+        old = box.within(frame.grid).chunks(frame.grid) if carries else np.empty(0, np.int64)
+        content = content_digest(process_cache().open(location, frame.version), old)
         keys = (call + tokenize(corner_of(axes), plan, content, n)[:8] for n in itertools.count())
         # a key in the history would mean that this update was published, but it was an earlier one
         # of the same elements, which others may have overwritten since
         published = {update.key for update in frame.parsed.history.updates}
         staging = staging_of(resume_key=next(key for key in keys if key not in published))
     base = UpdateBase.of(frame.parsed, box, carries=carries)
-    update = Update(plan, staging, base, pack_entries(entries, compressed=True))
+    packed = pack_entries(entries, compressed=True)
+    update = Update(plan, staging, base, packed, is_delayed=is_delayed)
     return WriteJob(transaction=update, elements=elements, origin=corner_of(whole))
 
 
@@ -100,21 +103,6 @@ def _finished_key(location: Location, call: str) -> str | None:
     # listed only if needed: it takes long in a directory of many files
     left = {info.key for info in list_staging(location.urlpath)} if keys else set()
     return next((key for key in keys if key in left), None)
-
-
-def _cut_chunks(box: ChunkBox, axes: Axes, grid: Grid) -> NDArray[np.int64]:
-    """Numbers, ascending, of the old frame's chunks in a box that keep some old elements."""
-    touched = box.common(ChunkBox((0,) * grid.ndim, grid.counts))
-    # the chunks that are replaced completely form a box
-    replaced = ChunkBox(
-        tuple(-(-along.start // c) for along, c in zip(axes, grid.chunks, strict=True)),
-        tuple(
-            along.stop // c if along.stop < n else -(-n // c)
-            for along, c, n in zip(axes, grid.chunks, grid.shape, strict=True)
-        ),
-    )
-    stay = touched.chunks(grid), replaced.common(touched).chunks(grid)
-    return np.setdiff1d(*stay, assume_unique=True)
 
 
 def checked_axis(axis: int, ndim: int) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.members.writable import frame_to_change, target_of
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.transaction import Transaction, give_up
+from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.read.from_b2nd import array_of, expressions, is_expression
 from b2nd_dask.graph.read.sizes import own_or_auto
@@ -36,8 +36,7 @@ from b2nd_dask.graph.write.parts import part_job
 from b2nd_dask.graph.write.regions import checked_axis, update_job
 from b2nd_dask.graph.write.write_tasks import Job, WriteJob, log_reused, write_graphs
 from b2nd_dask.lazy import lazy
-from b2nd_dask.processes import unseen
-from b2nd_dask.storage import Location, only_here
+from b2nd_dask.storage import Location
 
 #: Elements, the path or URL of their frame, and the options of `to_b2nd`.
 Write = tuple[Any, Any, Mapping[str, Any]]
@@ -248,7 +247,7 @@ def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **given: Any) -
             return staged
         staged.compute()
         return _as_given(arr, part.elements)
-    job, location = _job(arr, urlpath, options, snapshot=not compute)
+    job, location = _job(arr, urlpath, options, is_delayed=not compute)
     return _as_given(arr, run_job(job, location, compute=compute))
 
 
@@ -258,22 +257,24 @@ def _as_given(arr: Any, written: da.Array | Delayed) -> Any:
     return expressions().expression_of(written) if is_array else written
 
 
-def _job(arr: Any, urlpath: Any, options: WriteOptions, *, snapshot: bool) -> tuple[Job, Location]:
-    """The job of a write, and the location of its frame; `snapshot` as for `from_numpy`."""
+def _job(
+    arr: Any, urlpath: Any, options: WriteOptions, *, is_delayed: bool
+) -> tuple[Job, Location]:
+    """The job of a write, and the location of its frame; `is_delayed` as for `Transaction`."""
     old = None if options.mode in NEW else _existing_frame(urlpath, options)
     if old is not None:
-        array = as_dask(as_elements(arr, old.dtype), named=options.resume, snapshot=snapshot)
+        array = as_dask(as_elements(arr, old.dtype), named=options.resume, snapshot=is_delayed)
         check_existing(old, array, options)
-        return update_job(array, old, options), old.location
+        return update_job(array, old, options, is_delayed=is_delayed), old.location
     location = target_of(urlpath, options.storage_options, contiguous=options.contiguous)
-    array = as_dask(arr, named=options.resume, snapshot=snapshot)
+    array = as_dask(arr, named=options.resume, snapshot=is_delayed)
     if options.append_axis is not None:
         checked_axis(options.append_axis, array.ndim)
     dropped = dropped_metadata(arr, array, options)
     if options.vlmeta is None and options.labels:
         options = replace(options, vlmeta=options.labels)
     plan = new_plan(array, options)
-    new = new_frame(location, plan, array, options)
+    new = new_frame(location, plan, array, options, is_delayed=is_delayed)
     whole = WriteJob(transaction=new, elements=array, origin=(0,) * array.ndim)
     job: Job = whole
     if options.max_mem is not None:
@@ -294,11 +295,17 @@ def _existing_frame(urlpath: Any, options: WriteOptions) -> FrameReference | Non
 
 
 def new_frame(
-    location: Location, plan: FramePlan, source: object, options: WriteOptions
+    location: Location,
+    plan: FramePlan,
+    source: object,
+    options: WriteOptions,
+    *,
+    is_delayed: bool,
 ) -> Transaction:
     """Make the write of a new frame; raise OSError if the target cannot be written.
 
     `source` identifies the elements: an array by its name, or a frame by its version.
+    `is_delayed` as for `Transaction`.
     """
     replaces, key = NEW.get(options.mode, False), None
     if options.resume:
@@ -309,7 +316,7 @@ def new_frame(
             # if this run is killed after it published, the next one is an append of the same array
             key = options.change_key(source, location.label) + key[:8]
     staging = plan.staging(location, replace=replaces, resume_key=key, fsync=options.fsync)
-    return Transaction(plan, staging)
+    return Transaction(plan, staging, is_delayed=is_delayed)
 
 
 def write_together(writes: Iterable[Write]) -> None:
@@ -317,15 +324,13 @@ def write_together(writes: Iterable[Write]) -> None:
 
     If one fails, the staging areas of all frames that are not published are removed.
     """
-    jobs = [_job(arr, to, WriteOptions(**given), snapshot=False)[0] for arr, to, given in writes]
+    jobs = [_job(arr, to, WriteOptions(**given), is_delayed=False)[0] for arr, to, given in writes]
     together = [job for job in jobs if isinstance(job, WriteJob)]
     others = [job.graph() for job in jobs if not isinstance(job, WriteJob)]
-    try:
-        compute_together(*write_graphs(together), *others)
-    except BaseException:
+    with ExitStack() as areas:
         for job in jobs:
-            give_up(job.staging)
-        raise
+            areas.enter_context(job.staging.prepared())
+        compute_together(*write_graphs(together), *others)
 
 
 def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delayed:
@@ -342,43 +347,14 @@ def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delaye
         if not compute:
             _warn(job)
             return written
-        _compute(job, written)
-    frame = _opened(job, location)
+        # if a worker is lost after the commit, dask runs its tasks again, without a staging area
+        with job.transaction.once(), job.staging.prepared():
+            _warn(job)
+            written.compute()
+    frame = frame_at(location)
     return array_of(frame, own_or_auto(frame.grid.nchunks))
 
 
 def _warn(job: Job) -> None:
     if job.dropped:
         warnings.warn(job.dropped, UserWarning, stacklevel=level_of_caller())
-
-
-def _compute(job: Job, written: Delayed) -> None:
-    """Compute a job; remove its staging area on failure, unless it can be resumed."""
-    # `prepared` raises before any computation; an area that it never made is not cleaned up.
-    # If a worker is lost after the commit, dask runs its tasks again, without a staging area.
-    with job.staging.prepared(), job.transaction.once():
-        try:
-            _warn(job)
-            written.compute()
-        except BaseException:
-            if not job.staging.resumable:
-                # also after an interrupt: the disk must not fill up
-                give_up(job.staging)
-            raise
-    hint = only_here(job.staging.label)
-    if hint and not job.transaction.is_published():
-        job.staging.clean_up()
-        raise FileNotFoundError(
-            errno.ENOENT, f"another process wrote the frame{hint}", job.staging.label
-        )
-
-
-def _opened(job: Job, location: Location) -> FrameReference:
-    """Open the frame that a job has written."""
-    try:
-        return frame_at(location)
-    except FileNotFoundError as error:
-        # this client's own staging area, which is empty
-        job.staging.clean_up()
-        advice = "the tasks wrote the frame to a path that this process does not see"
-        raise unseen(error, location.label, advice) from error

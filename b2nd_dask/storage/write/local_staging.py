@@ -44,8 +44,6 @@ from b2nd_dask.storage.write.staging import (
     Run,
     StagedChunks,
     Staging,
-    in_order,
-    runs_of,
 )
 from b2nd_dask.system import copy_range, flush, link_or_copy, pwrite, sync, write_file
 
@@ -221,18 +219,20 @@ class ContiguousStaging(LocalStaging):
 
     def laid_out(self, chunks: StagedChunks, first: Run) -> Placement:
         """Lay chunks out behind one part, whose own chunks stay, or behind a frame."""
-        ordered, order = in_order(chunks)
-        starts, sizes = ordered.rows["start"], ordered.rows["nbytes"]
-        positions, runs, end = np.empty(len(order), np.int64), [first], first.stop
-        for part, members in runs_of(ordered):
-            start, shift = int(starts[members.start]), 0
-            if ordered.parts[part] != first.part:
-                nbytes = int(sizes[members].sum())
-                runs.append(Run(ordered.parts[part], start, start + nbytes))
-                shift = end - start
-                end += nbytes
-            positions[order[members]] = starts[members] + shift - self.header_len
-        return Placement(positions, end - self.header_len, tuple(runs))
+        rows, positions = chunks.rows, chunks.rows["start"] - self.header_len
+        moves = np.array([name != first.part for name in chunks.parts], np.bool_)[rows["part"]]
+        order = np.lexsort((rows["start"], rows["part"]))
+        order = order[moves[order]]
+        part, start, nbytes = (rows[name][order] for name in ("part", "start", "nbytes"))
+        first_nbytes = first.stop - self.header_len
+        positions[order] = first_nbytes + np.cumsum(nbytes) - nbytes
+        # adjacent chunks of a part are copied together
+        is_first = np.ones(len(order), np.bool_)
+        is_first[1:] = (part[1:] != part[:-1]) | (start[1:] != (start + nbytes)[:-1])
+        is_last = np.roll(is_first, -1)
+        ends = part[is_first], start[is_first], (start + nbytes)[is_last]
+        runs = [Run(chunks.parts[p], a, b) for p, a, b in np.stack(ends, axis=1).tolist()]
+        return Placement(positions, first_nbytes + int(nbytes.sum()), (first, *runs))
 
     def _base(self, parts: tuple[str, ...], used: np.ndarray) -> int:
         """Choose the part that becomes the frame; -1 for a new file.

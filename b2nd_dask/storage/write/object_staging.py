@@ -104,9 +104,9 @@ class BaseObjectStaging(Staging):
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """See `Staging.prepared`."""
-        self.prepare()
         # any process may clear an area to resume, which may outlive this one
-        with nullcontext() if self.resumable else self.area().owned():
+        owned = nullcontext() if self.resumable else self.area().owned()
+        with super().prepared(), owned:
             yield
 
     @property

@@ -83,9 +83,15 @@ class Staging(ABC):
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Prepare for the block; this process discards the area, also if the block fails."""
+        """Prepare for the block. If it fails, discard the area, unless it can be resumed."""
         self.prepare()
-        yield
+        try:
+            yield
+        except BaseException:
+            if not self.resumable:
+                # also after an interrupt: the disk must not fill up
+                self.clean_up()
+            raise
 
     @property
     def is_prepared(self) -> bool:
@@ -190,18 +196,3 @@ def adjacent(part: str, payloads: Sequence[bytes], start: int = 0) -> list[Run]:
     """Runs of payloads that lie one behind the other in a part."""
     edges = itertools.accumulate(map(len, payloads), initial=start)
     return [Run(part, *ends) for ends in itertools.pairwise(edges)]
-
-
-def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:
-    """Group chunks, sorted by part and start, that are adjacent in their part."""
-    part, start = chunks.rows["part"], chunks.rows["start"]
-    stop = start + chunks.rows["nbytes"]
-    breaks = np.flatnonzero((part[1:] != part[:-1]) | (start[1:] != stop[:-1]))
-    edges = [0, *(breaks + 1).tolist(), len(start)]
-    return [(int(part[a]), slice(a, b)) for a, b in itertools.pairwise(edges) if a < b]
-
-
-def in_order(chunks: StagedChunks) -> tuple[StagedChunks, NDArray[Any]]:
-    """Sort chunks by part and start; also return the permutation."""
-    order = np.lexsort((chunks.rows["start"], chunks.rows["part"]))
-    return StagedChunks(chunks.parts, chunks.rows[order]), order
