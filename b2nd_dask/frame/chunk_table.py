@@ -128,7 +128,8 @@ def superseded_at(path: Path, frame: ParsedFrame, used: int) -> int:
     members = {chunk_member(number) for number in offsets[stored_chunks(offsets)].tolist()}
     with os.scandir(path) as entries:
         chunks = (entry for entry in entries if CHUNK_MEMBER.fullmatch(entry.name))
-        return sum(entry.stat().st_size for entry in chunks if entry.name not in members)
+        unused = (entry for entry in chunks if entry.name not in members)
+        return sum(entry.stat(follow_symlinks=False).st_size for entry in unused)
 
 
 def _parsed(head: bytes, available: int) -> ChunkHeader | None:

@@ -168,11 +168,9 @@ def verify_stored(
 
 @dataclass(frozen=True, eq=False)
 class IntermediateFrame(Transaction):
-    """The write of an intermediate frame."""
+    """The write of an intermediate frame; nothing is staged again after its publication."""
 
     location: Location
-    is_skipped: bool = False
-    """Whether nothing is staged, since the target was already published."""
 
     @classmethod
     def of(cls, outer: Staging, grid: Grid, dtype: np.dtype[Any], key: str) -> Self:
@@ -206,11 +204,14 @@ class IntermediateFrame(Transaction):
 
     def stage(self, write: Callable[[], ChunkRecords]) -> ChunkRecords:
         """See `Transaction.stage`."""
-        return ChunkRecords.of(self.plan.row, {}, {}) if self.is_skipped else super().stage(write)
+        nothing = ChunkRecords.of(self.plan.row, {}, {})
+        return nothing if self.was_published else super().stage(write)
 
     def commit(self, records: ChunkRecords) -> str:
-        """See `Transaction.commit`; empty if nothing is staged."""
-        return "" if self.is_skipped else super().commit(records)
+        """See `Transaction.commit`; empty if the frame was removed with the target's area."""
+        if self.was_published:
+            return self.staging.label if self.is_published() else ""
+        return super().commit(records)
 
 
 def begin_intermediate(
@@ -221,7 +222,7 @@ def begin_intermediate(
     `is_needed` says whether functions read the frame, which dask repeats with the tasks.
     """
     if outer.was_published and not is_needed:
-        return replace(intermediate, was_published=True, is_skipped=True)
+        return replace(intermediate, was_published=True)
     if outer.was_published:
         # the repeated commit of the target removes it
         outer.staging.make_area()

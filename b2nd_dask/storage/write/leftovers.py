@@ -161,5 +161,8 @@ def _remote(location: Location) -> Iterator[StagingInfo]:
         base = area.rpartition("/")[2]
         named = _REMOTE_AREA.fullmatch(base.removeprefix(name))
         if named and base.startswith(name):
-            nbytes, newest = store.usage(area)
-            yield StagingInfo(location.label + base.removeprefix(name), named[1], nbytes, newest)
+            found = store.entries(area).values()
+            nbytes = sum(entry.get("size") or 0 for entry in found)
+            times = [entry["LastModified"] for entry in found if "LastModified" in entry]
+            path = location.label + base.removeprefix(name)
+            yield StagingInfo(path, named[1], nbytes, max(times, default=None))

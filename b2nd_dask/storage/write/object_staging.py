@@ -153,12 +153,7 @@ class BaseObjectStaging(Staging):
         if not all(_STAGED.fullmatch(run.part) for run in runs):
             return [b""] * len(runs)
         area = self.area()
-        located = [Run(area.path(run.part), run.start, run.stop) for run in runs]
-        try:
-            return area.store.fetch(located)
-        except OSError:
-            # one object is missing or too short; the others may be complete
-            return area.store.each(area.store.fetch_or_nothing, located)
+        return area.store.fetch_some([run._replace(part=area.path(run.part)) for run in runs])
 
     def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
         """See `Staging.put`; stores need no sync."""
@@ -218,7 +213,7 @@ class ObjectStaging(BaseObjectStaging):
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, inside the store if possible; see `Staging.publish`."""
         area = self.area()
-        runs = [Run(area.path(run.part), run.start, run.stop) for run in placement.runs]
+        runs = [run._replace(part=area.path(run.part)) for run in placement.runs]
         checks = [self.check_target, area.check]
         if area.store.has_protocol("s3"):
             ServerJoin(area, checks=checks).publish(head, runs, tail, replace=self.replace)
@@ -324,7 +319,8 @@ def check_writable(store: ObjectStore) -> None:
 
 def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> bool:
     """Join the objects inside one of Google's stores; return False if the store refuses."""
-    store, sizes = area.store, area.store.sizes(area.folder)
+    store, listed = area.store, area.store.entries(area.folder)
+    sizes = {path: entry.get("size") for path, entry in listed.items()}
     if any((run.start, run.stop) != (0, sizes.get(run.part)) for run in runs):
         raise wrong_length(store.label)
     ends = [uuid.uuid4().hex for _ in range(2)]

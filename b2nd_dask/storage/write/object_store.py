@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspec.asyn import AsyncFileSystem
 from fsspec.core import has_magic
@@ -22,7 +22,6 @@ from b2nd_dask.storage.write.staging import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from datetime import datetime
 
 #: Most concurrent requests. Copies and removals cost the store, not the client.
 CONCURRENCY = 16
@@ -61,15 +60,17 @@ class ObjectStore(Connection):
 
     def names(self, folder: str) -> list[str]:
         """Names of the objects below a folder; empty if it does not exist."""
-        return [path[path.index(folder) + len(folder) + 1 :] for path in self.sizes(folder)]
+        return [path[path.index(folder) + len(folder) + 1 :] for path in self.entries(folder)]
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Sizes of the objects below a folder, by path."""
+    def entries(self, folder: str) -> dict[str, dict[str, Any]]:
+        """What the store lists of the objects below a folder, by path."""
         try:
-            found = self._fresh(lambda: self.fs.find(folder, detail=True))
+            found: dict[str, dict[str, Any]] = self._fresh(
+                lambda: self.fs.find(folder, detail=True)
+            )
         except FileNotFoundError:
             return {}
-        return {path: entry.get("size") or 0 for path, entry in found.items()}
+        return found
 
     def folders(self, parent: str) -> list[str]:
         """Paths of the folders in a folder; empty if it does not exist.
@@ -83,12 +84,6 @@ class ObjectStore(Connection):
                 raise
             return []
         return [entry["name"].rstrip("/") for entry in found if entry["type"] == "directory"]
-
-    def usage(self, folder: str) -> tuple[int, datetime | None]:
-        """Total bytes of the objects below a folder; their last change, if the store has times."""
-        found = self._fresh(lambda: self.fs.find(folder, detail=True)).values()
-        times = [entry["LastModified"] for entry in found if "LastModified" in entry]
-        return sum(entry.get("size") or 0 for entry in found), max(times, default=None)
 
     def make_folder(self, path: str) -> None:
         """Make a folder, unless it exists or the store needs none."""
@@ -125,23 +120,23 @@ class ObjectStore(Connection):
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Fetch byte ranges of objects, concurrently if possible; the parts of runs are paths."""
-        paths = [run.part for run in runs]
-        starts = [run.start for run in runs]
-        stops = [run.stop for run in runs]
-        found: list[bytes] = self.call(
-            lambda: self.fs.cat_ranges(paths, starts, stops, on_error="raise")
-        )
+        found: list[bytes] = self._ranges(runs, on_error="raise")
         for run, data in zip(runs, found, strict=True):
             if len(data) != run.stop - run.start:
                 raise wrong_length(self.label)
         return found
 
-    def fetch_or_nothing(self, run: Run) -> bytes:
-        """Fetch a byte range; return no bytes if that fails."""
-        try:
-            return self.fetch([run])[0]
-        except OSError:
-            return b""
+    def fetch_some(self, runs: Sequence[Run]) -> list[bytes]:
+        """Like `fetch`, with other bytes, or fewer, where that fails."""
+        found = self._ranges(runs, on_error="return")
+        return [b"" if isinstance(data, BaseException) else data for data in found]
+
+    def _ranges(self, runs: Sequence[Run], *, on_error: str) -> list[Any]:
+        parts, starts, stops = ([run[column] for run in runs] for column in range(3))
+        found: list[Any] = self.call(
+            lambda: self.fs.cat_ranges(parts, starts, stops, on_error=on_error)
+        )
+        return found
 
     def stream(self, head: bytes, runs: Iterable[Run], tail: bytes) -> None:
         """Write the target through the client, a piece at a time."""
