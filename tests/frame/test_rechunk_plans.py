@@ -17,8 +17,6 @@ from b2nd_dask.frame.read.plan import decodes_per_block
 from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, Budget, TooLittleMemoryError
 from b2nd_dask.frame.rechunk.passes import flat_pass, plan_passes
 from b2nd_dask.frame.rechunk.source import flat_boxes
-from b2nd_dask.frame.rechunk.work import boxes_to_verify
-from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.graph.resources import nbytes_of
 from tests.strategies import examples
 
@@ -163,27 +161,3 @@ def test_regions_of_a_reshape(shape: tuple[int, ...], megabytes: int) -> None:
         ]
         assert all(box[axis] == 1 for axis in range(max(inner, default=0)))
     assert 2 * math.prod(way.region) * 8 * way.concurrency <= megabytes << 20
-
-
-@examples(60)
-@given(st.data())
-def test_boxes_to_verify_are_the_chunks_of_a_region(data: Any) -> None:
-    shape = data.draw(st.lists(st.integers(1, 12), max_size=3).map(tuple))
-    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
-    starts = tuple(data.draw(st.integers(0, n - 1)) for n in shape)
-    axes = tuple(
-        range(a, data.draw(st.integers(a + 1, n))) for a, n in zip(starts, shape, strict=True)
-    )
-    most = data.draw(st.integers(1, 20))
-    grid = Grid(shape, chunks, chunks, 8)
-    touched = [
-        number
-        for number in range(grid.nchunks)
-        if all(set(a) & set(b) for a, b in zip(grid.extent(number), axes, strict=True))
-    ]
-    boxes = [
-        ChunkBox.between(first, last, grid).chunks(grid).tolist()
-        for first, last in boxes_to_verify(grid, axes, most)
-    ]
-    assert sorted(number for box in boxes for number in box) == touched
-    assert max(map(len, boxes)) <= most

@@ -323,11 +323,11 @@ def test_damage_is_found_at_the_edge(
     assert list(target.parent.iterdir()) == []
 
 
-def test_intermediate_frames_wait_for_the_verification(read_in_parts: Path, target: Path) -> None:
+def test_no_intermediate_frame_is_made_of_damaged_chunks(read_in_parts: Path, target: Path) -> None:
     # a run that goes on would take what is published
     damage(read_in_parts)
     with pytest.MonkeyPatch.context() as patch:
-        # of a single region, after which others could wait for the verification
+        # of a single region
         whole = lambda source, *_: [(Grid(source.shape, source.shape, source.shape, 4),)]  # noqa: E731
         patch.setattr(passes_module, "_between", whole)
         x = from_b2nd(read_in_parts)[:, 25:75]
@@ -346,9 +346,9 @@ def test_no_task_can_fail_before_the_staging_area_is_made(
     graph = dict(written.__dask_graph__())
     tasks = {key: task for key, task in graph.items() if type(task) is tuple}
     areas = {key for key, task in tasks.items() if task[0] is begin}
-    verifies = [key for key, task in tasks.items() if task[0] is work_module.verify_stored]
-    assert verifies
-    assert all(areas & get_dependencies(graph, key) for key in verifies)
+    reads = [key for key, task in tasks.items() if task[0] is work_module.rechunk_region]
+    assert reads
+    assert all(areas & get_dependencies(graph, key) for key in reads)
 
 
 def test_the_frame_that_is_read_may_be_the_target(maps: Path) -> None:

@@ -22,8 +22,6 @@ _VISIT = 150e-6
 """Per chunk that a task reads from."""
 _TASK = 2e-3
 
-#: Bytes of chunks that one task verifies, or copies as stored.
-VERIFIED_AT_ONCE = 64 << 20
 #: Least compressed bytes to read at once; and their fraction of a thread's memory, if reads are
 #: expensive.
 LEAST_BATCH, _BATCH_SHARE = 1 << 20, 1 / 16
@@ -133,8 +131,6 @@ class OnePass(NamedTuple):
     """Memory of the concurrent tasks, at least of one, and of the graph."""
     graph_nbytes: float
     """Memory of the graph."""
-    verifies: bool
-    """Whether chunks are read in parts, so extra tasks must verify their checksums."""
     decodes: float
     """How often a block is decoded on average."""
 
@@ -183,13 +179,11 @@ def _way(source: Grid, target: Grid, region: tuple[int, ...], budget: Budget) ->
     # for an array without axes all are 1
     counts = zip((1,) * 6, *axes, strict=True)
     regions, chunks, blocks, all_blocks, most_chunks, most_blocks = map(math.prod, counts)
-    partial = chunks > source.nchunks
     # compressed and decoded bytes of touched blocks; gathered, compressed and staged chunks
     reading = 2 * budget.read_batch + 3 * most_blocks * source.block_nbytes
     writing = budget.write_batch + 4 * target.chunk_nbytes
     buffers = reading + writing + most_chunks * _PER_CHUNK + PER_TASK
-    checks = math.ceil(source.nchunks * source.chunk_nbytes / VERIFIED_AT_ONCE)
-    graph = (regions + checks * partial) * PER_KEY + target.nchunks * PER_RECORD
+    graph = regions * PER_KEY + target.nchunks * PER_RECORD
     # a thread keeps the buffers of its earlier tasks
     kept = min(buffers, MAX_SCRATCH_NBYTES)
     always = graph + ALWAYS + budget.threads * kept
@@ -201,7 +195,7 @@ def _way(source: Grid, target: Grid, region: tuple[int, ...], budget: Budget) ->
     seconds = work * math.ceil(regions / running) / regions
     nbytes = always + running * each
     decodes = blocks / all_blocks
-    return OnePass(target, region, concurrency, seconds, nbytes, graph, partial, decodes)
+    return OnePass(target, region, concurrency, seconds, nbytes, graph, decodes)
 
 
 def _touched(size: int, length: int, chunk: int, block: int) -> tuple[int, ...]:

@@ -203,4 +203,4 @@ def _flat_ways(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterato
         always = graph + ALWAYS
         concurrency = budget.concurrency(each, always)
         nbytes = always + max(1, concurrency) * each
-        yield OnePass(grid, region, concurrency, 0.0, nbytes, graph, verifies=True, decodes=1.0)
+        yield OnePass(grid, region, concurrency, 0.0, nbytes, graph, decodes=1.0)

@@ -13,11 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import in_pages
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches, witnesses
 from b2nd_dask.frame.read.decode import carrier
-from b2nd_dask.frame.read.read_cost import ChunkRange
+from b2nd_dask.frame.read.fetch import fetch
+from b2nd_dask.frame.read.read_cost import ChunkRange, Region
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.conflicts import ChunkBox
 
 Box = tuple[slice, ...]
 
@@ -79,22 +83,37 @@ class RegionSource:
         return self.frame.frames
 
     def read(self, region: Box) -> NDArray[Any]:
-        """Read a region of the target."""
+        """Read a region of the target; the reads of all regions verify every chunk of the view."""
         axes = self.view.axes_of(region)
+        for frame, chunks in self._edges(axes):
+            if chunks:
+                _verify(frame, chunks, self.batch_nbytes)
         elements = self.frame.read_axes(axes, batch_nbytes=self.batch_nbytes)
         return elements.transpose(self.view.order)
 
-    def regions(self, region: Box) -> Iterator[tuple[Readable, tuple[range, ...]]]:
+    def regions(self, region: Box) -> Iterator[tuple[Readable, Region]]:
         """List the reads of `read` for a region of the target."""
-        yield self.frame, self.view.axes_of(region)
+        axes = self.view.axes_of(region)
+        yield self.frame, axes
+        for frame, chunks in self._edges(axes):
+            for chunk in chunks:
+                yield frame, ChunkRange(chunk, chunk + 1)
 
-    def parts(self) -> Iterator[tuple[int, tuple[range, ...]]]:
-        """List the numbers of the frames that are read, and the region of each."""
-        if not isinstance(self.frame, JoinedReference):
-            yield 0, self.view.window
+    def _edges(self, axes: tuple[range, ...]) -> Iterator[tuple[FrameReference, list[int]]]:
+        """List the `edge_chunks` of a region by frames."""
+        frame, window = self.frame, list(self.view.window)
+        # in a plan, an intermediate frame that nobody has written has none
+        if isinstance(frame, FrameReference):
+            yield frame, edge_chunks(frame, axes, self.view.window)
+        if not isinstance(frame, JoinedReference):
             return
-        for part in self.frame.split(self.view.window):
-            yield part.number, part.axes
+        parts = list(frame.split(axes))
+        if parts:
+            along, starts = window[frame.axis], frame.starts.tolist()
+            ends = starts[parts[0].number], starts[parts[-1].number + 1]
+            window[frame.axis] = range(max(along.start, ends[0]), min(along.stop, ends[1]))
+        for part, whole in zip(parts, frame.split(tuple(window)), strict=True):
+            yield part.frame, edge_chunks(part.frame, part.axes, whole.axes)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -115,7 +134,7 @@ class FlatSource(RegionSource):
             flat[begin:end] = RegionSource.read(self, box).reshape(-1).view(flat.dtype)
         return elements.view(self.frame.dtype)
 
-    def regions(self, region: Box) -> Iterator[tuple[Readable, tuple[range, ...]]]:
+    def regions(self, region: Box) -> Iterator[tuple[Readable, Region]]:
         """See `RegionSource.regions`."""
         for box, _ in self._boxes(region):
             yield from RegionSource.regions(self, box)
@@ -125,6 +144,44 @@ class FlatSource(RegionSource):
         first = int(np.ravel_multi_index(start, self.shape)) if start else 0
         count = math.prod(along.stop - along.start for along in region)
         return flat_boxes(first, first + count, self.source_shape)
+
+
+def edge_chunks(
+    frame: FrameReference, axes: tuple[range, ...], window: tuple[range, ...]
+) -> list[int]:
+    """Find the chunks that a read of a region of a window must verify beside those that it does.
+
+    No read of the window verifies a chunk whose witness (`witnesses`) is outside of it. Of all
+    regions, the one with the position of the window nearest to the witness must.
+    """
+    grid = frame.grid
+    sides = zip(window, grid.shape, grid.chunks, strict=True)
+    if not any(w.start % max(c, 1) or (w.stop != n and w.stop % c) for w, n, c in sides):
+        return []
+    with frame.reading() as (opened, _):
+        if opened.digests is None:
+            return []
+        box = ChunkBox.of(tuple(a.start for a in axes), tuple(map(len, axes)), grid)
+        chunks = box.chunks(grid)
+        chunks = chunks[opened.parsed.index.kinds[chunks] == ChunkKind.STORED]
+        is_outside, is_nearest = np.zeros(len(chunks), np.bool_), np.ones(len(chunks), np.bool_)
+        found = witnesses(chunks, opened.digests[chunks], grid)
+        for at, along, whole in zip(found, axes, window, strict=True):
+            nearest = np.clip(at, whole.start, whole.stop - 1)
+            is_outside |= nearest != at
+            is_nearest &= (nearest >= along.start) & (nearest < along.stop)
+        chosen: list[int] = chunks[is_outside & is_nearest].tolist()
+    return chosen
+
+
+def _verify(frame: FrameReference, chunks: list[int], nbytes: int) -> None:
+    """Verify chunks as the reads of witnesses do, `nbytes` compressed bytes at once."""
+    block = np.zeros(1, np.int64)
+    requests = [ChunkRequest(chunk, block, whole=True) for chunk in chunks]
+    with frame.reading() as (opened, _):
+        for batch in batches(opened, requests, nbytes):
+            for _ in fetch(opened, batch):
+                pass
 
 
 def flat_source(

@@ -1,11 +1,11 @@
-"""Tasks of a rechunk: read a region and stage it as chunks, copy chunks, verify them.
+"""Tasks of a rechunk: read a region and stage it as chunks, or copy chunks.
 
 Intermediate frames are written into the staging area of the target, which is removed at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -13,20 +13,14 @@ from typing import Any, Self
 import numpy as np
 
 from b2nd_dask.format.chunk.chunk_header import Special
-from b2nd_dask.format.grid import Grid, boxes_between, contiguous_box
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
-from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest
 from b2nd_dask.frame.read.decode import decode_raw
-from b2nd_dask.frame.read.fetch import (
-    ChunkBytes,
-    fetch_all,
-    read_whole,
-    verify_chunk,
-    verify_in_pieces,
-)
+from b2nd_dask.frame.read.fetch import ChunkBytes, fetch_all
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, uncompressed_costs
 from b2nd_dask.frame.rechunk.source import (
     Box,
@@ -36,7 +30,6 @@ from b2nd_dask.frame.rechunk.source import (
     View,
 )
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import FramePlan, plan_frame
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.transaction import Transaction
@@ -45,12 +38,6 @@ from b2nd_dask.storage import Location, Staging
 
 #: For intermediate frames, which are read once and soon: speed matters more than size.
 _CPARAMS = {"codec": "lz4", "clevel": 1}
-
-
-def has_checksums(frame: FrameReference) -> bool:
-    """Whether chunks that are read in parts must be verified separately."""
-    with frame.reading() as (opened, _):
-        return opened.digests is not None
 
 
 def rechunk_region(source: Source, region: Box, opened: Transaction, *before: Any) -> ChunkRecords:
@@ -110,60 +97,6 @@ def _copy(
 def _require_decodes(opened: OpenedFrame, fetched: ChunkBytes) -> None:
     with scratch.borrow(opened.parsed.grid.chunk_nbytes) as raw, located(opened, fetched.chunk):
         decode_raw(opened.parsed, fetched, raw)
-
-
-def boxes_to_verify(
-    grid: Grid, axes: tuple[range, ...], most_chunks: int
-) -> Iterator[tuple[int, int]]:
-    """Divide the chunks of a region into boxes of at most `most_chunks`: first and last chunk.
-
-    Examples
-    --------
-    >>> grid = Grid((40, 40), chunks=(10, 10), blocks=(5, 5), itemsize=8)
-    >>> list(boxes_to_verify(grid, (range(5, 40), range(25)), 6))
-    [(0, 6), (8, 14)]
-    """
-    touched = ChunkBox.of(tuple(along.start for along in axes), tuple(map(len, axes)), grid)
-    counts = tuple(b - a for a, b in zip(touched.start, touched.stop, strict=True))
-    sizes = contiguous_box(counts, max(1, most_chunks))
-    edges = (
-        [*range(start, stop, size), stop]
-        for start, stop, size in zip(touched.start, touched.stop, sizes, strict=True)
-    )
-    for box in boxes_between(edges):
-        yield ChunkBox(tuple(c.start for c in box), tuple(c.stop for c in box)).ends(grid)
-
-
-def verify_stored(
-    source: RegionSource,
-    number: int,
-    first: int,
-    last: int,
-    opened: Transaction,
-    *before: Any,
-) -> None:
-    """Task that verifies a box of chunks, `first` to `last`, of a source frame by its checksums.
-
-    It runs after the creation of the staging area and after `before`: an area created after the
-    failure of another task would remain. A frame that was rechunked onto itself no longer exists
-    for a repeated check. Raises `ChecksumError` for the first chunk with a different digest.
-    """
-    if opened.was_published:
-        return
-    with source.frames[number].reading() as (frame, _):
-        grid, kinds = frame.parsed.grid, frame.parsed.index.kinds
-        chunks = ChunkBox.between(first, last, grid).chunks(grid)
-        stored = chunks[kinds[chunks] == ChunkKind.STORED].tolist()
-        requests = [ChunkRequest(chunk, None) for chunk in stored]
-        # in this thread: buffers of other threads would need memory, too
-        for batch in batches(frame, requests, most := source.batch_nbytes):
-            short = [request for request in batch if request.available <= most]
-            for request in batch:
-                if request.available > most:
-                    verify_in_pieces(frame, request, most)
-            for request, data in read_whole(frame, short):
-                with located(frame, request.chunk):
-                    verify_chunk(frame, request.chunk, data)
 
 
 @dataclass(frozen=True, eq=False)

@@ -239,8 +239,8 @@ def begin(transaction: Transaction) -> Transaction:
     return transaction.begin()
 
 
-def commit(transaction: Transaction, records: ChunkRecords, *before: Any) -> str:
-    """Task that commits a write; `before` are results of tasks that must have succeeded."""
+def commit(transaction: Transaction, records: ChunkRecords) -> str:
+    """Task that commits a write."""
     return transaction.commit(records)
 
 

@@ -52,7 +52,6 @@ from b2nd_dask.graph.tasks import (
     reduce_block,
     regions_of_index,
 )
-from b2nd_dask.graph.write.rechunk_job import regions_of_task
 from b2nd_dask.graph.write.write_tasks import write_task
 
 _WRITERS = (write_task, rechunk_region)
@@ -185,7 +184,7 @@ class Walk:
         if region := region_of_getter(func, args):
             return [read_of([region])]
         if isinstance(first, Source) and func is not flat_source:
-            read = read_of(regions_of_task(func, *args))
+            read = read_of(first.regions(args[1]))
             read.is_copied |= isinstance(first, FlatSource)
             return [read]
         return []

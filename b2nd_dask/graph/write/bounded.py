@@ -264,7 +264,7 @@ class _Bounded:
         known = {key[1:] for key in keys if key[0] == name}
         if source.grid.shape != tuple(map(sum, chunks)) or known != set(numbers):
             raise _not_understood(name)
-        if source.is_verified or decodes_per_block(source.grid, chunks) > 1:
+        if decodes_per_block(source.grid, chunks) > 1:
             source = self._frames.in_chunks(source, chunks, name)
         reads = {
             (name, *at): (_read, source.made.key, region)

@@ -27,10 +27,12 @@ from b2nd_dask.graph.write.rechunk_job import (
     IntermediateFrames,
     RechunkJob,
     budget_of,
-    most_chunks,
 )
 from b2nd_dask.graph.write.to_b2nd import new_frame, run_job
 from b2nd_dask.storage import Location
+
+#: Bytes of chunks that one task copies as stored.
+_COPIED_AT_ONCE = 64 << 20
 
 
 def rechunk(
@@ -188,5 +190,6 @@ def _copying_pass(grid: Grid, budget: Budget) -> OnePass:
     if not concurrency:
         raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
     # time and memory are 0, since no other pass is compared; the grid has one axis: chunk numbers
-    numbers, region = Grid((grid.nchunks,), (1,), (1,), 1), (most_chunks(grid),)
-    return OnePass(numbers, region, concurrency, 0.0, 0.0, 0.0, verifies=False, decodes=0.0)
+    numbers = Grid((grid.nchunks,), (1,), (1,), 1)
+    region = (max(1, _COPIED_AT_ONCE // max(1, grid.chunk_nbytes)),)
+    return OnePass(numbers, region, concurrency, 0.0, 0.0, 0.0, decodes=0.0)

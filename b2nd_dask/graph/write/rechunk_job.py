@@ -1,12 +1,12 @@
 """The jobs of a rechunk: regions of a pass, and the intermediate frames between passes.
 
-A job is one pass: its tasks read regions, verify partly read chunks, and write a frame.
+A job is one pass: its tasks read regions and write a frame.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,20 +18,15 @@ from dask.delayed import Delayed
 
 from b2nd_dask.format.grid import Grid, steps
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.read.read_cost import ChunkRange, Region
-from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, VERIFIED_AT_ONCE, Budget, OnePass
+from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, Budget, OnePass
 from b2nd_dask.frame.rechunk.passes import MOST_CHUNK, flat_pass, log_passes, plan_passes
-from b2nd_dask.frame.rechunk.source import RegionSource, Source, StoredChunks, View, flat_source
+from b2nd_dask.frame.rechunk.source import RegionSource, View, flat_source
 from b2nd_dask.frame.rechunk.work import (
     IntermediateFrame,
     begin_intermediate,
-    boxes_to_verify,
-    has_checksums,
     open_view,
     rechunk_region,
-    verify_stored,
 )
-from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import halved
 from b2nd_dask.frame.write.transaction import Transaction, begin
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
@@ -63,31 +58,6 @@ class Elements(NamedTuple):
     """The task that returns the `Source`."""
     grid: Grid
     dtype: np.dtype[Any]
-    source: RegionSource | None = None
-    """The result of that task if it reads the user's frames, whose chunks are verified."""
-
-    @property
-    def is_verified(self) -> bool:
-        """Whether a frame of the user has checksums."""
-        return self.source is not None and any(map(has_checksums, self.source.frames))
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether an edge of the elements cuts chunks, or the chunks of joined frames form no grid.
-
-        Then separate tasks verify the chunks.
-        """
-        if self.source is None:
-            return False
-        frame, window = self.source.frame, self.source.view.window
-        if isinstance(frame, JoinedReference):
-            alike = len({own.chunks for own in frame.frames}) == 1
-            if not alike or (frame.starts[:-1] % frame.grid.chunks[frame.axis]).any():
-                return True
-        return any(
-            along.start % max(c, 1) or (along.stop != n and along.stop % c)
-            for along, n, c in zip(window, frame.shape, frame.grid.chunks, strict=True)
-        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,37 +68,19 @@ class RechunkJob(Job):
     way: OnePass
 
     def graph(self) -> Delayed:
-        """The graph of `Job.graph`: verification, regions or ranges of chunks, commit."""
+        """The graph of `Job.graph`: regions or ranges of chunks, commit."""
         tasks, grid = Tasks(self), self.way.target
         tasks.graph |= dict(self.source.made.dask)
         sizes = tuple(map(steps, grid.shape, self.way.region))
         missing, known = tasks.missing(sizes, (0,) * len(sizes), grid)
-        # also if no chunk is missing: an earlier run may have staged them before it found damage
-        checks = self._checks(tasks)
         name = tasks.name("write")
         work = {
             (name, *at): (rechunk_region, self.source.made.key, region, tasks.opening)
             for at, region in zip(np.ndindex(missing.shape), regions_of(sizes), strict=True)
             if missing[at]
         }
-        tasks.graph |= with_concurrency({**checks, **work}, self.way.concurrency)
-        # the commit waits for the verification, too
-        return tasks.committed([*work, *known], list(checks))
-
-    def _checks(self, tasks: Tasks) -> dict[Any, Any]:
-        """Tasks that verify the chunks of the user's frames that have checksums."""
-        checks: dict[Any, Any] = {}
-        name, read = tasks.name("verify"), self.source.source
-        if read is None or not self.way.verifies:
-            return checks
-        for number, axes in read.parts():
-            frame = read.frames[number]
-            if has_checksums(frame):
-                boxes = boxes_to_verify(frame.grid, axes, most_chunks(frame.grid))
-                for i, corners in enumerate(boxes):
-                    task = (verify_stored, self.source.made.key, number, *corners, tasks.opening)
-                    checks[name, number, i] = task
-        return checks
+        tasks.graph |= with_concurrency(work, self.way.concurrency)
+        return tasks.committed([*work, *known])
 
 
 def with_concurrency(
@@ -144,25 +96,6 @@ def with_concurrency(
         key: (*task, keys[i - concurrency]) if i >= concurrency else task
         for i, (key, task) in enumerate(work.items())
     }
-
-
-def regions_of_task(
-    func: Any, source: Source, *arguments: Any
-) -> Iterator[tuple[Readable, Region]]:
-    """Regions of the source that a task reads: `verify_stored`, or a task with a region."""
-    if func is not verify_stored:
-        yield from source.regions(arguments[0])
-    elif not isinstance(source, StoredChunks):
-        number, first, last, *_ = arguments
-        frame = source.frames[number]
-        chunks = ChunkBox.between(first, last, frame.grid).chunks(frame.grid)
-        for run in np.split(chunks, np.flatnonzero(np.diff(chunks) > 1) + 1):
-            yield frame, ChunkRange(int(run[0]), int(run[-1]) + 1)
-
-
-def most_chunks(grid: Grid) -> int:
-    """Number of chunks that one task verifies or copies."""
-    return max(1, VERIFIED_AT_ONCE // max(1, grid.chunk_nbytes))
 
 
 class IntermediateFrames:
@@ -191,7 +124,7 @@ class IntermediateFrames:
             frame, window = frame.part_of_axes(view.window)
             view = replace(view, window=window)
         reads = RegionSource(frame, view, self.budget.read_batch)
-        return Elements(self.task("source", reads), view.grid_of(frame.grid), frame.dtype, reads)
+        return Elements(self.task("source", reads), view.grid_of(frame.grid), frame.dtype)
 
     def rechunked(self, source: Elements, name: str) -> RechunkJob:
         """Make the job that rechunks elements to the target; `name` is the name of its passes."""
@@ -231,9 +164,6 @@ class IntermediateFrames:
     ) -> tuple[Elements, OnePass]:
         """The last pass to a frame and its source; earlier passes write intermediate frames."""
         passes = plan_passes(source.grid, grid, self.budget)
-        if source.is_cut:
-            first, *others = passes.steps
-            passes = passes._replace(steps=(first._replace(verifies=True), *others))
         log_passes(self._staging.label, passes)
         for number, way in enumerate(passes.steps[:-1]):
             make = partial(RechunkJob, source=source, way=way)

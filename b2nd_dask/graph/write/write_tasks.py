@@ -144,8 +144,8 @@ class Tasks:
             log_reused(staging, len(rows), total)
         return missing, [self.add("known", ChunkRecords(known.parts, rows))]
 
-    def committed(self, keys: Sequence[Any], *before: Any) -> Delayed:
-        """Merge records, `FAN_IN` tables per task, and commit; `before` as for `commit`."""
+    def committed(self, keys: Sequence[Any]) -> Delayed:
+        """Merge records, `FAN_IN` tables per task, and commit."""
         name, level = self.name("merge"), 0
         keys = keys or [self.add("nothing", ChunkRecords.of(self.job.plan.row, {}, {}))]
         while len(keys) > 1 or level == 0:
@@ -155,7 +155,7 @@ class Tasks:
                 key: (merge_records, group) for key, group in zip(keys, groups, strict=True)
             }
             level += 1
-        key = self.add("commit", (commit, self.opening, keys[0], *before))
+        key = self.add("commit", (commit, self.opening, keys[0]))
         return Delayed(key, HighLevelGraph.from_collections(key, self.graph))
 
 
