@@ -227,6 +227,9 @@ class Transaction:
         try:
             yield
         except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            if error.errno is None:
+                # the answer of a store, which is the same for all processes
+                raise
             raise self.unreached(error) from error
 
     def unreached(self, error: OSError) -> OSError:
