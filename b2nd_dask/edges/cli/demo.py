@@ -6,20 +6,18 @@ import importlib.util
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import click
 import dask.array as da
 import numpy as np
 from dask.base import compute
-from dask.diagnostics.progress import ProgressBar
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
-from b2nd_dask.edges.cli.failures import Verb
+from b2nd_dask.edges.cli.failures import Verb, safe
+from b2nd_dask.edges.cli.terminal import progress
 from b2nd_dask.edges.extras import require
+from b2nd_dask.edges.progress import Progress, tasks_shown
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
@@ -104,7 +102,7 @@ def save_picture(cover: LandCover, path: Path) -> None:
     canvas.print_png(path)
 
 
-def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
+def run_demo(output: Path, *, force: bool) -> LandCover:
     """Make the frame, compute the share of land, report it and draw the map.
 
     The folder `output` is made if it is missing; with `force` the frame is made even if it exists.
@@ -116,21 +114,19 @@ def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
         raise ImportError(
             "global-land-mask is not installed; install it with: pip install 'b2nd-dask[demo]'"
         )
-    say = partial(console.print, markup=False, soft_wrap=True)
     output.mkdir(parents=True, exist_ok=True)
     path, picture, map_path = (output / n for n in ("land.b2nd", "land.png", "land-map.b2nd"))
     if force or not path.exists():
-        bands = land_bands(npz, CHUNK)
-        what = "Writing the land mask as a frame"
-        write_frame(track(bands, what, total=ROWS // CHUNK, console=console), path, CHUNK)
-    say(f"{open_b2nd(path).info}\n")
-    say("Computing the share of land by latitude and on a map of half degrees ...")
-    with ProgressBar(out=console.file):
+        with progress("writing the land mask as a frame") as show:
+            write_frame(land_bands(npz, CHUNK), path, CHUNK, show)
+    click.echo(safe(f"{open_b2nd(path).info}\n"))
+    click.echo("Computing the share of land by latitude and on a map of half degrees ...")
+    with progress("computing the share of land") as show, tasks_shown(show):
         cover = LandCover(*compute(*land_cover(from_b2nd(path), CELL)))
     save_picture(cover, picture)
     to_b2nd(cover.map, map_path, mode="w", vlmeta={"units": "1", "cell": "half a degree"})
-    say(f"Picture: {picture}\nThe map as a frame: {map_path}\n")
-    say(describe_land(cover))
+    click.echo(safe(f"Picture: {picture}\nThe map as a frame: {map_path}\n"))
+    click.echo(describe_land(cover))
     return cover
 
 
@@ -184,7 +180,9 @@ def land_bands(npz: Path, height: int) -> Iterator[NDArray[np.bool_]]:
             yield ~np.frombuffer(raw, np.bool_).reshape(-1, columns)
 
 
-def write_frame(bands: Iterable[NDArray[np.bool_]], path: Path, chunk: int) -> None:
+def write_frame(
+    bands: Iterable[NDArray[np.bool_]], path: Path, chunk: int, show: Progress | None = None
+) -> None:
     """Write bands of `chunk` rows as a frame with square chunks; memory holds one band.
 
     A chunk with only sea becomes a code in the index, a chunk with only land a repeated-value chunk
@@ -192,8 +190,10 @@ def write_frame(bands: Iterable[NDArray[np.bool_]], path: Path, chunk: int) -> N
     """
     growing = path.with_name(path.name + ".part")
     growing.unlink(missing_ok=True)
-    for band in bands:
+    for number, band in enumerate(bands, 1):
         to_b2nd(band, growing, mode="a", append_axis=0, chunks=chunk)
+        if show is not None:
+            show(number, ROWS // chunk)
     growing.replace(path)
 
 
@@ -215,4 +215,4 @@ def demo_command(output: Path, force: bool) -> None:
     Example:
       b2nd-dask demo --output /tmp/demo
     """
-    run_demo(output.expanduser(), force=force, console=Console(highlight=False))
+    run_demo(output.expanduser(), force=force)

@@ -89,9 +89,10 @@ class Store:
                 yield name, member.nbytes, member.is_plain
 
     def keys(self) -> list[str]:
-        """List the keys of all members and of other files."""
+        """List the keys of all members."""
         entries = self.embed.entries if self.embed else ()
-        return sorted({*entries, *(key_of(name) for name, _, _ in self.files())})
+        names = (name for name, _, _ in self.files() if name.endswith((ARRAY, *OTHERS)))
+        return sorted({*entries, *map(key_of, names)})
 
     def read(self, name: str, most: int) -> bytes | None:
         """Read a small file of at most `most` bytes; None if it does not exist."""

@@ -12,9 +12,7 @@ from tests.edges.cli.running import run
 
 def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(
-        demo, "run_demo", lambda output, *, force, console: seen.append((output, force))
-    )
+    monkeypatch.setattr(demo, "run_demo", lambda output, *, force: seen.append((output, force)))
     assert run("demo").exit_code == 0
     assert run("demo", "--output", "elsewhere", "--force").exit_code == 0
     assert seen == [(Path("demo-output"), False), (Path("elsewhere"), True)]
