@@ -52,6 +52,14 @@ class Grid:
         """Number of axes."""
         return len(self.shape)
 
+    def with_axis(self, axis: int) -> Grid:
+        """The grid with a new axis of length 1, which leaves the order of stored elements."""
+        shape, chunks, blocks = (
+            (*lengths[:axis], 1, *lengths[axis:])
+            for lengths in (self.shape, self.chunks, self.blocks)
+        )
+        return Grid(shape, chunks, blocks, self.itemsize)
+
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Chunks along each axis; 0 along every axis of an empty array."""

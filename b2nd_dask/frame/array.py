@@ -137,7 +137,7 @@ class Frame:
     @property
     def contiguous(self) -> bool:
         """Whether the frame is one file rather than a directory with one file per chunk."""
-        return self._reference.contiguous
+        return not self._reference.parsed.header.sparse
 
     @property
     def meta(self) -> MetaView:

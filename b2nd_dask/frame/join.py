@@ -100,10 +100,10 @@ def join(frames: Sequence[FrameReference], axis: int, stacked: bool) -> JoinedRe
         raise ValueError(f"axis={axis}: the frames have {ndim - stacked} axes, and {what} {ndim}")
     axis %= ndim
     _require_fit(frames, None if stacked else axis)
-    if not stacked:
-        # frames without positions along the axis add nothing; if all are empty, keep one
-        frames = [frame for frame in frames if frame.shape[axis]] or frames[:1]
-    return JoinedReference(frames, axis, stacked)
+    if stacked:
+        return JoinedReference([frame.stacked(axis) for frame in frames], axis)
+    # frames without positions along the axis add nothing; if all are empty, keep one
+    return JoinedReference([frame for frame in frames if frame.shape[axis]] or frames[:1], axis)
 
 
 def _require_fit(frames: Sequence[FrameReference], along: int | None) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +35,30 @@ from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Item, Location, reading_ahead
 
 
-class FrameReference:
+class ArrayReference:
+    """What a reference to one frame and one to several frames have in common."""
+
+    shape: tuple[int, ...]
+    """Elements along each axis."""
+    chunks: tuple[int, ...]
+    """Elements of a frame chunk along each axis; of several frames, those of the first."""
+    blocks: tuple[int, ...]
+    """Elements of a block along each axis; of several frames, those of the first."""
+    dtype: np.dtype[Any]
+    """Dtype of the elements."""
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, uncompressed."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class FrameReference(ArrayReference):
     """A reference to one version of a frame: location, shape, dtype and chunks of its array.
 
     It pickles as these few values. A process opens the frame at its first read, and gets this
@@ -52,17 +73,22 @@ class FrameReference:
         fill: Fill,
         verify: Verify,
         since: bytes | None = None,
+        new_axis: int | None = None,
     ) -> None:
         self.location = location
         self.version = version
-        self.grid = grid
+        self.stored_grid = grid
+        self.grid = grid if new_axis is None else grid.with_axis(new_axis)
+        self.shape, self.chunks, self.blocks = self.grid.shape, self.grid.chunks, self.grid.blocks
+        self.dtype = fill.dtype
+        self.new_axis = new_axis
+        """Axis of length 1 that the array has and the stored one has not."""
         self._fill = fill
         self._verify: Verify = verify
         # token of the state after which updates by this package are accepted
         self._since = since
-        # opened at the first read: a scheduler that forwards references may not see the files
-        self._state: _State | None = None
-        self._pid = os.getpid()
+        # known after the first read: a scheduler that forwards references may not see the files
+        self._parsed: ParsedFrame | None = None
 
     @classmethod
     def of(
@@ -71,17 +97,18 @@ class FrameReference:
         """Create the reference to a frame that this process's cache has opened."""
         replace(opened, verify=verify).require_checksums()
         reference = cls(location, opened.version, opened.parsed.grid, fill, verify)
-        reference._state = _State(weakref.ref(opened), opened.parsed)
+        reference._parsed = opened.parsed
         return reference
 
     @property
     def fields(self) -> tuple[Location, str, Grid, Fill, Verify]:
-        """The constructor arguments, which are also the pickled state."""
+        """The required constructor arguments, which are pickled."""
         # a new grid, without cached properties
-        return self.location, self.version, replace(self.grid), self._fill, self._verify
+        return self.location, self.version, replace(self.stored_grid), self._fill, self._verify
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(FrameReference, *self.fields, *([self._since] if self._since else ()))
+        more = self._since, self.new_axis
+        return reduced(FrameReference, *self.fields, *(more if more != (None, None) else ()))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # no storage options and no secrets of a URL, since keys are displayed and stored
@@ -95,7 +122,7 @@ class FrameReference:
             repr(self.dtype),
             None if uninit is None else uninit.tobytes(),
             self._verify,
-            *([self._since] if self._since else ()),
+            *(each for each in (self._since, self.new_axis) if each is not None),
         )
 
     def __repr__(self) -> str:
@@ -112,41 +139,6 @@ class FrameReference:
         return f"{self.location.label}: shape {self.shape}, {self.dtype}, chunks {self.chunks}"
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Elements along each axis."""
-        return self.grid.shape
-
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        """Elements of a frame chunk along each axis."""
-        return self.grid.chunks
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """Elements of a block along each axis."""
-        return self.grid.blocks
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the elements."""
-        return self._fill.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return self.grid.ndim
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements, uncompressed."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether the frame is one file."""
-        return not self.parsed.header.sparse
-
-    @property
     def is_remote(self) -> bool:
         """Whether reads are requests to a store rather than reads of a local file or memory."""
         return self.location.is_url
@@ -154,7 +146,7 @@ class FrameReference:
     @property
     def parsed(self) -> ParsedFrame:
         """The parsed metadata; opens the frame if this process has not yet."""
-        return self._known.parsed
+        return self._with_new_axis(self._parsed or self._open().parsed)
 
     @cached_property
     def meta(self) -> MetaView:
@@ -193,9 +185,16 @@ class FrameReference:
         A read returns elements of this state or of a later one that updates by this package have
         made. The reader must find out which chunks the updates wrote.
         """
-        followed = FrameReference(*self.fields, since=self.parsed.token)
-        followed._state, followed._pid = self._state, self._pid
-        return followed
+        return self._with(since=self.parsed.token)
+
+    def stacked(self, axis: int) -> FrameReference:
+        """Refer to the same frame with a new axis of length 1."""
+        return self._with(new_axis=axis)
+
+    def _with(self, **more: Any) -> FrameReference:
+        changed = FrameReference(*self.fields, **more)
+        changed._parsed = self._parsed
+        return changed
 
     def _require_current(self, opened: OpenedFrame) -> None:
         if self._since is None:
@@ -261,14 +260,14 @@ class FrameReference:
 
     def read_costs(self, regions: Sequence[Region]) -> ReadCosts:
         """Estimate the cost of reading regions, without reading any."""
-        return read_costs(self._ready()[0], regions)
+        return read_costs(self._open(), regions)
 
     def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
         """The first requests to a store for a region; empty if a prefetch cannot help."""
         # a frame that was closed meanwhile is opened by its reader, which sends requests
         opened = process_cache().known(self.location, self.version) if self.is_remote else None
         if opened is not None:
-            yield from expected_reads(replace(opened, verify=self._verify), axes)
+            yield from expected_reads(self._of_reference(opened), axes)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
         """Read single elements by their coordinates; see `read_points`."""
@@ -278,56 +277,37 @@ class FrameReference:
     @contextmanager
     def reading(self) -> Iterator[tuple[OpenedFrame, Fill]]:
         """Open the frame; raise StaleFrameError after a read if the frame changed meanwhile."""
-        opened, fill = self._ready()
+        opened = self._open()
         try:
-            yield opened, fill
+            yield opened, self._fill
         except B2ndError as error:
             self._require_current(opened)
             raise error.located(path=self.location.label) from error.__cause__
         if opened.reader.identity_is_cheap:
             self._require_current(opened)
 
-    def _ready(self) -> tuple[OpenedFrame, Fill]:
-        known = self._known
-        opened = known.opened() or self._open(known.parsed)
-        return replace(opened, verify=self._verify), self._fill
-
-    def _open(self, parsed: ParsedFrame | None = None) -> OpenedFrame:
+    def _open(self) -> OpenedFrame:
+        """Open the frame, or get it from the cache; a process may not keep all files open."""
         if self._since is None:
-            return process_cache().open(self.location, self.version, parsed)
-        present = process_cache().present(self.location)
-        present.require_descendant(self._since)
-        return present
+            stored = process_cache().open(self.location, self.version, self._parsed)
+        else:
+            stored = process_cache().present(self.location)
+            stored.require_descendant(self._since)
+        opened = self._of_reference(stored)
+        opened.require_checksums()
+        self._parsed = self._parsed or stored.parsed
+        return opened
 
-    @property
-    def _own_state(self) -> _State | None:
-        # after a fork the parent's connections are unusable
-        return self._state if self._pid == os.getpid() else None
+    def _of_reference(self, stored: OpenedFrame) -> OpenedFrame:
+        return replace(stored, parsed=self._with_new_axis(stored.parsed), verify=self._verify)
 
     @property
     def _parsed_here(self) -> ParsedFrame | None:
         """The parsed metadata if this process has opened the frame, else None."""
-        if state := self._own_state:
-            return state.parsed
-        opened = process_cache().known(self.location, self.version)
-        return opened.parsed if opened else None
+        parsed = self._parsed
+        if parsed is None and (opened := process_cache().known(self.location, self.version)):
+            parsed = opened.parsed
+        return None if parsed is None else self._with_new_axis(parsed)
 
-    @property
-    def _known(self) -> _State:
-        if known := self._own_state:
-            return known
-        opened = self._open()
-        replace(opened, verify=self._verify).require_checksums()
-        self._state = known = _State(weakref.ref(opened), opened.parsed)
-        self._pid = os.getpid()
-        return known
-
-
-class _State(NamedTuple):
-    """State of a reference's frame: the metadata, and the opened file while the cache keeps it.
-
-    There may be many more references than files that a process may open.
-    """
-
-    opened: weakref.ref[OpenedFrame]
-    parsed: ParsedFrame
+    def _with_new_axis(self, parsed: ParsedFrame) -> ParsedFrame:
+        return parsed if self.new_axis is None else replace(parsed, grid=self.grid)

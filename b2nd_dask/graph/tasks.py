@@ -268,8 +268,7 @@ class _Recorder:
         for frame, own in parts:
             sizes = zip(own, frame.grid.chunks, frame.grid.blocks, strict=True)
             corners = [at - at % chunk % block for at, chunk, block in sizes]
-            # a frame without axes has one block
-            for corner in np.unique(corners, axis=1).T.tolist() if own else [()]:
+            for corner in np.unique(corners, axis=1).T.tolist():
                 self.regions.append((frame, tuple(range(at, at + 1) for at in corner)))
         return np.zeros(len(coords[0]), self.dtype)
 

@@ -21,6 +21,7 @@ from b2nd_dask import (
     StaleFrameError,
     from_b2nd,
     open_b2nd,
+    plan,
     to_b2nd,
 )
 from b2nd_dask.frame import join
@@ -412,3 +413,18 @@ def test_elements_by_points(days):
     wanted = np.stack([open_b2nd(path)[...] for path in paths[::3]], axis=1)
     chosen = ([0, 0, 0], [3, 0, 1], [5, 0, 1], [7, 1, 2])
     assert same(stacked.vindex[chosen].compute(), wanted[chosen])
+
+
+def test_codecs_that_take_the_shape_from_the_frame(tmp_path):
+    path, values = tmp_path / "x.b2nd", np.random.default_rng(0).normal(size=(12, 20))
+    cparams = {"codec": blosc2.Codec.ZFP_PREC, "codec_meta": 40, "filters": []}
+    blosc2.asarray(values, chunks=(8, 16), blocks=(4, 8), cparams=cparams, urlpath=str(path))
+    wanted = np.stack([open_b2nd(path)[...]] * 2, axis=1)
+    np.testing.assert_allclose(wanted[:, 0], values, rtol=1e-3)
+    assert same(from_b2nd([path, path], axis=1, stack=True).compute(), wanted)
+
+
+def test_a_plan_has_the_shape_of_each_frame(days):
+    paths, _ = days
+    frames = plan(from_b2nd(paths[:1] * 2, stack=True).sum() + from_b2nd(paths[0]).sum()).frames
+    assert {frame.shape for frame in frames} == {open_b2nd(paths[0]).shape}

@@ -27,7 +27,7 @@ from b2nd_dask.format.chunk.codec import (
 )
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.header import FrameHeader, build_header
+from b2nd_dask.format.header import FrameHeader, build_header, geometry_of
 from b2nd_dask.format.index import ChunkKind, build_index
 from b2nd_dask.format.trailer import build_trailer
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
@@ -145,7 +145,9 @@ def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> No
     """
     header = fetched.header
     if header.needs_shape:
-        decode_shaped_chunk(fetched.data, header, frame.header, frame.grid, raw)
+        # not the frame's grid, which may have a new axis
+        grid, _ = geometry_of(frame.header)
+        decode_shaped_chunk(fetched.data, header, frame.header, grid, raw)
     else:
         decode_chunk(fetched.data, header, raw)
 

@@ -34,6 +34,8 @@ class Piece(NamedTuple):
 
     frame: ReadFrame
     region: Region
+    is_contiguous: bool = True
+    """Whether the elements are contiguous in the array that is read."""
 
     @property
     def nelements(self) -> int:
@@ -47,8 +49,10 @@ class FoundRead:
 
     pieces: list[Piece]
     """The pieces, which are read one after another."""
+    is_joined: bool = False
+    """Whether the pieces are parts of one array."""
     is_copied: bool = False
-    """Whether the pieces are copied to their positions in one array."""
+    """Whether they are copied to it, not decoded into it."""
     held: float = 0.0
     """Additional bytes that functions hold, per byte of elements."""
     is_streamed: bool = False
@@ -76,7 +80,8 @@ class FoundRead:
         at_once = min(max(largest, group) if largest else 0, nbytes) if streamed else nbytes
         # elements need a copy if they are decoded in another order, or gathered into a group
         in_place = costs.whole[row] and not group
-        scratch = 0 if costs.direct[row] and (group or not streamed) else largest
+        direct = costs.direct[row] and piece.is_contiguous
+        scratch = 0 if direct and (group or not streamed) else largest
         buffers, fetched = float(costs.buffers[row]), float(costs.fetched[row])
         if streamed and group and nbytes > group:
             # buffers of one group
@@ -90,15 +95,16 @@ class FoundRead:
 
     @property
     def is_array(self) -> bool:
-        """Whether pieces are copied to an array of all elements."""
-        return self.is_copied and not self.is_streamed
+        """Whether the pieces together become an array."""
+        return self.is_joined and not self.is_streamed
 
     @property
     def peak(self) -> float:
         """Bytes of the elements and of results of functions."""
         if self.is_array:
-            # the array, and either a piece or results of functions of the array
-            return self.nbytes + max(self.elements, self.nbytes * self.held) + self.beside
+            # the array, and either a copied piece or results of functions of the array
+            piece = self.elements if self.is_copied else 0
+            return self.nbytes + max(piece, self.nbytes * self.held) + self.beside
         return self.elements + self.at_once * self.held + self.beside
 
 
@@ -118,7 +124,7 @@ class FoundTask(NamedTuple):
         if self.writes is None:
             return reading
         block = max((read.nelements for read in self.reads), default=0)
-        buffers += sum(read.elements for read in self.reads if read.is_array)
+        buffers += sum(read.elements for read in self.reads if read.is_array and read.is_copied)
         fetched = sum(read.fetched for read in self.reads)
         return max(reading, _nbytes_of_write(self.writes, block, fetched, buffers))
 
@@ -147,10 +153,11 @@ def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> Fo
     pieces: list[Piece] = []
     for frame, region in regions:
         if isinstance(frame, JoinedReference) and not isinstance(region, ChunkRange):
-            pieces += (Piece(part.frame, part.axes) for part in frame.split(region))
+            is_contiguous = all(len(along) == 1 for along in region[: frame.axis])
+            pieces += (Piece(each.frame, each.axes, is_contiguous) for each in frame.split(region))
         else:
             pieces.append(Piece(cast(ReadFrame, frame), region))
-    return FoundRead(pieces, is_copied=len(pieces) > 1, held=held)
+    return FoundRead(pieces, is_joined=len(pieces) > 1, held=held)
 
 
 def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:

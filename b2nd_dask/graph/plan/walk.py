@@ -104,11 +104,12 @@ def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
     """Sum up the reads from a frame; add the cost of each piece to its read."""
     frame = pieces[0][1].frame
     costs = frame.read_costs([piece.region for _, piece in pieces])
+    grid = frame.grid if isinstance(frame, IntermediateFrame) else frame.stored_grid
     group, blocks = group_nbytes(frame.grid), int(costs.blocks.sum())
     for row, (read, piece) in enumerate(pieces):
         read.add(piece, costs, row, group)
     return FrameReads(
-        **_described(frame.location.label, frame.grid, frame.dtype),
+        **_described(frame.location.label, grid, frame.dtype),
         reads=len(pieces),
         chunks=costs.nchunks,
         visits=int(costs.visits.sum()),
@@ -185,7 +186,7 @@ class Walk:
             return [read_of([region])]
         if isinstance(first, Source) and func is not flat_source:
             read = read_of(first.regions(args[1]))
-            read.is_copied |= isinstance(first, FlatSource)
+            read.is_copied = isinstance(first, FlatSource)
             return [read]
         return []
 
@@ -214,7 +215,7 @@ class Walk:
             return read_of([(block.source, block.axes)], float(block.is_reversed))
         pieces = (piece for _, piece in pieces_of(block, chunks))
         read = read_of([(piece.source, piece.axes) for piece in pieces])
-        read.is_copied = False
+        read.is_joined = False
         nelements, dtypes = math.prod(map(len, block.axes)), (block.source.dtype,)
         result = nelements * self._once(nbytes_of_program, program, dtypes)
         read.beside = result

@@ -136,13 +136,12 @@ def _joined_sizes(joined: JoinedReference, chunks: Any) -> Chunks:
 def _own_sizes(joined: JoinedReference) -> Chunks:
     """Blocks that match the frames' chunks."""
     frames, axis = joined.frames, joined.axis
-    others = [
-        steps(n, _common({frame.chunks[i] for frame in frames}))
-        for i, n in enumerate(frames[0].shape)
-        if joined.stacked or i != axis
-    ]
-    along = (1,) * len(frames) if joined.stacked else _concatenated(frames, axis, 1)
-    return (*others[:axis], along, *others[axis:])
+    return tuple(
+        _concatenated(frames, axis, 1)
+        if i == axis
+        else steps(n, _common({frame.chunks[i] for frame in frames}))
+        for i, n in enumerate(joined.shape)
+    )
 
 
 def _common(lengths: set[int]) -> int:
@@ -163,8 +162,6 @@ def _grouped(joined: JoinedReference, limit: int) -> Chunks:
     if largest.nbytes > limit:
         sizes: Chunks = normalize_chunks("auto", largest.shape, limit, joined.dtype)
         whole = _of_whole_chunks(sizes, largest.grid)
-        if joined.stacked:
-            return (*whole[:axis], (1,) * len(frames), *whole[axis:])
         along = _concatenated(frames, axis, sizes[axis][0])
         return (*whole[:axis], along, *whole[axis + 1 :])
     together = _put_together(joined, limit)
@@ -232,9 +229,9 @@ def _boxes(
         lengths = tuple(filter(None, np.diff(inner).tolist()))
         if not lengths:
             continue
-        own, at = ((), ()) if source.stacked else ((lengths,), (int(inner[0]) - begin,))
-        along = (*sizes[:axis], *own, *sizes[axis + 1 :])
-        yield frame, Boxes(frame.grid, along, (*corner[:axis], *at, *corner[axis + 1 :]))
+        along = (*sizes[:axis], lengths, *sizes[axis + 1 :])
+        at = (*corner[:axis], int(inner[0]) - begin, *corner[axis + 1 :])
+        yield frame, Boxes(frame.grid, along, at)
 
 
 def warn_of_work(source: Readable, sizes: Chunks) -> None:
