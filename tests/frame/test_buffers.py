@@ -121,7 +121,7 @@ def test_a_thread_keeps_few_buffers_of_bounded_size():
     scratch = Scratch()
 
     def kept():
-        return sorted(one.nbytes for one in scratch._of_thread().buffers)
+        return sorted(one.nbytes for one in scratch.kept)
 
     for nbytes in (10, 1000, 500, 2000):
         with scratch.borrow(nbytes):
@@ -225,7 +225,7 @@ def test_where_no_thread_can_be_started_nothing_is_kept(monkeypatch):
     scratch = Scratch()
     with scratch.borrow(100):
         pass
-    assert not scratch._of_thread().buffers
+    assert not scratch.kept
 
 
 def test_workers_of_distributed_use_pages_of_small_arrays_again() -> None:

@@ -60,7 +60,7 @@ def test_reductions(elements, path) -> None:
     np.testing.assert_allclose((x * 2).sum(axis=1).compute(), elements.sum(axis=1) * 2)
     assert x.max().compute() == elements.max()
     # what a thread keeps of it
-    assert sum(one.nbytes for one in scratch._of_thread().buffers) <= MAX_SCRATCH_NBYTES
+    assert sum(one.nbytes for one in scratch.kept) <= MAX_SCRATCH_NBYTES
 
 
 def test_one_of_the_chunks_repeats_an_element(tmp_path) -> None:

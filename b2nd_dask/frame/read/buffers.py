@@ -127,39 +127,22 @@ class Idle:
         self._then()
 
 
-class _Kept:
-    """The free buffers of a thread, by increasing size."""
-
-    __slots__ = ("__weakref__", "buffers")
-
-    def __init__(self) -> None:
-        self.buffers: list[NDArray[np.uint8]] = []
-
-
 class Scratch:
     """Reused buffers of each thread, warm from the last use; several may be borrowed at a time."""
 
     def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
-        self._thread = threading.local()
-        # no lock, since a fork might leave it locked
-        self._threads: deque[weakref.ref[_Kept]] = deque()
+        self._let_go()
         self._idle = Idle(idle_seconds, self._let_go)
 
-    def _of_thread(self) -> _Kept:
-        kept: _Kept | None = getattr(self._thread, "kept", None)
-        if kept is None:
-            kept = self._thread.kept = _Kept()
-            self._threads.append(weakref.ref(kept))
-        return kept
-
     def _let_go(self) -> None:
-        for thread in list(self._threads):
-            kept = thread()
-            if kept is None:
-                self._threads.remove(thread)
-            else:
-                # a thread that borrows at this moment still holds the old list
-                kept.buffers = []
+        # frees the buffers of all threads; no lock, since a fork might leave it locked
+        self._threads = threading.local()
+
+    @property
+    def kept(self) -> list[NDArray[np.uint8]]:
+        """The free buffers of this thread, by increasing size."""
+        found: list[NDArray[np.uint8]] = self._threads.__dict__.setdefault("kept", [])
+        return found
 
     @contextmanager
     def borrow(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
@@ -168,8 +151,7 @@ class Scratch:
         They are exclusive: a second call in the same thread gets other memory.
         """
         self._idle.used()
-        mine = self._of_thread()
-        kept = mine.buffers
+        kept = self.kept
         number = next((n for n, one in enumerate(kept) if one.nbytes >= nbytes), None)
         if number is None:
             # a new buffer replaces the largest
@@ -180,13 +162,13 @@ class Scratch:
         try:
             yield buffer[:nbytes]
         finally:
-            kept = mine.buffers
+            kept = self.kept
             if sum(one.nbytes for one in kept) + buffer.nbytes <= MAX_SCRATCH_NBYTES:
                 kept.append(buffer)
                 kept.sort(key=len)
             if not self._idle.is_watched:
                 # no thread would free them
-                mine.buffers = []
+                kept.clear()
 
 
 #: The buffers for all reads, writes and decoding.
