@@ -1,8 +1,9 @@
-"""The protocol of readers of byte ranges, with identities and names of members."""
+"""The base of readers of byte ranges, with identities and names of members."""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -82,45 +83,43 @@ class Item(NamedTuple):
     span: Span
 
 
-class ByteReader(Protocol):
+class ByteReader(ABC):
     """Reads byte ranges of one object, or of the members of one directory.
 
     Many threads may share a reader. Readers do not pickle; a `Location` does.
     """
 
-    @property
-    def label(self) -> str:
-        """Path or URL for messages; never holds secrets."""
+    label: str
+    """Path or URL for messages; never holds secrets."""
+    identity_is_cheap: bool
+    """Whether `identity` costs microseconds, so that every read can check it."""
+    batch_nbytes: int
+    """Best number of bytes per call, for callers that read more in several calls."""
+    max_gap: int
+    """Number of bytes whose reading costs about as much as a separate request.
+
+    `read` merges spans across gaps up to this size. Read plans use it to choose between parts of a
+    chunk and the whole chunk.
+    """
 
     @property
     def is_directory(self) -> bool:
         """Whether this is a sparse frame: members instead of one object."""
-
-    @property
-    def identity_is_cheap(self) -> bool:
-        """Whether `identity` costs microseconds, so that every read can check it."""
-
-    @property
-    def batch_nbytes(self) -> int:
-        """Best number of bytes per call, for callers that read more in several calls."""
-
-    @property
-    def max_gap(self) -> int:
-        """Number of bytes whose reading costs about as much as a separate request.
-
-        `read` merges spans across gaps up to this size. Read plans use it to choose between
-        parts of a chunk and the whole chunk.
-        """
+        return False
 
     def requester(self) -> Requester | None:
         """Requester for prefetches of this reader; None if it does not support them."""
+        return None
 
+    @abstractmethod
     def identity(self) -> Identity:
         """Identity of the object, or of the main member of a directory; looked up at each call."""
 
+    @abstractmethod
     def opened_identity(self) -> Identity:
         """Identity of the open object, also if its name refers to another object by now."""
 
+    @abstractmethod
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges, which may overlap and come in any order; a result for each, in order.
 
@@ -138,9 +137,19 @@ class ByteReader(Protocol):
         contiguous and as long as its span. Raises FileNotFoundError if the object or a member does
         not exist; `filename` ends with the member's name.
         """
+        for member, _ in items:
+            self.require_no_member(member)
+        size = self.opened_identity().size
+        return filled([(part, size) for part in self.read([span for _, span in items])], targets)
 
+    @abstractmethod
     def close(self) -> None:
         """Release resources; running reads finish, later ones raise ValueError."""
+
+    def require_no_member(self, member: str) -> None:
+        """Check that a member name is empty, which means the object itself."""
+        if member:
+            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
 
 
 def filled(parts: Sequence[tuple[bytes, int]], targets: Sequence[memoryview]) -> list[Filled]:

@@ -25,7 +25,6 @@ from b2nd_dask.storage import (
     ByteReader,
     Identity,
     Location,
-    ObjectReader,
     OffsetReader,
     Span,
     printable,
@@ -65,7 +64,7 @@ def parsed_once(
     return found
 
 
-class EmbedStore(ObjectReader):
+class EmbedStore(ByteReader):
     """An opened embed store, which reads byte ranges of its elements as a `ByteReader`."""
 
     def __init__(

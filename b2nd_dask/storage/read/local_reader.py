@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
-from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Filled, Identity, group_by_member
+from b2nd_dask.storage.byte_reader import (
+    MAIN_MEMBER,
+    ByteReader,
+    Filled,
+    Identity,
+    group_by_member,
+)
 from b2nd_dask.storage.failures import what_directory, why_missing
 from b2nd_dask.storage.spans import Span, coalesce
 from b2nd_dask.system import NO_FD, open_to_read, pread, pread_into
@@ -30,7 +36,7 @@ MAX_SIZE = 1 << 20
 a new buffer of several MiB make it ten times slower than separate reads (measured)."""
 
 
-class LocalReader:
+class LocalReader(ByteReader):
     """Read byte ranges of a local file, or of the members of a local directory.
 
     A file stays open: reads see the opened file, even if another has replaced it at the path;
@@ -48,16 +54,17 @@ class LocalReader:
 
     def __init__(self, path: str) -> None:
         self.label = path
-        handle, self.is_directory = _open_frame(path)
+        handle, self._is_directory = _open_frame(path)
         self._handle: _Handle | None = handle
         self._main = Path(path, MAIN_MEMBER) if self.is_directory else Path(path)
 
     def __repr__(self) -> str:
         return f"LocalReader({self.label!r})"
 
-    def requester(self) -> None:
-        """See `ByteReader.requester`."""
-        return
+    @property
+    def is_directory(self) -> bool:
+        """Whether this is a sparse frame."""
+        return self._is_directory
 
     def identity(self) -> Identity:
         """Size, mtime, inode and ctime of the file that the path names now."""
@@ -104,8 +111,7 @@ class LocalReader:
     def _opened(self, member: str) -> Iterator[int]:
         handle = self._held()
         if not self.is_directory:
-            if member:
-                raise ValueError(f"{self.label} is one file; it has no member {member!r}")
+            self.require_no_member(member)
             yield handle.fd
             return
         fd = self._open_member(member or MAIN_MEMBER, handle)

@@ -3,54 +3,20 @@
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import xxhash
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage.byte_reader import ByteReader, Filled, Identity, filled
+from b2nd_dask.storage.byte_reader import ByteReader, Identity
 from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class ObjectReader(ABC):
-    """Base of readers of one object without members."""
-
-    is_directory = False
-    label: str
-
-    def requester(self) -> None:
-        """See `ByteReader.requester`."""
-        return
-
-    @abstractmethod
-    def opened_identity(self) -> Identity:
-        """See `ByteReader.opened_identity`."""
-
-    @abstractmethod
-    def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
-        """Read byte ranges; see `ByteReader.read`."""
-
-    def read_into(
-        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[Filled]:
-        """Read byte ranges into buffers; see `ByteReader.read_into`."""
-        for member, _ in items:
-            self.require_no_member(member)
-        size = self.opened_identity().size
-        return filled([(part, size) for part in self.read([span for _, span in items])], targets)
-
-    def require_no_member(self, member: str) -> None:
-        """Check that a member name is empty, which means the object itself."""
-        if member:
-            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
-
-
-class BytesReader(ObjectReader):
+class BytesReader(ByteReader):
     """Read byte ranges of bytes in memory."""
 
     identity_is_cheap = True
@@ -93,7 +59,7 @@ class BytesReader(ObjectReader):
         return self._data
 
 
-class OffsetReader(ObjectReader):
+class OffsetReader(ByteReader):
     """Read a frame that starts at an offset inside the object of another reader.
 
     Closes that reader, too. The frame must lie in the object; by default it ends with the object.

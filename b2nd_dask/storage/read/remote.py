@@ -14,6 +14,7 @@ from b2nd_dask.storage.byte_reader import (
     HEAD_NBYTES,
     MAIN_MEMBER,
     TAIL_NBYTES,
+    ByteReader,
     Filled,
     Identity,
     Response,
@@ -73,7 +74,7 @@ class _Opened(NamedTuple):
         return None
 
 
-class RemoteReader:
+class RemoteReader(ByteReader):
     """Read byte ranges of an object, or of the members of a directory, through fsspec.
 
     The URL may be chained, such as ``simplecache::s3://bucket/a.b2nd`` or ``zip://a.b2nd::b.zip``.
@@ -219,9 +220,8 @@ class RemoteReader:
         """Make the request for a span, with the state of its object if that is known."""
         if self._opened().is_directory:
             path = store.member(member or MAIN_MEMBER)
-        elif member:
-            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
         else:
+            self.require_no_member(member)
             path = store.path
         known = self._known(member)
         span = span if known is None else clip(span, known.size)
