@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,15 +89,8 @@ def read_along(
     return np.concatenate(parts, along.axis, dtype=parts[0].dtype) if parts[1:] else parts[0]
 
 
-class _HasPoints(Protocol):
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-
-    def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]: ...
-
-
-def read_pointwise(frame: _HasPoints, index: Sequence[Any], axes: Sequence[range]) -> NDArray[Any]:
-    """Read single elements of a box of a frame.
+def read_pointwise(frame: Any, index: Sequence[Any], axes: Sequence[range]) -> NDArray[Any]:
+    """Read single elements of a box of a frame, by its `read_points`.
 
     `index` has positions in the box, one array per axis, which broadcast together to the shape of
     the result; `axes` are the positions of the box along each axis of the frame.

@@ -69,11 +69,8 @@ def read_region(
         out = new_array(plan, fill, shape, empty, into)
     else:
         out = empty(shape, carrier(fill.dtype)) if into is None else into
-        parts = parts_of(opened, plan, out)
-        if len(parts) == 1:
-            return _read_single(opened, parts[0], fill, out)
-    read_parts(opened, plan, fill, out, threads, batch_nbytes)
-    return out.view(fill.dtype)
+    repeated = read_parts(opened, plan, fill, out, threads, batch_nbytes)
+    return out.view(fill.dtype) if repeated is None else np.broadcast_to(repeated, shape)
 
 
 def read_parts(
@@ -83,9 +80,14 @@ def read_parts(
     out: NDArray[Any],
     threads: int = 1,
     batch_nbytes: int | None = None,
-) -> None:
-    """Read the stored chunks of a region into an array of its elements; see `read_region`."""
+) -> NDArray[Any] | None:
+    """Read the stored chunks of a region into an array of its elements; see `read_region`.
+
+    Returns the element, and leaves the array as it is, if the region lies inside one chunk that
+    turns out to repeat an element; else None.
+    """
     parts = parts_of(opened, plan, out)
+    is_single, repeated = len(plan.chunks) == len(parts) == 1, []
     requests = chunk_requests(opened, parts)
     nbytes: float = _best_batch(opened, requests) if batch_nbytes is None else batch_nbytes
     if threads > 1:
@@ -102,10 +104,15 @@ def read_parts(
             # the ellipsis makes the result of a 0-d array an array
             where = out[(*part.out, ...)]  # type: ignore[arg-type]
             element = decode_part(opened, fetched, part, fill, where)
-            if element is not None:
+            if element is None:
+                continue
+            if is_single:
+                repeated.append(element)
+            else:
                 where[...] = element.view(out.dtype)
 
     in_threads(decode, batches(opened, requests, nbytes), threads)
+    return repeated[0] if repeated else None
 
 
 def _best_batch(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> int:
@@ -178,15 +185,6 @@ def special_elements(
         if kind != ChunkKind.STORED:
             chosen = kinds == kind
             yield kind, chosen, special_element(fill, kind, int(chunks[np.argmax(chosen)]))
-
-
-def _read_single(opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any]) -> NDArray[Any]:
-    """Read a region inside one stored chunk, which may turn out to repeat one element."""
-    (batch,) = batches(opened, chunk_requests(opened, [part]), 1)
-    element = None
-    for fetched in fetch(opened, batch):
-        element = decode_part(opened, fetched, part, fill, out)
-    return out.view(fill.dtype) if element is None else np.broadcast_to(element, out.shape)
 
 
 def new_array(
