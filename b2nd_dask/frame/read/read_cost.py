@@ -48,7 +48,7 @@ _BATCH = 1 << 20
 #: Pattern number of chunks that are not decoded.
 _NO_BLOCKS = -1
 #: The limits of local files.
-_LOCAL = ReadLimits(max_gap=512, batch_nbytes=1 << 20, is_far=False)
+_LOCAL = ReadLimits(max_gap=0, batch_nbytes=1 << 20, is_far=False)
 
 
 @dataclass(frozen=True, eq=False)

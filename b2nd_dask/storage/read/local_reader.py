@@ -19,21 +19,13 @@ from b2nd_dask.storage.byte_reader import (
     group_by_member,
 )
 from b2nd_dask.storage.failures import what_directory, why_missing
-from b2nd_dask.storage.spans import Span, coalesce
+from b2nd_dask.storage.spans import Span, clip
 from b2nd_dask.system import NO_FD, open_to_read, pread, pread_into
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _CLOCK_STEP_NS = 2 * 10**9
-
-MAX_GAP = 512
-"""Largest gap to read over. From the page cache a pread costs as much as a copy of 6 kB (measured:
-for spans of 2 kB, merging is faster for gaps up to 4 kB, slower from 8 kB on)."""
-
-MAX_SIZE = 1 << 20
-"""Largest merged span. The second copy of a merged span pays only for small ones: page faults of
-a new buffer of several MiB make it ten times slower than separate reads (measured)."""
 
 
 class LocalReader(ByteReader):
@@ -50,7 +42,8 @@ class LocalReader(ByteReader):
 
     identity_is_cheap = True
     batch_nbytes = 1 << 20
-    max_gap = MAX_GAP
+    # from the page cache a pread costs less than to merge ranges and cut them out again
+    max_gap = 0
 
     def __init__(self, path: str) -> None:
         self.label = path
@@ -88,8 +81,7 @@ class LocalReader(ByteReader):
         """Read byte ranges; see `ByteReader.read`."""
         with self._opened(member) as fd:
             size = os.fstat(fd).st_size
-            plan = coalesce(spans, max_gap=MAX_GAP, max_size=MAX_SIZE, size=size)
-            return plan.cut([_read(fd, span) for span in plan.merged])
+            return [_read(fd, clip(span, size)) for span in spans]
 
     def read_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -51,9 +52,6 @@ REMEMBERED_MEMBERS = 4096
 TAIL_AFTER = 0.005
 """Seconds without the first bytes of an object after which an open requests the last bytes, too.
 In faster stores a second request after the first costs little."""
-
-_UNKNOWN_SIZE = 2**63 - 1
-"""Size of members before their first read: the store clips their spans."""
 
 
 class _Opened(NamedTuple):
@@ -212,9 +210,9 @@ class RemoteReader(ByteReader):
         return plan
 
     def _size(self, member: str) -> int:
-        """Size of a member, if an earlier read has found it."""
+        """Size of a member; before its first read a bound, since the store clips the spans."""
         known = self._known(member)
-        return _UNKNOWN_SIZE if known is None else known.size
+        return sys.maxsize if known is None else known.size
 
     def _request(self, store: RemoteStore, member: str, span: Span) -> RangeRequest:
         """Make the request for a span, with the state of its object if that is known."""
