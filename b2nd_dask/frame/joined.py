@@ -35,8 +35,8 @@ class FramePart(NamedTuple):
 class JoinedReference(ArrayReference):
     """A reference to several frames as one array, for tasks; `FrameReference` is that of one frame.
 
-    The frames fit, as checked by `join` of `frame/join.py`. A part of another array, `whole`,
-    starts there at `start`, along the axis; the whole is not pickled with it.
+    The frames fit, as checked by `join` of `frame/join.py`. A part of another array, `whole`, has
+    its label; the whole is not pickled with it.
     """
 
     def __init__(
@@ -44,12 +44,10 @@ class JoinedReference(ArrayReference):
         frames: Sequence[FrameReference],
         axis: int,
         whole: JoinedReference | None = None,
-        start: int = 0,
     ) -> None:
         self.frames = tuple(frames)
         self.axis = axis
         self.whole = self if whole is None else whole
-        self.start = start
         self.starts: NDArray[np.int64] = np.cumsum([0, *(frame.shape[axis] for frame in frames)])
         """Start of each frame along the axis, and the end of the last one."""
         first = self.frames[0]
@@ -113,20 +111,15 @@ class JoinedReference(ArrayReference):
         """Whether any frame may have statistics; see `FrameReference.has_statistics`."""
         return any(frame.has_statistics for frame in self.frames)
 
-    def part(self, start: int, stop: int) -> JoinedReference:
-        """Refer only to the frames with these positions of the joined axis; at least one frame."""
-        first = min(self._frame_of(start), len(self.frames) - 1)
-        last = max(self._frame_of(stop - 1), first)
-        begin = self.start + int(self.starts[first])
-        return JoinedReference(self.frames[first : last + 1], self.axis, self.whole, begin)
-
     def part_of_axes(self, axes: tuple[range, ...]) -> tuple[JoinedReference, tuple[range, ...]]:
         """Refer only to the frames of a region; also return the region's positions in them."""
         along = axes[self.axis]
-        part = self.part(along[0], along[-1] + 1)
-        return part, part.shifted(axes, self.start - part.start)
+        first, last = self._frame_of(along[0]), self._frame_of(along[-1])
+        frames = self.frames[first : last + 1]
+        part = JoinedReference(frames, self.axis, self.whole)
+        return part, self._shifted(axes, -int(self.starts[first]))
 
-    def shifted(self, axes: tuple[range, ...], by: int) -> tuple[range, ...]:
+    def _shifted(self, axes: tuple[range, ...], by: int) -> tuple[range, ...]:
         """Move a region along the joined axis."""
         along = axes[self.axis]
         moved = range(along.start + by, along.stop + by, along.step)
@@ -142,7 +135,7 @@ class JoinedReference(ArrayReference):
             first = max(0, -((along.start - start) // along.step))
             last = min(len(along), -((along.start - stop) // along.step))
             if first < last:
-                inner = self.shifted(
+                inner = self._shifted(
                     (*axes[: self.axis], along[first:last], *axes[self.axis + 1 :]), -start
                 )
                 yield FramePart(self.frames[number], inner, slice(first, last), number)

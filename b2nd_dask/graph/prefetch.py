@@ -16,8 +16,6 @@ from typing import Any
 
 from dask.callbacks import Callback
 
-from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.rechunk.source import RegionSource, flat_source
 from b2nd_dask.frame.rechunk.work import begin_intermediate, open_view
 from b2nd_dask.frame.write.transaction import begin
@@ -34,15 +32,14 @@ from b2nd_dask.graph._dask_compat import (
     warn_once,
 )
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_among
-from b2nd_dask.graph.read.blocks import FrameRegion
-from b2nd_dask.graph.tasks import BlockRead, index_block, read_at_once, reduce_block
+from b2nd_dask.graph.read.blocks import BlockRead
+from b2nd_dask.graph.tasks import index_block, read_at_once, reduce_block
 from b2nd_dask.storage import Item, Prefetch
 
 #: If so many first tasks of a graph read nothing from a store, the search for reads ends.
 _FIRST_TASKS = 1000
 #: Compressed bytes above which a task needs no prefetch. (`read_at_once` reads in pieces.)
 _MOST_OF_TASK = 16 << 20
-_GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
 #: Tasks whose results determine the reads and writes of other tasks.
 _MAKERS = (begin, begin_intermediate, open_view, flat_source)
 
@@ -96,8 +93,8 @@ def _items(graph: Mapping[Any, Any], nodes: Iterable[Any]) -> Iterator[Item]:
                 continue
             items = [
                 item
-                for source, axes in _regions_in(func, args)
-                for item in source.expected_reads(axes)
+                for read in _reads_in(func, args)
+                for item in read.source.expected_reads(read.axes)
             ]
             found |= bool(items)
             nbytes = sum(item.span.stop - item.span.start for item in items)
@@ -112,14 +109,12 @@ def _may_read_less(func: Any, args: list[Any]) -> bool:
     )
 
 
-def _regions_in(func: Any, args: list[Any]) -> Iterator[tuple[Readable, tuple[range, ...]]]:
-    if region := region_of_getter(func, args):
-        yield region
+def _reads_in(func: Any, args: list[Any]) -> Iterator[BlockRead]:
     for each in args:
         if isinstance(each, list):
-            yield from _regions_in(None, each)
+            yield from _reads_in(None, each)
         elif isinstance(each, BlockRead) and each.predicate is None:
-            yield each.source, each.axes
+            yield narrowed(each, func, args)
 
 
 class TaskCalls:
@@ -176,16 +171,12 @@ def _is_collection(node: Task) -> bool:
     return isinstance(node, NestedContainer) or node.func is _identity_cast
 
 
-def region_of_getter(func: Any, args: list[Any]) -> tuple[Readable, Any] | None:
-    """The region of a frame that dask's getter reads; None for other functions."""
-    source: Any = args[0] if args else None
-    if not isinstance(source, FrameRegion | Readable | Frame) or not is_among(func, _GETTERS):
-        return None
-    index = args[1]
-    frame = reference_of(source) if isinstance(source, Frame) else source
-    region = frame if isinstance(frame, FrameRegion) else FrameRegion(frame)
+def narrowed(read: BlockRead, func: Any, args: list[Any]) -> BlockRead:
+    """The part of a block that a task reads: less if dask has fused slices into its getter."""
+    if func is not core.getter:
+        return read
     try:
-        return region.frame, region.select(index).axes
+        return read.part(args[1])[0]
     except IndexError:
-        # lists of positions: whole axes, since the optimizer leaves few of them to dask
-        return region.frame, tuple(map(range, region.frame.shape))
+        # a list of positions
+        return read

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,70 +17,12 @@ from numpy.typing import NDArray
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import result_pool, writable
 from b2nd_dask.frame.read.positions import Along, positions_in, read_along, read_pointwise
-from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.frame.read.region import LEAST_OF_A_THREAD, in_threads, own_threads
-from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import is_number, is_scalar
 from b2nd_dask.graph.expression.program import Program
 from b2nd_dask.graph.expression.tiles import is_plain, run_on_block
-from b2nd_dask.graph.read.blocks import Chunks, regions_of
-
-#: Kinds of dtypes whose scalars lose the element length of the dtype.
-_OF_LENGTH = "SUV"
-
-
-@dataclass(frozen=True)
-class Finish:
-    """Conversion of read elements to a block: axes are dropped, reversed, permuted, added."""
-
-    index: tuple[int | slice, ...]
-    order: tuple[int, ...]
-    expand: tuple[slice | None, ...]
-
-    def of(self, elements: NDArray[Any]) -> Any:
-        """Return the block as a view of the elements."""
-        # the ellipsis keeps a single element an array: a string scalar would lose its length
-        found: Any = elements[(*self.index, ...)]
-        if len(self.order) > 1:
-            found = found.transpose(self.order)
-        found = found[self.expand] if None in self.expand else found
-        # a single element becomes a scalar as in NumPy, except for dtypes with an element length
-        return found[()] if not found.ndim and found.dtype.kind not in _OF_LENGTH else found
-
-
-@dataclass(frozen=True, eq=False)
-class BlockRead:
-    """The read of a block of a frame."""
-
-    source: Readable
-    axes: tuple[range, ...]
-    """Ascending positions along each axis."""
-    finish: Finish | None = None
-    """None if the elements are the block already."""
-    predicate: Predicate | None = None
-    """Prunes chunks that cannot change the result; only for a single frame."""
-
-    @classmethod
-    def of(cls, source: Readable, axes: tuple[range, ...], *more: Any) -> BlockRead:
-        """Make the read; of joined frames refer only to those in the region."""
-        if isinstance(source, JoinedReference) and all(axes):
-            source, axes = source.part_of_axes(axes)
-        return cls(source, axes, *more)
-
-    @property
-    def is_reversed(self) -> bool:
-        """Whether the elements are in reverse memory order along an axis."""
-        index = () if self.finish is None else self.finish.index
-        return any(isinstance(part, slice) and part.step == -1 for part in index)
-
-    def elements(self, threads: int = 1) -> Any:
-        """Read the block; a constant block is read-only with zero strides."""
-        if self.predicate is not None and isinstance(self.source, FrameReference):
-            elements = self.source.read_pruned(self.axes, self.predicate)
-        else:
-            elements = self.source.read_axes(self.axes, threads)
-        return elements if self.finish is None else self.finish.of(elements)
+from b2nd_dask.graph.read.blocks import BlockRead, Chunks, regions_of
 
 
 def compute_block(*blocks: Any, program: Program, views: bool) -> Any:

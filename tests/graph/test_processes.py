@@ -20,10 +20,8 @@ from b2nd_dask import VersionMismatchError, _version, from_b2nd, open_b2nd, to_b
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.compressed import compress
 from b2nd_dask.frame.open import cache
-from b2nd_dask.graph.expression.nodes import Read
 from b2nd_dask.graph.expression.pruning import Combined
-from b2nd_dask.graph.optimize.lower import ReadBlocks
-from b2nd_dask.graph.read.blocks import FrameBlocks, FrameRegion
+from b2nd_dask.graph.read.blocks import ReadBlocks
 from b2nd_dask.storage.read.local_reader import identity_of
 from tests.forked import run_forked
 
@@ -41,15 +39,11 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def _blocks(path: Path) -> FrameBlocks:
-    return FrameBlocks(reference_of(open_b2nd(path)), from_b2nd(path).chunks)
-
-
-def _read_blocks(path: Path, *predicate: Any) -> ReadBlocks:
+def _blocks(path: Path, axes: tuple[int, int] = (0, 1), *predicate: Any) -> ReadBlocks:
     frame = reference_of(open_b2nd(path))
-    positions = tuple(map(range, frame.shape))
-    read = Read(frame, positions, (0, 1), from_b2nd(path).chunks, ("read",))
-    return ReadBlocks(read, *predicate)
+    return ReadBlocks(
+        frame, tuple(map(range, frame.shape)), axes, from_b2nd(path).chunks, *predicate
+    )
 
 
 def _write(path: Path) -> Any:
@@ -59,10 +53,9 @@ def _write(path: Path) -> Any:
 #: What makes something that is sent, and what uses it in the other process.
 SENT: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {
     "frame": (open_b2nd, lambda frame: frame[0]),
-    "read": (open_b2nd, lambda frame: FrameRegion(reference_of(frame))[3:5]),
     "graph": (lambda path: from_b2nd(path).sum(), lambda x: x.compute(scheduler="sync")),
     "blocks": (_blocks, lambda blocks: blocks[0, 0]),
-    "block": (lambda path: _read_blocks(path)[0, 0], lambda block: block.elements()),
+    "block": (lambda path: _blocks(path)[0, 0], lambda block: block.elements()),
     "write": (_write, lambda written: written.compute(scheduler="sync")),
     "compressed": (lambda path: compress(VALUES), lambda small: small[0]),
 }
@@ -77,13 +70,12 @@ def test_blocks_are_told_apart_by_what_they_read(path: Path) -> None:
     frame = reference_of(open_b2nd(path))
     others = [
         _blocks(other),
-        FrameBlocks(frame, from_b2nd(path, chunks=(12, 10)).chunks),
-        _read_blocks(path),
-        _read_blocks(path, Combined(np.logical_and, ())),
-        _read_blocks(other),
+        ReadBlocks.whole(frame, from_b2nd(path, chunks=(12, 10)).chunks),
+        _blocks(path, (1, 0)),
+        _blocks(path, (0, 1), Combined(np.logical_and, ())),
     ]
-    assert len({tokenize(found) for found in (blocks, *others)}) == 6
-    assert tokenize(_read_blocks(path)) == tokenize(_read_blocks(path))
+    assert len({tokenize(found) for found in (blocks, *others)}) == 5
+    assert tokenize(_blocks(path, (1, 0))) == tokenize(_blocks(path, (1, 0)))
 
 
 @pytest.mark.parametrize("kind", SENT)

@@ -7,13 +7,12 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask.layers import ArraySliceDep
 
 import b2nd_dask
 from b2nd_dask import StaleFrameError, UninitializedChunkError, from_b2nd, open_b2nd
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import reference_of
-from b2nd_dask.graph.read.blocks import FrameBlocks
+from b2nd_dask.graph.read.blocks import ReadBlocks
 from b2nd_dask.graph.tasks import compute_block
 from tests.counting import bytes_read
 from tests.graph.pushing import calls, elements_read
@@ -126,10 +125,10 @@ def test_special_chunks_are_never_read(mostly_special):
 def strides_by_block(path):
     """Of what work gets that is known only to read."""
     x = from_b2nd(path)
-    regions, seen = FrameBlocks(reference_of(open_b2nd(path)), x.chunks), np.zeros(x.numblocks, int)
+    reads = ReadBlocks.whole(reference_of(open_b2nd(path)), x.chunks)
+    seen = np.zeros(x.numblocks, int)
     for block in np.ndindex(*x.numblocks):
-        items = regions[block].frame.read(ArraySliceDep(x.chunks)[block])
-        seen[block] = sum(items.strides)
+        seen[block] = sum(reads[block].elements().strides)
     return seen
 
 
@@ -194,12 +193,12 @@ def test_graph_travels_small(tmp_path):
     x = from_b2nd(path)
     assert x.npartitions == 20_000
     (blocks,) = [
-        part for part in x.dask.layers[x.name].io_deps.values() if isinstance(part, FrameBlocks)
+        part for part in x.dask.layers[x.name].io_deps.values() if isinstance(part, ReadBlocks)
     ]
     state = {name: value for name, value in blocks.__getstate__().items() if name != "chunks"}
     assert len(pickle.dumps(state)) < 4000
     again = pickle.loads(pickle.dumps(blocks))
-    assert again[(7,)][slice(0, 3)].tolist() == [0.0, 0.0, 0.0]
+    assert again[(7,)].elements().tolist() == [0.0] * 10
 
 
 @pytest.mark.parametrize("rewrite", ["replace", "in place", "remove"])

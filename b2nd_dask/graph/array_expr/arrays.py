@@ -22,7 +22,7 @@ from b2nd_dask.graph.array_expr.rules import constant_of
 from b2nd_dask.graph.array_expr.source import FrameExpr, as_index, source_of
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among
 from b2nd_dask.graph.expression.nodes import Read
-from b2nd_dask.graph.read.blocks import Chunks, layer_of_expression, reading_of
+from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks, layer_of_expression, reading_of
 from b2nd_dask.graph.read.from_b2nd import array_of
 
 logger = logging.getLogger("b2nd_dask")
@@ -44,7 +44,7 @@ _MOVES: dict[str, Callable[[da.Array, Any], da.Array]] = {
 
 def expression_reading(source: Readable, sizes: Chunks, name: str | None = None) -> Any:
     """Make an array of `dask_array` of a frame or joined frames, in blocks of given lengths."""
-    expression = source_of(Read.whole(source, sizes, ""), source.dtype, sizes, name)
+    expression = source_of(Read.of(ReadBlocks.whole(source, sizes), ""), source.dtype, sizes, name)
     return compat.source_names().new_collection(expression)
 
 

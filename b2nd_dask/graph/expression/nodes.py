@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.frame.joined import Readable
-from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.frame.read.reduce import Predicate
+from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks, finish_of
 from b2nd_dask.graph.read.sizes import is_read_anew
 
 #: Maximum number of nodes of a tree: nodes below become opaque.
@@ -85,10 +86,9 @@ class Read:
     filters = False
 
     @classmethod
-    def whole(cls, source: Readable, chunks: Chunks, layer: str) -> Read:
-        """Read all elements of a frame, or of joined frames."""
-        positions = tuple(map(range, source.shape))
-        return cls(source, positions, tuple(range(len(positions))), chunks, (layer,))
+    def of(cls, reads: ReadBlocks, layer: str) -> Read:
+        """The read of a layer."""
+        return cls(reads.source, reads.positions, reads.axes, reads.chunks, (layer,))
 
     @property
     def ascending(self) -> tuple[range, ...]:
@@ -98,8 +98,11 @@ class Read:
     @property
     def is_box(self) -> bool:
         """Whether the read has all axes of the source in order, with ascending positions."""
-        in_order = self.axes == tuple(range(len(self.positions)))
-        return in_order and all(along.step > 0 for along in self.positions)
+        return finish_of(self.positions, self.axes) is None
+
+    def blocks(self, predicate: Predicate | None = None) -> ReadBlocks:
+        """The reads of its blocks."""
+        return ReadBlocks(self.source, self.positions, self.axes, self.chunks, predicate)
 
     @property
     def nbytes(self) -> int:

@@ -64,7 +64,7 @@ class Layers:
             return self._opaque(name)
         reading = reading_of(layer)
         if reading is not None:
-            return Read.whole(reading.source, reading.chunks, name)
+            return Read.of(reading, name)
         below = self.graph.dependencies[name]
         found: Node | None = None
         if self._reads(below):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import NamedTuple
 
 import dask
@@ -24,10 +25,9 @@ from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import Program, compile_tree
 from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
-from b2nd_dask.graph.optimize.lower import finish_of
 from b2nd_dask.graph.resources import available, on_cluster
 from b2nd_dask.graph.task_names import read_name
-from b2nd_dask.graph.tasks import BlockRead, read_at_once
+from b2nd_dask.graph.tasks import read_at_once
 
 #: One thread decodes so many bytes in the time of about ten tasks.
 SMALL_NBYTES = 1 << 25
@@ -75,7 +75,8 @@ class AtOnce(NamedTuple):
     def task(self, key: Key) -> Task:
         """Make the task."""
         read = self.read
-        block = BlockRead.of(read.source, read.ascending, finish_of(read), self.predicate)
+        whole = replace(read, chunks=tuple((sum(along),) for along in read.chunks))
+        block = whole.blocks(self.predicate)[(0,) * len(read.chunks)]
         args = block, self.program, read.chunks, self.threads
         return Task(key, read_at_once, *args, _data_producer=True)
 

@@ -39,7 +39,6 @@ from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.layers.moves import as_task
 from b2nd_dask.graph.optimize.lower import (
     Lowered,
-    ReadBlocks,
     block_of,
     is_renamable,
     lowered_tree,
@@ -47,6 +46,7 @@ from b2nd_dask.graph.optimize.lower import (
     with_names,
 )
 from b2nd_dask.graph.optimize.sharing import Sharing
+from b2nd_dask.graph.read.blocks import ReadBlocks
 from b2nd_dask.graph.tasks import index_block
 
 #: dask's functions that index their first argument by positions alone.
@@ -72,7 +72,7 @@ def lowered_positions(layers: Layers, sharing: Sharing, name: str) -> Lowered | 
         own = [key for key, block in indexed.items() if block[0] == source and used[block] == 1]
         if compiled is None or not own:
             continue
-        reads = ReadBlocks(compiled.read)
+        reads = compiled.read.blocks()
         made |= {key: _reading_task(tasks[key], compiled, reads) for key in own}
         below |= {each.layers[0] for each in compiled.inputs}
         uses = sum(count for block, count in used.items() if block[:1] == (source,))

@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask.base import normalize_token, tokenize
+from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.frame.read.reduce import Predicate
@@ -24,8 +24,8 @@ from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import ELEMENTS, compile_tree
 from b2nd_dask.graph.layers.layers import dependents_of
 from b2nd_dask.graph.layers.moves import as_task
-from b2nd_dask.graph.read.blocks import BlockArgument, Chunks, cut
-from b2nd_dask.graph.tasks import BlockRead, Finish, compute_block
+from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks
+from b2nd_dask.graph.tasks import compute_block
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -38,44 +38,6 @@ class Lowered(NamedTuple):
 
     layers: dict[str, Any]
     dependencies: dict[str, set[str]]
-
-
-class ReadBlocks(BlockArgument):  # type: ignore[misc]
-    """The argument of each block's task: the region of the frame to read."""
-
-    def __init__(self, read: Read, predicate: Predicate | None = None) -> None:
-        super().__init__(read.chunks)
-        self.read = read
-        self._predicate = predicate
-        self._finish = finish_of(read)
-        # for each axis of the source: its axis of the blocks, or None if it is dropped
-        self._own = [
-            read.axes.index(axis) if axis in read.axes else None
-            for axis in range(len(read.positions))
-        ]
-        self._along = [
-            _pieces(along, (1,) if own is None else read.chunks[own])
-            for along, own in zip(read.positions, self._own, strict=True)
-        ]
-
-    def __dask_tokenize__(self) -> Any:
-        read = self.read
-        parts = read.source, read.positions, read.axes, read.chunks, self._predicate
-        # dask distinguishes a layer's arguments by their tokens
-        return "b2nd_dask.ReadBlocks", *map(normalize_token, parts)
-
-    def __getitem__(self, block: tuple[int, ...]) -> BlockRead:
-        axes = tuple(
-            pieces[0 if own is None else block[own]]
-            for pieces, own in zip(self._along, self._own, strict=True)
-        )
-        return BlockRead.of(self.read.source, axes, self._finish, self._predicate)
-
-
-def _pieces(positions: range, sizes: tuple[int, ...]) -> list[range]:
-    """The positions of each block, ascending."""
-    pieces = cut(positions, sizes)
-    return pieces if positions.step > 0 else [piece[::-1] for piece in pieces]
 
 
 def own_block(chunks: Chunks, block: tuple[int, ...]) -> tuple[int, ...]:
@@ -94,22 +56,8 @@ def input_of(node: Node, predicate: Predicate | None = None) -> Callable[[tuple[
     """Return a function from the number of a block to the task's argument for an input."""
     if not isinstance(node, Read):
         return partial(block_of, node)
-    reads = ReadBlocks(node, predicate)
+    reads = node.blocks(predicate)
     return lambda block: reads[own_block(reads.chunks, block)]
-
-
-def finish_of(read: Read) -> Finish | None:
-    """The conversion of read elements to a block; None if there is nothing to do."""
-    if read.is_box:
-        return None
-    kept = [axis for axis in range(len(read.positions)) if axis in read.axes]
-    index = tuple(
-        0 if axis not in kept else slice(None, None, -1 if along.step < 0 else None)
-        for axis, along in enumerate(read.positions)
-    )
-    order = tuple(kept.index(axis) for axis in read.axes if axis is not None)
-    expand = tuple(None if axis is None else slice(None) for axis in read.axes)
-    return Finish(index, order, expand)
 
 
 def lowered_tree(
@@ -133,7 +81,7 @@ def lowered_tree(
         own, source = labels[len(labels) - len(each.chunks or ()) :], each.layers[0]
         counts = tuple(map(len, each.chunks or ()))
         if isinstance(each, Read):
-            reads = ReadBlocks(each, predicate if each is found.read else None)
+            reads = each.blocks(predicate if each is found.read else None)
             if math.prod(counts) == blocks:
                 pairs += [reads, own]
                 continue
@@ -151,7 +99,7 @@ def lowered_tree(
 def _reading_tasks(name: str, reads: ReadBlocks) -> dict[Any, Task]:
     """A layer that reads blocks; dask does not fuse it into several dependents."""
     read = partial(compute_block, program=ELEMENTS, views=True)
-    keys: list[Any] = [(name, *at) for at in np.ndindex(*map(len, reads.read.chunks))]
+    keys: list[Any] = [(name, *at) for at in np.ndindex(*map(len, reads.chunks))]
     return {key: Task(key, read, reads[key[1:]], _data_producer=True) for key in keys}
 
 

@@ -42,10 +42,9 @@ from b2nd_dask.graph.plan.memory import (
     read_of,
 )
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
-from b2nd_dask.graph.prefetch import TaskCalls, region_of_getter
-from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.prefetch import TaskCalls, narrowed
+from b2nd_dask.graph.read.blocks import BlockRead, Chunks
 from b2nd_dask.graph.tasks import (
-    BlockRead,
     index_block,
     pieces_of,
     read_at_once,
@@ -172,7 +171,7 @@ class Walk:
     def _reads(self, func: Any, args: list[Any]) -> list[FoundRead]:
         """The reads of a function call."""
         first: Any = args[0] if args else None
-        blocks = [each for each in args if isinstance(each, BlockRead)]
+        blocks = [narrowed(each, func, args) for each in args if isinstance(each, BlockRead)]
         if func is reduce_block:
             return self._of_reduction(*args)
         if func is read_at_once:
@@ -182,8 +181,6 @@ class Walk:
             return [read_of([each], held) for each in regions_of_index(*args)]
         if blocks:
             return self._of_blocks(func, args, blocks)
-        if region := region_of_getter(func, args):
-            return [read_of([region])]
         if isinstance(first, Source) and func is not flat_source:
             read = read_of(first.regions(args[1]))
             read.is_copied = isinstance(first, FlatSource)

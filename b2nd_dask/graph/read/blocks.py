@@ -1,24 +1,31 @@
-"""Symbolic arguments of block tasks; recognition of layers: reads, constants, expressions."""
+"""Reads of blocks, and layers of them; recognition of layers: reads, constants, expressions."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.base import normalize_token
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import Selection, parse_selection
+from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import writable
+from b2nd_dask.frame.read.reduce import Predicate
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.processes import reduced_strictly
 
 Chunks = tuple[tuple[int, ...], ...]
+
+#: Kinds of dtypes whose scalars lose the element length of the dtype.
+_OF_LENGTH = "SUV"
 
 
 def regions_of(chunks: Chunks) -> Iterator[tuple[slice, ...]]:
@@ -55,31 +62,71 @@ def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
     return tuple(found[::-1])
 
 
-class FrameRegion:
-    """A frame, or several joined ones, to be sliced by dask's getter in a task.
+@dataclass(frozen=True)
+class Finish:
+    """Conversion of read elements to a block: axes are dropped, reversed, permuted, added."""
 
-    Indices refer to the whole array, even if only some of its frames are included. dask fuses
-    further slices into them, so only the needed elements are read. Blocks are writable, as user
-    functions may expect.
-    """
+    index: tuple[int | slice, ...]
+    order: tuple[int, ...]
+    expand: tuple[slice | None, ...]
 
-    def __init__(self, frame: Readable) -> None:
-        self.frame = frame
-        # keep only the shape of the whole array, so that a task does not pickle all joined frames
-        whole = frame.whole if isinstance(frame, JoinedReference) else frame
-        self._shape = whole.shape
-        self._start = frame.start if isinstance(frame, JoinedReference) else 0
+    def of(self, elements: NDArray[Any]) -> Any:
+        """Return the block as a view of the elements."""
+        # the ellipsis keeps a single element an array: a string scalar would lose its length
+        found: Any = elements[(*self.index, ...)]
+        if len(self.order) > 1:
+            found = found.transpose(self.order)
+        found = found[self.expand] if None in self.expand else found
+        # a single element becomes a scalar as in NumPy, except for dtypes with an element length
+        return found[()] if not found.ndim and found.dtype.kind not in _OF_LENGTH else found
 
-    def select(self, index: Any) -> Selection:
-        """Convert an index of the whole array to positions in the frame or the joined frames."""
-        selection = parse_selection(index, self._shape)
-        if not self._start or not isinstance(self.frame, JoinedReference):
-            return selection
-        return selection._replace(axes=self.frame.shifted(selection.axes, -self._start))
+
+@dataclass(frozen=True, eq=False)
+class BlockRead:
+    """The read of a block of a frame."""
+
+    source: Readable
+    axes: tuple[range, ...]
+    """Ascending positions along each axis."""
+    finish: Finish | None = None
+    """None if the elements are the block already."""
+    predicate: Predicate | None = None
+    """Prunes chunks that cannot change the result; only for a single frame."""
+
+    @classmethod
+    def of(cls, source: Readable, axes: tuple[range, ...], *more: Any) -> BlockRead:
+        """Make the read; of joined frames refer only to those in the region."""
+        if isinstance(source, JoinedReference) and all(axes):
+            source, axes = source.part_of_axes(axes)
+        return cls(source, axes, *more)
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether the elements are in reverse memory order along an axis."""
+        index = () if self.finish is None else self.finish.index
+        return any(isinstance(part, slice) and part.step == -1 for part in index)
+
+    def elements(self, threads: int = 1) -> Any:
+        """Read the block; a constant block is read-only with zero strides."""
+        if self.predicate is not None and isinstance(self.source, FrameReference):
+            elements = self.source.read_pruned(self.axes, self.predicate)
+        else:
+            elements = self.source.read_axes(self.axes, threads)
+        return elements if self.finish is None else self.finish.of(elements)
+
+    def part(self, index: Any) -> tuple[BlockRead, Any]:
+        """The read of a basic index of a block without `finish`, and the index that finishes it."""
+        axes, finish = parse_selection(index, tuple(map(len, self.axes)))
+        inner = (own[p.start : p.stop : p.step] for own, p in zip(self.axes, axes, strict=True))
+        return replace(self, axes=tuple(inner)), finish
 
     def __getitem__(self, index: Any) -> Any:
-        axes, finish = self.select(index)
-        elements = self.frame.read_axes(axes)
+        """Read a part of the block; writable, as user functions may expect.
+
+        Only dask's getter calls this. Without the optimizer dask fuses slices into its index.
+        """
+        part, finish = self.part(index)
+        elements = part.elements()
         return writable(elements[finish] if finish else elements)
 
 
@@ -87,35 +134,74 @@ class FrameRegion:
 BlockArgument: Any = _dask_compat.optional("ArrayBlockwiseDep") or object
 
 
-class FrameBlocks(BlockArgument):  # type: ignore[misc]
-    """The argument of each block's task: the frame, or the joined frames of that block."""
+class ReadBlocks(BlockArgument):  # type: ignore[misc]
+    """The argument of each block's task: the region of a frame, or of joined frames, to read."""
 
-    def __init__(self, source: Readable, chunks: Chunks) -> None:
+    def __init__(
+        self,
+        source: Readable,
+        positions: tuple[range, ...],
+        axes: tuple[int | None, ...],
+        chunks: Chunks,
+        predicate: Predicate | None = None,
+    ) -> None:
         super().__init__(chunks)
         self.source = source
-        # blocks of the same frames share one region
-        self._regions: dict[tuple[int, int], FrameRegion] = {}
-        self._whole = FrameRegion(source)
+        self.positions = positions
+        """The positions read along each axis of the source, in the order of the result."""
+        self.axes = axes
+        """For each axis of the blocks the source's axis; None for a new axis."""
+        self._predicate = predicate
+        self._finish = finish_of(positions, axes)
 
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        # dask's own token would pickle and unpickle the blocks
-        return "b2nd_dask.FrameBlocks", *self.source.__dask_tokenize__(), self.chunks
+    @classmethod
+    def whole(cls, source: Readable, chunks: Chunks) -> ReadBlocks:
+        """Read all elements."""
+        return cls(source, tuple(map(range, source.shape)), tuple(range(source.ndim)), chunks)
+
+    @property
+    def _fields(self) -> tuple[Any, ...]:
+        return self.source, self.positions, self.axes, self.chunks, self._predicate
+
+    def __dask_tokenize__(self) -> Any:
+        # dask distinguishes a layer's arguments by their tokens
+        return "b2nd_dask.ReadBlocks", *map(normalize_token, self._fields)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced_strictly(type(self), self.source, self.chunks)
+        return reduced_strictly(type(self), *self._fields)
 
     @cached_property
-    def _slices(self) -> Any:
-        """Slices of each block in the array."""
-        return _dask_compat.ArraySliceDep(self.chunks)
+    def _along(self) -> list[tuple[int | None, list[range]]]:
+        """For each axis of the source its axis of the blocks, None if dropped, and its pieces."""
+        found = []
+        for axis, along in enumerate(self.positions):
+            own = self.axes.index(axis) if axis in self.axes else None
+            found.append((own, _pieces(along, (1,) if own is None else self.chunks[own])))
+        return found
 
-    def __getitem__(self, block: tuple[int, ...]) -> FrameRegion:
-        if not isinstance(self.source, JoinedReference):
-            return self._whole
-        along = self._slices[block][self.source.axis]
-        part = self.source.part(along.start, along.stop)
-        frames = part.start, len(part.frames)
-        return self._regions.setdefault(frames, FrameRegion(part))
+    def __getitem__(self, block: tuple[int, ...]) -> BlockRead:
+        axes = tuple(pieces[0 if own is None else block[own]] for own, pieces in self._along)
+        return BlockRead.of(self.source, axes, self._finish, self._predicate)
+
+
+def _pieces(positions: range, sizes: tuple[int, ...]) -> list[range]:
+    """The positions of each block, ascending."""
+    pieces = cut(positions, sizes)
+    return pieces if positions.step > 0 else [piece[::-1] for piece in pieces]
+
+
+def finish_of(positions: tuple[range, ...], axes: tuple[int | None, ...]) -> Finish | None:
+    """The conversion of read elements to a block; None if there is nothing to do."""
+    if axes == tuple(range(len(positions))) and all(along.step > 0 for along in positions):
+        return None
+    kept = [axis for axis in range(len(positions)) if axis in axes]
+    index = tuple(
+        0 if axis not in kept else slice(None, None, -1 if along.step < 0 else None)
+        for axis, along in enumerate(positions)
+    )
+    order = tuple(kept.index(axis) for axis in axes if axis is not None)
+    expand = tuple(None if axis is None else slice(None) for axis in axes)
+    return Finish(index, order, expand)
 
 
 def constant_of(layer: Any, ndim: int) -> NDArray[Any] | None:
@@ -140,7 +226,7 @@ def _innermost(func: Any) -> Any:
     return func
 
 
-def reading_of(layer: Any) -> FrameBlocks | None:
+def reading_of(layer: Any) -> ReadBlocks | None:
     """The read of a layer that only reads; None for other layers."""
     func = _dask_compat.block_function(layer)
     if func is None or func is not _dask_compat.optional("getter"):
@@ -148,14 +234,14 @@ def reading_of(layer: Any) -> FrameBlocks | None:
     return next(_readings_in(layer), None)
 
 
-def readings(graph: Any) -> Iterator[FrameBlocks]:
+def readings(graph: Any) -> Iterator[ReadBlocks]:
     """List the reads in the layers of a graph, including reads that dask has fused."""
     for layer in getattr(graph, "layers", {}).values():
         yield from _readings_in(layer)
 
 
-def _readings_in(layer: Any) -> Iterator[FrameBlocks]:
-    return (dep for dep in _dask_compat.block_arguments(layer) if isinstance(dep, FrameBlocks))
+def _readings_in(layer: Any) -> Iterator[ReadBlocks]:
+    return (dep for dep in _dask_compat.block_arguments(layer) if isinstance(dep, ReadBlocks))
 
 
 #: Note on a layer of tasks that has no counterpart among dask's layers.
@@ -177,19 +263,19 @@ def is_layer_of_expression(layer: Any) -> bool:
 def blockwise_array(
     source: Any, sizes: Chunks, name: str, layer: Callable[[], tuple[Any, ...]]
 ) -> da.Array:
-    """Make a dask array; one function reads each block from symbolic arguments.
+    """Make a dask array; one function reads each block from a symbolic argument.
 
-    `layer` returns the function and its arguments, with a value for each block
-    (`ArrayBlockwiseDep`). Without layers, dask itself cuts the `source`.
+    `layer` returns the function, its argument with a value for each block (`ArrayBlockwiseDep`),
+    and further arguments. Without layers, dask itself cuts the `source`.
     """
     if not _dask_compat.is_planned():
         try:
             _dask_compat.require_layers()
-            read, *arguments = layer()
+            read, argument, *others = layer()
             indices = tuple(range(len(sizes)))
-            indexed = itertools.chain.from_iterable((argument, indices) for argument in arguments)
+            more = itertools.chain.from_iterable((other, None) for other in others)
             made = _dask_compat.blockwise(
-                read, name, indices, *indexed, numblocks={}, _data_producer=True
+                read, name, indices, argument, indices, *more, numblocks={}, _data_producer=True
             )
             graph = HighLevelGraph.from_collections(name, made)
             return da.Array(graph, name, sizes, dtype=source.dtype)

@@ -18,7 +18,7 @@ from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.open.opening import Verify
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import FrameBlocks, blockwise_array
+from b2nd_dask.graph.read.blocks import ReadBlocks, blockwise_array
 from b2nd_dask.graph.read.sizes import block_sizes, warn_of_work
 from b2nd_dask.graph.task_names import read_name
 
@@ -173,7 +173,8 @@ def array_of(
     name = name or read_name(source.label, tokenize(source, sizes))
 
     def layer() -> tuple[Any, ...]:
-        return _dask_compat.getter, FrameBlocks(source, sizes), _dask_compat.ArraySliceDep(sizes)
+        whole = (slice(None),) * source.ndim
+        return _dask_compat.getter, ReadBlocks.whole(source, sizes), whole
 
     plain = source if isinstance(source, JoinedReference) else Frame(source)
     return blockwise_array(plain, sizes, name, layer)
