@@ -110,6 +110,8 @@ _COMPARED = {
         "_vindex_slice_and_transpose": "block, points, axis",
         "concatenate3": "arrays",
         "concatenate_shaped": "arrays, shape",
+        "getter_inline": "a, b, asarray, lock",
+        "getter_nofancy": "a, b, asarray, lock",
     },
     "dask.array.reductions": {
         "_nanmax_skip": "x_chunk, axis, keepdims",

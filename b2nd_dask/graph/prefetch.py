@@ -16,6 +16,7 @@ from typing import Any
 
 from dask.callbacks import Callback
 
+from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.rechunk.source import RegionSource, flat_source
 from b2nd_dask.frame.rechunk.work import begin_intermediate, open_view
 from b2nd_dask.frame.write.transaction import begin
@@ -40,6 +41,7 @@ from b2nd_dask.storage import Item, Prefetch
 _FIRST_TASKS = 1000
 #: Compressed bytes above which a task needs no prefetch. (`read_at_once` reads in pieces.)
 _MOST_OF_TASK = 16 << 20
+_GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
 #: Tasks whose results determine the reads and writes of other tasks.
 _MAKERS = (begin, begin_intermediate, open_view, flat_source)
 
@@ -113,8 +115,8 @@ def _reads_in(func: Any, args: list[Any]) -> Iterator[BlockRead]:
     for each in args:
         if isinstance(each, list):
             yield from _reads_in(None, each)
-        elif isinstance(each, BlockRead) and each.predicate is None:
-            yield narrowed(each, func, args)
+        elif (read := block_read(each, func, args)) and read.predicate is None:
+            yield read
 
 
 class TaskCalls:
@@ -171,12 +173,16 @@ def _is_collection(node: Task) -> bool:
     return isinstance(node, NestedContainer) or node.func is _identity_cast
 
 
-def narrowed(read: BlockRead, func: Any, args: list[Any]) -> BlockRead:
-    """The part of a block that a task reads: less if dask has fused slices into its getter."""
-    if func is not core.getter:
-        return read
+def block_read(arg: Any, func: Any, args: list[Any]) -> BlockRead | None:
+    """The read of an argument: less than its block if dask has fused slices into its getter."""
+    is_cut = is_among(func, _GETTERS)
+    if is_cut and isinstance(arg, Frame):
+        # of dask's `from_array`
+        arg = BlockRead(reference_of(arg), tuple(map(range, arg.shape)))
+    if not isinstance(arg, BlockRead):
+        return None
     try:
-        return read.part(args[1])[0]
+        return arg.part(args[1])[0] if is_cut else arg
     except IndexError:
         # a list of positions
-        return read
+        return arg

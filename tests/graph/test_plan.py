@@ -130,6 +130,17 @@ def test_reads_of_joined_frames(days, decoded, name):
     check(JOINED[name](from_b2nd(days)), decoded)
 
 
+@pytest.mark.parametrize("options", [{}, {"inline_array": True}, {"fancy": False}])
+def test_reads_of_frames_in_from_array(cube, options):
+    x = da.from_array(open_b2nd(cube), chunks=open_b2nd(cube).chunks, **options)
+    ours = from_b2nd(cube)
+    for of in (lambda a: a.sum(), lambda a: a[1], lambda a: a + 1):
+        expected, found = plan(of(ours)), plan(of(x))
+        assert [read.path for read in found.frames] == [read.path for read in expected.frames]
+        # dask reads whole blocks for some slices
+        assert found.decode_nbytes >= expected.decode_nbytes > 0
+
+
 @pytest.mark.parametrize("name", ["plain", "index", "point", "list", "points", "sum", "extreme"])
 def test_reads_of_stacked_frames(cube, tmp_path, decoded, name):
     to_b2nd(VALUES, tmp_path / "other.b2nd", chunks=(4, 200, 120), blocks=(2, 40, 60))

@@ -42,7 +42,7 @@ from b2nd_dask.graph.plan.memory import (
     read_of,
 )
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
-from b2nd_dask.graph.prefetch import TaskCalls, narrowed
+from b2nd_dask.graph.prefetch import TaskCalls, block_read
 from b2nd_dask.graph.read.blocks import BlockRead, Chunks
 from b2nd_dask.graph.tasks import (
     index_block,
@@ -171,7 +171,7 @@ class Walk:
     def _reads(self, func: Any, args: list[Any]) -> list[FoundRead]:
         """The reads of a function call."""
         first: Any = args[0] if args else None
-        blocks = [narrowed(each, func, args) for each in args if isinstance(each, BlockRead)]
+        blocks = [block for each in args if (block := block_read(each, func, args))]
         if func is reduce_block:
             return self._of_reduction(*args)
         if func is read_at_once:
