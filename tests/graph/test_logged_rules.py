@@ -1,15 +1,24 @@
 """What the logger says of each layer at DEBUG: which rule lowered it, or why none did."""
 
 import blosc2
+import dask
 import numpy as np
 import pytest
 
 from b2nd_dask import from_b2nd
 
+
+def annotated(x):
+    with dask.annotate(priority=1):
+        return x * 2
+
+
 #: Programs, and what is logged of them.
 LOGGED = {
     "slice": (lambda x: x[3:15].cumsum(axis=0), "lowered by slices"),
     "new blocks": (lambda x: x.rechunk((20, 10)).cumsum(axis=0), "lowered by new_blocks"),
+    "new blocks of work": (lambda x: (x * 2).rechunk((20, 10)).cumsum(axis=0), "lowered by new_b"),
+    "annotated": (lambda x: annotated(x) + 1, "is opaque: it has annotations"),
     "work": (lambda x: (x * 2)[:, ::2].sum(), "lowered by reductions"),
     "whole": (lambda x: x[3:15], "read_at_once reads"),
     "positions": (lambda x: x[[1, 17]] + 1, "lowered by positions"),

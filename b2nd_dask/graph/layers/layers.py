@@ -61,6 +61,7 @@ class Layers:
     def _node(self, name: str) -> Node:
         layer: Any = self.graph.layers[name]
         if layer.annotations:
+            logger.debug("%s is opaque: it has annotations", name)
             return self._opaque(name)
         reading = reading_of(layer)
         if reading is not None:
@@ -181,6 +182,8 @@ class Layers:
         if selection.index == whole and selection.chunks != chunks:
             return self._rechunked(child, selection.chunks, name)
         sliced = child.accept_slice(selection, name) if "slices" in self._rules else None
+        if sliced is None:
+            logger.debug("%s is dask's slice: %s is not read in part", name, source)
         return sliced or Moved(child, selection, selection.chunks, (name,))
 
     def _rechunked(self, child: Node, chunks: Chunks, name: str) -> Node:

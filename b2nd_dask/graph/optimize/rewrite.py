@@ -17,7 +17,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import GraphNode, block_function, flatten
-from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, with_leaves
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_leaves
 from b2nd_dask.graph.expression.program import leaf_key
 from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
@@ -182,7 +182,7 @@ class _Rewriting:
 
 def _rule_of(node: Read | Elemwise) -> str:
     """The rule that lowers a layer to a tree."""
-    if isinstance(node, Read) and node.is_rechunked:
+    if any(isinstance(each, Read) and each.is_rechunked for each in nodes_of(node)):
         return "new_blocks"
     if len(node.layers) > 1:
         return "slices"
