@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import dask
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from rich.console import Console
 
 from b2nd_dask.edges.cli import demo
 from b2nd_dask.edges.cli.demo import write_frame
@@ -128,33 +126,31 @@ def small(npz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_run_leaves_frame_and_picture_and_keeps_the_frame(
-    tmp_path: Path, earth: np.ndarray
+    tmp_path: Path, earth: np.ndarray, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "new" / "folder"
-    out = io.StringIO()
-    console = Console(file=out)
-    cover = demo.run_demo(output, force=False, console=console)
+    cover = demo.run_demo(output, force=False)
+    out = capsys.readouterr().out
     assert sorted(path.name for path in output.iterdir()) == [
         "land-map.b2nd",
         "land.b2nd",
         "land.png",
     ]
     np.testing.assert_allclose(cover.by_latitude, earth.mean(axis=1))
-    assert "Writing the land mask" in out.getvalue()
+    assert "Writing the land mask" in out
     means = chunk_means(earth, CHUNK)
     # which chunks need not be read, and why
     coast, land = ((means > 0) & (means < 1)).sum(), (means == 1).sum()
     kinds = f"{coast} stored, {72 - coast - land} zeros, {land} one value"
-    assert f"chunk kinds     {kinds}\n" in out.getvalue()
-    assert "shape           72 x 144\n" in out.getvalue()
-    assert "Completed" in out.getvalue()
+    assert f"chunk kinds     {kinds}\n" in out
+    assert "shape           72 x 144\n" in out
 
     inode = (output / "land.b2nd").stat().st_ino
-    demo.run_demo(output, force=False, console=console)
+    demo.run_demo(output, force=False)
     assert (output / "land.b2nd").stat().st_ino == inode
-    assert out.getvalue().count("Writing the land mask") == 1
-    demo.run_demo(output, force=True, console=console)
-    assert out.getvalue().count("Writing the land mask") == 2
+    assert "Writing the land mask" not in capsys.readouterr().out
+    demo.run_demo(output, force=True)
+    assert "Writing the land mask" in capsys.readouterr().out
 
 
 def test_missing_extra_is_named_with_its_command(
@@ -162,7 +158,7 @@ def test_missing_extra_is_named_with_its_command(
 ) -> None:
     monkeypatch.setattr(demo, "find_mask", lambda: None)
     with pytest.raises(ImportError, match=r"global-land-mask is not installed.*b2nd-dask\[demo\]"):
-        demo.run_demo(tmp_path / "out", force=False, console=Console())
+        demo.run_demo(tmp_path / "out", force=False)
     assert not (tmp_path / "out").exists()
 
 
@@ -170,11 +166,10 @@ FULL_RUN = """
 import sys
 from pathlib import Path
 from typing import Any
-from rich.console import Console
 from b2nd_dask import open_b2nd
 from b2nd_dask.edges.cli.demo import run_demo
 from benchmarks.memory import peak_resident
-cover = run_demo(Path(sys.argv[1]), force=True, console=Console(file=sys.stderr))
+cover = run_demo(Path(sys.argv[1]), force=True)
 kinds = open_b2nd(Path(sys.argv[1], "land.b2nd")).info["special chunks"].split()
 print(cover.share, kinds[0], kinds[2], peak_resident())
 """
@@ -193,7 +188,7 @@ def test_the_real_mask_takes_less_memory_than_the_array(tmp_path: Path) -> None:
         check=True,
         cwd=ROOT,
     )
-    share, constant, chunks, peak = done.stdout.split()
+    share, constant, chunks, peak = done.stdout.splitlines()[-1].split()
     assert float(share) == pytest.approx(0.28905, abs=1e-5)
     assert (int(constant), int(chunks)) == (1095, 1800)
     assert int(peak) < 21600 * 43200 / 2

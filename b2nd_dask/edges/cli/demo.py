@@ -117,6 +117,7 @@ def run_demo(output: Path, *, force: bool) -> LandCover:
     output.mkdir(parents=True, exist_ok=True)
     path, picture, map_path = (output / n for n in ("land.b2nd", "land.png", "land-map.b2nd"))
     if force or not path.exists():
+        click.echo("Writing the land mask as a frame ...")
         with progress("writing the land mask as a frame") as show:
             write_frame(land_bands(npz, CHUNK), path, CHUNK, show)
     click.echo(safe(f"{open_b2nd(path).info}\n"))
