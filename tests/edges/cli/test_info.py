@@ -199,6 +199,9 @@ def test_arrays_of_a_dataset_have_dims_and_dtypes(tmp_path: Path, name: str) -> 
     assert lines[-2:] == [r"attribute 'title'  'rain of\nparts'", "attribute 'range'  [0, 5]"]
     assert any("/rain" in each and "array time 5 x lat 3, float32" in each for each in lines)
     assert any("/_coord_time" in each and "array time 5, int64" in each for each in lines)
+    if name.endswith(".b2z"):
+        missing = run("info", f"{tmp_path / name}/snow").stderr
+        assert "no member /snow in this store, which has /_coord_time, /rain\n" in missing
 
 
 def test_no_path() -> None:

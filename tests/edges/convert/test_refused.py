@@ -68,6 +68,12 @@ def test_what_a_target_cannot_hold_is_left_out(target: str, values: Any) -> None
         convert("bad.b2nd", f"single{Path(target).suffix}")
 
 
+def test_a_classic_netcdf_file_is_opened_by_xarray() -> None:
+    Path("old.nc").write_bytes(b"CDF\x01" + bytes(28))
+    with pytest.raises(ValueError, match=r"open_dataset\(PATH\)\.b2nd\.to_b2nd\(TARGET\)"):
+        convert("old.nc", "new.b2d")
+
+
 def test_coordinates_that_do_not_fit_into_a_frame_are_refused_first() -> None:
     with h5py.File("src.h5", "w") as file:
         for name in ("v", "x"):
