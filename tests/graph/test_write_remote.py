@@ -258,6 +258,19 @@ def test_no_secrets_are_shown(s3, recording_s3):
     assert "hunter2" not in shown + graph
 
 
+def test_a_refusal_in_a_commit_is_reported_as_it_is(s3, recording_s3):
+    to_b2nd(np.arange(10), s3.url, **s3.keywords)
+    # the commit reads the staged objects
+    recording_s3.refused = "GetObject"
+    with pytest.raises(PermissionError) as caught:
+        to_b2nd(noise(20 * MIB // 8, 2 * MIB // 8), s3.url, mode="w", **s3.keywords)
+    assert s3.url in str(caught.value)
+    assert "shared file system" not in str(caught.value)
+    recording_s3.refused = ""
+    np.testing.assert_array_equal(from_b2nd(s3.url, **s3.keywords), np.arange(10))
+    assert s3.names() == [f"frames/{s3.name}"]
+
+
 def test_a_web_server(http_server):
     with pytest.raises(OSError, match=r"web servers are read-only.*a\.b2nd"):
         to_b2nd(np.arange(10), f"{http_server.url}/a.b2nd")
