@@ -109,6 +109,8 @@ def test_names_that_no_file_can_have() -> None:
         (("a.zarr", "new.tiff"), "target_format="),
         (("a.zarr", "s3://bucket/new.b2nd"), "must be a local path"),
         (("https://host/a.h5", "new.b2nd"), "download"),
+        (("a.zarr", "new.b2e"), "only read"),
+        (("a.zarr", "new.caterva"), "only read"),
         (("none.h5", "new.b2nd"), "the file does not exist"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=text):
