@@ -146,7 +146,9 @@ class FrameReference(ArrayReference):
     @property
     def parsed(self) -> ParsedFrame:
         """The parsed metadata; opens the frame if this process has not yet."""
-        return self._with_new_axis(self._parsed or self._open().parsed)
+        if self._parsed is None:
+            return self._open().parsed
+        return self._with_new_axis(self._parsed)
 
     @cached_property
     def meta(self) -> MetaView:

@@ -175,14 +175,18 @@ def _is_collection(node: Task) -> bool:
 
 def block_read(arg: Any, func: Any, args: list[Any]) -> BlockRead | None:
     """The read of an argument: less than its block if dask has fused slices into its getter."""
-    is_cut = is_among(func, _GETTERS)
-    if is_cut and isinstance(arg, Frame):
-        # of dask's `from_array`
-        arg = BlockRead(reference_of(arg), tuple(map(range, arg.shape)))
-    if not isinstance(arg, BlockRead):
+    if not isinstance(arg, BlockRead | Frame):
         return None
+    if not is_among(func, _GETTERS):
+        return arg if isinstance(arg, BlockRead) else None
+    # a frame is an argument of dask's `from_array`
+    whole = (
+        BlockRead(reference_of(arg), tuple(map(range, arg.shape)))
+        if isinstance(arg, Frame)
+        else arg
+    )
     try:
-        return arg.part(args[1])[0] if is_cut else arg
+        return whole.part(args[1])[0]
     except IndexError:
         # a list of positions
-        return arg
+        return whole
