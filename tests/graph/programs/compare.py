@@ -11,6 +11,7 @@ _FIRST = (
     r"(?<=reduction operation )(min|max)imum|(?<=ufunc ')(fmin|minimum|fmax|maximum)(?=')"
     r"|np\.(str|bytes)_\(.*\)"
     r"|(?<=could not convert string to float: ).*|(?<=with base 10: ).*|-?\d+(?= out of bounds)"
+    r"|(?<=Error parsing datetime string ).*"
     r"|'\w+'(?= object is not subscriptable)|'[<>]=?'(?= not supported between)"
     # of a function, or of the tiles that it runs in
     r"|operands could not be broadcast together with shapes .*"

@@ -78,7 +78,8 @@ class Drawing:
         masked = "ma." in text or "masked" in text
         # arrays in memory lose their byte order
         swapped = "'>" in text or ",>" in text
-        return draw_way(self.rng, distributed=distributed and not masked, pickled=not swapped)
+        way = draw_way(self.rng, distributed=distributed and not masked, pickled=not swapped)
+        return way if self._may_optimize() or not way.startswith("optimized") else "as it is"
 
     def _read(self, number: int) -> None:
         source = self.sources[number]
@@ -142,6 +143,8 @@ class Drawing:
             lost in template for lost in LOST_BY_EXPRESSIONS
         ):
             return None
+        if "optimize(" in template and not self._may_optimize():
+            return None
         name = f"v{self._count}"
         self._count += 1
         given = draw_arguments(self.rng, self.array(values[0])) if values else {}
@@ -166,6 +169,14 @@ class Drawing:
         self.uses[name] = 0
         self.values[name] = line.makes(name, values, made)
         return self.values[name]
+
+    def _may_optimize(self) -> bool:
+        """Whether arrays may be optimized one by one.
+
+        dask_array then moves what comes later below a function in place, so that the function is
+        called twice with the same blocks.
+        """
+        return self.side.front_end.complete or not any("in_place" in line for line in self.lines)
 
     def _fits(self, made: Any) -> bool:
         if not self.side.front_end.has_made(made):
