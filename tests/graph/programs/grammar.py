@@ -160,7 +160,8 @@ class Drawing:
         if not self._fits(made):
             return None
         self.lines.append(text)
-        if effect == "keeps" and "abs(" in text and self.array(values[0]).dtype.kind == "c":
+        is_complex = bool(values) and self.array(values[0]).dtype.kind == "c"
+        if effect == "keeps" and is_complex and any(f in text for f in ("abs(", "sign(")):
             effect = "rounds"
         for value in values:
             for used in value.views:
