@@ -15,7 +15,7 @@ _FIRST = (
     r"|'\w+'(?= object is not subscriptable)|'[<>]=?'(?= not supported between)"
     # of a function, or of the tiles that it runs in
     r"|operands could not be broadcast together with shapes .*"
-    r"|could not broadcast input array from shape .*"
+    r"|could not broadcast input array from shape .*|cannot reshape array of size .*"
     r"|shape mismatch: objects cannot be broadcast to a single shape.*"
     # an array without axes, or a scalar
     r"|too many indices for array: array is 0-dim.*|invalid index to scalar variable\."
