@@ -98,7 +98,7 @@ def test_parts_of_embedded_frames(stores: Path, data: st.DataObject) -> None:
 def test_ranges_of_embedded_frames(stores: Path) -> None:
     location = Location.of(stores / "embed.b2e")
     reader = location.open()
-    with closing(EmbedStore.of(reader, location).frame_of("/g/large", "label")) as member:
+    with closing(EmbedStore(reader, location).frame_of("/g/large", "label")) as member:
         store = blosc2.open(str(stores / "embed.b2e"), mode="r")
         entry = store._embed_map["/g/large"]
         whole = bytes(store._store[entry["offset"] : entry["offset"] + entry["length"]])

@@ -72,11 +72,11 @@ class Store:
 
     @cached_property
     def embed(self) -> EmbedStore | None:
-        """The embed store; raises as `EmbedStore.of`."""
+        """The embed store; raises as `EmbedStore`."""
         if self.is_embed_store and self._reader is not None:
-            return EmbedStore.of(self._reader, self._location)
+            return EmbedStore(self._reader, self._location)
         found = self.open(EMBED)
-        return found and EmbedStore.of(found[1], found[0])
+        return found and EmbedStore(found[1], found[0])
 
     def files(self) -> Iterator[tuple[str, int | None, bool]]:
         """List the files except the embed store: name, bytes, whether they are read in place."""

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from b2nd_dask.errors import CorruptChunkError, FrameFormatError, UnsupportedFrameError, locating
 from b2nd_dask.format.array_meta import MAX_CHUNKS
 from b2nd_dask.format.header import FrameHeader
-from b2nd_dask.format.index import ChunkKind, OffsetIndex, parse_index
-from b2nd_dask.format.trailer import parse_trailer
+from b2nd_dask.format.index import ChunkKind, OffsetIndex
 from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
 from b2nd_dask.frame.open.opening import read_header
-from b2nd_dask.frame.open.tail import Tail
+from b2nd_dask.frame.open.tail import read_tail
 from b2nd_dask.storage import (
     ByteReader,
     Identity,
@@ -37,8 +36,6 @@ _BATCH_NBYTES = 1 << 24
 #: Number of store lists that a process keeps.
 _KEPT = 8
 _Parsed = TypeVar("_Parsed")
-#: Header and index of a store, and its entry for each member.
-_List = tuple[FrameHeader, OffsetIndex, Mapping[str, Any]]
 
 _lists: dict[tuple[str, Identity], Any] = {}
 
@@ -67,34 +64,20 @@ def parsed_once(
 class EmbedStore(ByteReader):
     """An opened embed store, which reads byte ranges of its elements as a `ByteReader`."""
 
-    def __init__(
-        self,
-        reader: ByteReader,
-        location: Location,
-        header: FrameHeader,
-        index: OffsetIndex,
-        entries: Mapping[str, Any],
-    ) -> None:
-        self.label = reader.label
-        self.location = location
-        self.entries = entries
-        """The store's entry for each member."""
-        self.identity_is_cheap = reader.identity_is_cheap
-        self.batch_nbytes = reader.batch_nbytes
-        self.max_gap = max(reader.max_gap, header.chunksize)
-        self._reader = reader
-        self._header = header
-        self._index = index
-
-    @classmethod
-    def of(cls, reader: ByteReader, location: Location) -> Self:
+    def __init__(self, reader: ByteReader, location: Location) -> None:
         """Read the metadata of a store that is opened at a location, or use the cached list.
 
         Raises `FrameFormatError` or `CorruptChunkError` if it is not a frame, or it is damaged,
         `UnsupportedFrameError` if the frame is not an embed store.
         """
         with locating(path=reader.label):
-            return cls(reader, location, *parsed_once(location, reader, _read_list))
+            self._header, self._index, self.entries = parsed_once(location, reader, _read_list)
+        self.label = reader.label
+        self.location = location
+        self.identity_is_cheap = reader.identity_is_cheap
+        self.batch_nbytes = reader.batch_nbytes
+        self.max_gap = max(reader.max_gap, self._header.chunksize)
+        self._reader = reader
 
     def frame_of(self, key: str, label: str) -> OffsetReader:
         """Create a reader of the frame of a member; raises as `range_of`."""
@@ -189,18 +172,17 @@ def open_reader(location: Location) -> ByteReader:
     if not location.embedded:
         return reader
     try:
-        return EmbedStore.of(reader, location).frame_of(location.member, location.label)
+        return EmbedStore(reader, location).frame_of(location.member, location.label)
     except BaseException:
         reader.close()
         raise
 
 
-def _read_list(reader: ByteReader) -> _List:
+def _read_list(reader: ByteReader) -> tuple[FrameHeader, OffsetIndex, Mapping[str, Any]]:
+    """Read header and index of a store, and its entry for each member."""
     head, header = read_header(reader, reader.opened_identity().size)
-    nchunks = _count_chunks(header)
-    tail = Tail.of(reader, head, header, nchunks)
-    index = parse_index(tail.read_index(nchunks), header, nchunks)
-    return header, index, _entries(parse_trailer(tail.read_trailer(0)))
+    tail = read_tail(reader, head, header, _count_chunks(header))
+    return header, tail.index, _entries(tail.vlmeta)
 
 
 def _count_chunks(header: FrameHeader) -> int:

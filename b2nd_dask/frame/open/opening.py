@@ -24,7 +24,7 @@ from b2nd_dask.errors import (
 )
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, geometry_of, header_len_of, parse_header
-from b2nd_dask.format.index import OffsetIndex, parse_index
+from b2nd_dask.format.index import OffsetIndex
 from b2nd_dask.format.integrity import IF_RIGHT, ChecksumState, ChunkColumns, parse_columns
 from b2nd_dask.format.metalayers import users_vlmeta
 from b2nd_dask.format.statistics import ChunkStatistics
@@ -35,9 +35,8 @@ from b2nd_dask.format.trailer import (
     PastUpdate,
     metadata_digest,
     parse_marks,
-    parse_trailer,
 )
-from b2nd_dask.frame.open.tail import Tail
+from b2nd_dask.frame.open.tail import read_tail
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, changes_show, chunk_member
 
@@ -259,20 +258,14 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
             found = "sparse, but it is a single file"
         raise FrameFormatError(f"the header says that the frame is {found}", offset=26)
     grid, dtype = geometry_of(header)
-    tail = Tail.of(reader, head, header, grid.nchunks)
-    with locating(shift=tail.start):
-        index_bytes = tail.read_index(grid.nchunks)
-        index = parse_index(index_bytes, header, grid.nchunks)
-    with locating(shift=tail.start + tail.index_len):
-        trailer_bytes = tail.read_trailer(index.nstored)
-        vlmeta = parse_trailer(trailer_bytes)
+    index, index_bytes, vlmeta, trailer = read_tail(reader, head, header, grid.nchunks)
     whole_head = head[: header.header_len]
-    parts = index_bytes, trailer_bytes, vlmeta, whole_head
+    parts = index_bytes, trailer, vlmeta, whole_head
     columns = parse_columns(*parts, header, index, grid, dtype)
     vlmeta = users_vlmeta(vlmeta)
     digest = xxhash.xxh3_64(whole_head)
     digest.update(index_bytes)
-    digest.update(trailer_bytes)
+    digest.update(trailer)
     metadata = metadata_digest(header.array_meta, vlmeta)
     _, history = parse_marks(index_bytes[-MARKS_NBYTES:], metadata)
     return ParsedFrame(
