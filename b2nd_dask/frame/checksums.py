@@ -33,11 +33,10 @@ from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.scan import digests_on_disk, scan_chunks, stored_extents
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.conflicts import ChunkBox, history_with
 from b2nd_dask.frame.write.new_frame import check_statistics
-from b2nd_dask.frame.write.records import ChunkRecords, row_dtype
+from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords, row_dtype
 from b2nd_dask.frame.write.transaction import Envelope, publish
-from b2nd_dask.frame.write.update import update_staging
+from b2nd_dask.frame.write.update import history_with, update_staging
 from b2nd_dask.lazy import lazy
 from b2nd_dask.storage import LocalUpdate, Location, Span
 from b2nd_dask.system import usable_cores

@@ -182,7 +182,7 @@ def _read_list(reader: ByteReader) -> tuple[FrameHeader, OffsetIndex, Mapping[st
     """Read header and index of a store, and its entry for each member."""
     head, header = read_header(reader, reader.opened_identity().size)
     tail = read_tail(reader, head, header, _count_chunks(header))
-    return header, tail.index, _entries(tail.vlmeta)
+    return header, tail.offsets, _entries(tail.vlmeta)
 
 
 def _count_chunks(header: FrameHeader) -> int:

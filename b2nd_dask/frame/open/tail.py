@@ -32,7 +32,7 @@ _OFFSET_NBYTES = 16
 class Tail(NamedTuple):
     """Index and trailer of a frame."""
 
-    index: OffsetIndex
+    offsets: OffsetIndex
     index_bytes: bytes
     """From the index chunk to the trailer."""
     vlmeta: dict[str, bytes]

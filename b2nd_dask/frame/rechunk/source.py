@@ -21,7 +21,7 @@ from b2nd_dask.frame.read.decode import carrier
 from b2nd_dask.frame.read.fetch import fetch
 from b2nd_dask.frame.read.read_cost import ChunkRange, Region
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.conflicts import ChunkBox
+from b2nd_dask.frame.write.records import ChunkBox
 
 Box = tuple[slice, ...]
 

@@ -24,10 +24,10 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.files import require_no_link_out
 from b2nd_dask.frame.write.casts import cast_fill
-from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
     MANIFEST,
+    ChunkBox,
     ChunkRecords,
     body_of,
     merge_records,

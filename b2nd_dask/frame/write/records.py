@@ -1,4 +1,4 @@
-"""Chunk records: the index entry of each chunk, and its location in the staging area.
+"""Boxes of chunks, and records of chunks: index entry and location in the staging area.
 
 A task returns rows for the chunks that it has staged, and the rows are merged. The commit copies
 them into the table of all chunks of the frame, which has only the entries.
@@ -11,12 +11,13 @@ verified their digests.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xxhash
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.array_meta import MAX_CHUNKS
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import statistics_row
@@ -59,6 +61,66 @@ def row_dtype(elements: np.dtype[Any] | None = None) -> np.dtype[Any]:
     entry = np.dtype([("offset", "<i8"), ("digest", "<u8"), *statistics])
     where = [(name, "<i8") for name in ("chunk", "part", "start", "nbytes")]
     return np.dtype([*where, ("entry", entry)])
+
+
+class ChunkBox(NamedTuple):
+    """The chunks of a region, by their coordinates in the chunk grid."""
+
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    """Exclusive end; at most `start` along an axis without chunks."""
+
+    @classmethod
+    def of(cls, origin: tuple[int, ...], shape: tuple[int, ...], grid: Grid) -> Self:
+        """Find the chunks that a region of elements touches."""
+        start = tuple(at // max(c, 1) for at, c in zip(origin, grid.chunks, strict=True))
+        if 0 in shape:
+            return cls(start, start)
+        ends = zip(origin, shape, grid.chunks, strict=True)
+        return cls(start, tuple(-(-(at + n) // c) for at, n, c in ends))
+
+    @classmethod
+    def between(cls, first: int, last: int, grid: Grid) -> Self:
+        """Build the box with these first and last chunks."""
+        return cls(grid.cell(first), tuple(at + 1 for at in grid.cell(last)))
+
+    @property
+    def nchunks(self) -> int:
+        """Number of chunks; the box of a 0-d array has one."""
+        ends = zip(self.start, self.stop, strict=True)
+        return math.prod(max(b - a, 0) for a, b in ends)
+
+    def within(self, grid: Grid) -> ChunkBox:
+        """The chunks that exist in a grid."""
+        return self.common(ChunkBox((0,) * grid.ndim, grid.counts))
+
+    def chunks(self, grid: Grid) -> NDArray[np.int64]:
+        """Number the chunks, ascending."""
+        ends = zip(self.start, self.stop, strict=True)
+        return grid.chunk_numbers(np.arange(a, b) for a, b in ends)
+
+    def ends(self, grid: Grid) -> tuple[int, int]:
+        """Compute the first and last chunk number; the last is smaller for an empty box."""
+        if not self.nchunks:
+            return 1, 0
+        ends = zip(self.start, self.stop, strict=True)
+        corners = grid.chunk_numbers(np.array([a, b - 1]) for a, b in ends)
+        return int(corners[0]), int(corners[-1])
+
+    def common(self, other: ChunkBox) -> ChunkBox:
+        """Compute the intersection of two boxes."""
+        return ChunkBox(
+            tuple(map(max, self.start, other.start)), tuple(map(min, self.stop, other.stop))
+        )
+
+    def axes(self, grid: Grid) -> tuple[range, ...]:
+        """Positions of the elements of the chunks along each axis."""
+        ends = zip(self.start, self.stop, grid.chunks, grid.shape, strict=True)
+        return tuple(range(a * c, min(b * c, n)) for a, b, c, n in ends)
+
+    def region(self, grid: Grid) -> str:
+        """Format the positions as a NumPy index."""
+        return "[" + ", ".join(f"{axis.start}:{axis.stop}" for axis in self.axes(grid)) + "]"
 
 
 class ChunkRecords(StagedChunks):

@@ -1,35 +1,38 @@
-"""Changing a frame: its requirements, the retained chunks, and the index of old and new ones."""
+"""Changing a frame: its requirements, conflicts with concurrent updates, the next state.
+
+Every update stores the state that it was planned on. At its publication, the frame's history lists
+the updates since this state, with the box of chunks of each. Updates of disjoint boxes do not
+conflict.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import UnsupportedFrameError
+from b2nd_dask.errors import StaleFrameError, UnsupportedFrameError
 from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.labels.labels import COORDS
+from b2nd_dask.format.trailer import UNKNOWN, History, PastUpdate
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.info import dims_of
 from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.conflicts import (
-    UpdateBase,
-    history_with,
-    renumbered,
-    require_disjoint,
-)
 from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.records import ChunkRecords, require_all
+from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords, require_all
 from b2nd_dask.frame.write.transaction import Envelope, Transaction, publish_records
-from b2nd_dask.storage import LocalUpdate, Location, update_staging_for
+from b2nd_dask.storage import CHANGED, LocalUpdate, Location, is_same_file, update_staging_for
 
 
 def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
@@ -102,8 +105,16 @@ class Update(Transaction):
     """
 
     staging: LocalUpdate
-    base: UpdateBase
-    """The state that the update was planned on."""
+    token: bytes
+    """Token of the state that the update was planned on; see `ParsedFrame.token`."""
+    shape: tuple[int, ...]
+    """Shape of this state."""
+    box: ChunkBox
+    """The written chunks, in the grid after the update."""
+    carries: bool
+    """Whether some of them receive old elements."""
+    replaced: str
+    """Their `entries_digest` in this state."""
     entries: Mapping[str, bytes]
     """Entries of vlmeta that the update changes."""
 
@@ -113,18 +124,19 @@ class Update(Transaction):
         Raises `StaleFrameError` if another update wrote the same chunks, or the frame is not the
         planned one. It is unchanged.
         """
-        plan, staging, base = self.plan, self.staging, self.base
+        plan, staging = self.plan, self.staging
         with closing(staging.reader()) as reader:
             present = parse_frame(reader)
         if staging.key in (update.key for update in present.history.updates):
             return
-        require_all(records, base.box.chunks(plan.grid), staging.label)
-        shape = require_disjoint(base, plan, present, staging.label)
-        now = update_plan(present, shape)
+        require_all(records, self.box.chunks(plan.grid), staging.label)
+        self._require_disjoint(present)
+        appends = self.shape != plan.grid.shape
+        now = update_plan(present, plan.grid.shape if appends else present.grid.shape)
         now = replace(now, vlmeta={**now.vlmeta, **self.entries})
         rows = records.rows.copy()
-        rows["chunk"] = renumbered(rows["chunk"], plan.grid, now.grid)
-        history = history_with(present, staging.key, base.box, now.grid)
+        rows["chunk"] = _renumbered(rows["chunk"], plan.grid, now.grid)
+        history = history_with(present, staging.key, self.box, now.grid)
         header = present.header
         rebased = replace(
             staging, identity=present.identity, frame_len=header.frame_len, cbytes=header.cbytes
@@ -135,6 +147,56 @@ class Update(Transaction):
             Envelope.planned(now, staging.key, history),
             rebased,
         )
+
+    def _require_disjoint(self, present: ParsedFrame) -> None:
+        """Check that the update applies to the current state of the frame.
+
+        Raises `StaleFrameError` if other software changed or replaced the frame, another update
+        wrote the same chunks, or both this update and another one append.
+        """
+        plan, label = self.plan, self.staging.label
+        since = present.updates_since(self.token)
+        # a long history drops its oldest updates
+        lost = since is None and bool(present.history.updates) and present.history.base == UNKNOWN
+        if not self._is_of_array(present) or (since is None and not lost):
+            raise StaleFrameError(CHANGED, path=label)
+        if self.shape != present.grid.shape and self.shape != plan.grid.shape:
+            raise StaleFrameError(
+                f"{CHANGED}: its shape is now {present.grid.shape}, and was {self.shape} when this "
+                f"append was planned{_named(', changed by', since or ())}. Append again, one after "
+                "the other",
+                path=label,
+            )
+        for update in since or ():
+            common = self.box.common(_box_of(update, present.grid))
+            if common.nchunks:
+                raise StaleFrameError(
+                    f"{CHANGED}: this update writes the chunks of the elements "
+                    f"{common.region(present.grid)}{_named(', as did', [update])}. To apply it "
+                    f"after that one, write again. Chunks, of {plan.grid.chunks} elements, are "
+                    "written whole: regions that start and end at multiples of these share none",
+                    path=label,
+                )
+        # without the history of updates, compare their results; these prove nothing if old elements
+        # were read, which may have been different for a while
+        is_proven = not lost or (self.replaced.endswith("+") and not self.carries)
+        if entries_digest(present, self.box) != self.replaced or not is_proven:
+            raise StaleFrameError(
+                f"{CHANGED}: other updates wrote some chunks of the elements "
+                f"{self.box.region(plan.grid)}, or so many updates were published that this cannot "
+                "be ruled out. Write again",
+                path=label,
+            )
+
+    def _is_of_array(self, present: ParsedFrame) -> bool:
+        """Whether a frame, apart from its shape, is still the planned one."""
+        plan, grid, header = self.plan, present.grid, present.header
+        same = (grid.chunks, grid.blocks, present.stored_dtype, header.compression, header.sparse)
+        planned = (plan.grid.chunks, plan.grid.blocks, plan.dtype, plan.compression, plan.sparse)
+        # each update of a sparse frame creates a new index file
+        same_file = header.sparse or is_same_file(self.staging.identity, present.identity)
+        is_damaged = present.columns.checksums.state is ChecksumState.DAMAGED
+        return same == planned and same_file and not is_damaged
 
 
 def _carried(table: NDArray[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[Any]:
@@ -172,3 +234,52 @@ def differing_options(frame: FrameReference, asked: FramePlan) -> set[str]:
         "vlmeta": asked.vlmeta == frame.vlmeta.stored,
     }
     return {name for name, equal in same.items() if not equal}
+
+
+def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> History:
+    """Append an update to the history. `grid`: the chunk grid after the update."""
+    past = present.history
+    base = past.base if past.updates else present.token
+    earlier = (
+        PastUpdate(update.key, update.published, *_box_of(update, present.grid).ends(grid))
+        for update in past.updates
+    )
+    now = time.time_ns() // 1_000_000
+    return History(base, (*earlier, PastUpdate(key, now, *box.ends(grid))))
+
+
+def _renumbered(chunks: NDArray[np.int64], before: Grid, after: Grid) -> NDArray[np.int64]:
+    """Convert chunk numbers of one grid to another that differs only in the array's shape."""
+    if before.counts == after.counts or not len(chunks):
+        return chunks
+    return np.ravel_multi_index(np.unravel_index(chunks, before.counts), after.counts)
+
+
+def entries_digest(frame: ParsedFrame, box: ChunkBox) -> str:
+    """Compute a digest of the offsets and checksums of a box's existing chunks.
+
+    It ends in "+" if it contains checksums: then equal offsets mean equal chunks.
+    """
+    chunks = box.within(frame.grid).chunks(frame.grid)
+    digest = xxhash.xxh3_128(frame.index.offsets[chunks].astype("<i8").tobytes())
+    digests = frame.columns.digests
+    if digests is None or not frame.columns.checksums.is_valid:
+        return digest.hexdigest()
+    digest.update(digests[chunks].astype("<u8").tobytes())
+    return digest.hexdigest() + "+"
+
+
+def _box_of(update: PastUpdate, grid: Grid) -> ChunkBox:
+    """The chunks that an update wrote."""
+    if update.last < update.first or update.last >= grid.nchunks:
+        return ChunkBox((0,) * grid.ndim, (0,) * grid.ndim)
+    return ChunkBox.between(update.first, update.last, grid)
+
+
+def _named(verb: str, updates: Sequence[PastUpdate]) -> str:
+    """Format the updates since the plan after a verb; the newest suffice."""
+    said = [
+        f"{key} (published at {datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC)"
+        for key, ms, _, _ in updates[-3:]
+    ]
+    return f"{verb} the write {' and '.join(said)}" if said else ""

@@ -14,9 +14,9 @@ import numpy as np
 
 from b2nd_dask.format.grid import MAX_NBYTES
 from b2nd_dask.frame.members.writable import target_of
-from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.frame.write.parts import Part, PendingFrame, pending_at
+from b2nd_dask.frame.write.records import ChunkBox
 from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, converted
 from b2nd_dask.graph.write.options import (
     LARGEST_DEFAULT_CHUNK,

@@ -21,10 +21,16 @@ from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.conflicts import ChunkBox, UpdateBase
 from b2nd_dask.frame.write.new_frame import pack_entries
+from b2nd_dask.frame.write.records import ChunkBox
 from b2nd_dask.frame.write.transaction import Transaction, keys_of
-from b2nd_dask.frame.write.update import Update, require_no_coordinates, update_plan, update_staging
+from b2nd_dask.frame.write.update import (
+    Update,
+    entries_digest,
+    require_no_coordinates,
+    update_plan,
+    update_staging,
+)
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
 from b2nd_dask.graph.write.input_arrays import constant_element, converted
@@ -81,9 +87,9 @@ def update_job(
         # of the same elements, which others may have overwritten since
         published = {update.key for update in frame.parsed.history.updates}
         staging = staging_of(resume_key=next(key for key in keys if key not in published))
-    base = UpdateBase.of(frame.parsed, box, carries=carries)
+    state = frame.parsed.token, frame.shape, box, carries, entries_digest(frame.parsed, box)
     packed = pack_entries(entries, compressed=True)
-    update = Update(plan, staging, base, packed, is_delayed=is_delayed)
+    update = Update(plan, staging, *state, packed, is_delayed=is_delayed)
     return WriteJob(transaction=update, elements=elements, origin=corner_of(whole))
 
 
