@@ -22,8 +22,7 @@ from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.members.files import require_no_link_out
-from b2nd_dask.frame.members.store import StoredArray, locate_member
+from b2nd_dask.frame.members.store import StoredArray, locate_member, require_no_link_out
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.embedded import open_reader
 from b2nd_dask.frame.open.opening import OpenedFrame, Verify, parse_frame, read_header

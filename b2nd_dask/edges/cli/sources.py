@@ -11,8 +11,8 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import dims_of
-from b2nd_dask.frame.members.files import EMBED, is_named_store
 from b2nd_dask.frame.members.listing import Member, list_members
+from b2nd_dask.frame.members.store import EMBED, is_named_store
 from b2nd_dask.storage import MAIN_MEMBER, Location, printable, split_store
 
 #: Files of python-blosc2 that hold several arrays.

@@ -19,7 +19,8 @@ from b2nd_dask.errors import B2ndError, StaleFrameError, UnsupportedFrameError, 
 from b2nd_dask.format.labels.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
 from b2nd_dask.frame.access import frame_at, locate
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.members.files import (
+from b2nd_dask.frame.members.listing import list_members
+from b2nd_dask.frame.members.store import (
     ARRAY,
     EMBED,
     inside,
@@ -27,13 +28,13 @@ from b2nd_dask.frame.members.files import (
     is_key,
     is_named_store,
     is_plain_folder,
+    locate_member,
+    open_store,
     opened,
     path_of,
     require_inside,
     some_of,
 )
-from b2nd_dask.frame.members.listing import list_members
-from b2nd_dask.frame.members.store import locate_member, open_store
 from b2nd_dask.storage import (
     MAIN_MEMBER,
     Identity,

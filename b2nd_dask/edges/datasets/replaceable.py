@@ -12,7 +12,7 @@ from pathlib import Path
 
 from b2nd_dask.format.header import MAGIC
 from b2nd_dask.format.labels.manifest import MANIFEST
-from b2nd_dask.frame.members.files import EMBED
+from b2nd_dask.frame.members.store import EMBED
 from b2nd_dask.storage import MAIN_MEMBER, printable
 
 #: One of these lies at the top of every dataset, store and sparse frame.

@@ -15,7 +15,7 @@ import dask.array as da
 from b2nd_dask.format.labels.attrs import NotKeptError, storable
 from b2nd_dask.format.labels.labels import Labels, default_dims, pack_labels
 from b2nd_dask.format.labels.manifest import COORD, Manifest, build_manifest
-from b2nd_dask.frame.members.files import some_of
+from b2nd_dask.frame.members.store import some_of
 from b2nd_dask.storage import printable
 
 #: Most levels of groups: a small file may have very many.

@@ -18,7 +18,7 @@ from b2nd_dask.edges.xarray.backend_array import presented
 from b2nd_dask.edges.xarray.packing import pack
 from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH, PACKING
 from b2nd_dask.format.statistics import supports_statistics
-from b2nd_dask.frame.write.casts import fits
+from b2nd_dask.frame.write.writer import fits
 
 #: Options of xarray's packing, from `.encoding` or `encoding=`.
 _PACKING = (*PACKING, "dtype", "_Encoding")

@@ -20,7 +20,7 @@ from b2nd_dask.format.labels.manifest import COORD, Manifest
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import choice_name
 from b2nd_dask.frame.join import open_all
-from b2nd_dask.frame.members.files import some_of
+from b2nd_dask.frame.members.store import some_of
 from b2nd_dask.storage import Location
 
 #: xarray's own name for an array without a name.

@@ -11,18 +11,22 @@ from operator import attrgetter
 from typing import Any
 
 from b2nd_dask.errors import B2ndError, UnsupportedFrameError
-from b2nd_dask.frame.members.files import (
+from b2nd_dask.frame.members.store import (
     ARRAY,
     OTHERS,
+    Store,
+    StoredArray,
     inside,
     is_folder,
     is_key,
     is_plain_folder,
     key_of,
+    locate_member,
+    open_store,
     some_of,
     what_by_name,
+    what_of,
 )
-from b2nd_dask.frame.members.store import Store, StoredArray, locate_member, open_store, what_of
 from b2nd_dask.frame.open.embedded import EmbedStore
 from b2nd_dask.storage import Location, matches_of, natural_key, split_store
 

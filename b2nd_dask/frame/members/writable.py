@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.frame.members.files import (
+from b2nd_dask.frame.members.listing import list_members
+from b2nd_dask.frame.members.store import (
     ARRAY,
     EMBED,
     STORES,
@@ -21,11 +22,10 @@ from b2nd_dask.frame.members.files import (
     is_folder,
     is_named_store,
     is_plain_folder,
+    open_store,
     opened,
     require_no_link_out,
 )
-from b2nd_dask.frame.members.listing import list_members
-from b2nd_dask.frame.members.store import open_store
 from b2nd_dask.storage import Location, printable, store_in
 
 

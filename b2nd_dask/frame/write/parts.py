@@ -22,8 +22,7 @@ from b2nd_dask.format.header import geometry_of, header_len_of, parse_header
 from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.members.files import require_no_link_out
-from b2nd_dask.frame.write.casts import cast_fill
+from b2nd_dask.frame.members.store import require_no_link_out
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
     MANIFEST,
@@ -39,7 +38,7 @@ from b2nd_dask.frame.write.records import (
     with_digest,
 )
 from b2nd_dask.frame.write.transaction import Envelope, Transaction, has_published
-from b2nd_dask.frame.write.writer import constant_records, write_block
+from b2nd_dask.frame.write.writer import cast_fill, constant_records, write_block
 from b2nd_dask.storage import Location, Staging, staging_for
 
 #: Key of the staging area of every pending frame: any process finds it without a search.

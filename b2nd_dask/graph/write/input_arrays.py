@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.access import is_opened_array
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.write.casts import cast_value, checked_cast, fits
 from b2nd_dask.frame.write.new_frame import check_storable
+from b2nd_dask.frame.write.writer import cast_value, checked_cast, fits
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import constant_of
 from b2nd_dask.graph.read.from_b2nd import expressions, from_b2nd, is_expression

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.buffers import BOX_NBYTES
-from b2nd_dask.frame.write.casts import checked_cast, fits
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
     ChunkRecords,
@@ -29,7 +28,7 @@ from b2nd_dask.frame.write.records import (
     staged_records,
 )
 from b2nd_dask.frame.write.transaction import Transaction, begin, commit
-from b2nd_dask.frame.write.writer import constant_records, write_block
+from b2nd_dask.frame.write.writer import checked_cast, constant_records, fits, write_block
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.resources import available
