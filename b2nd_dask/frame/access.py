@@ -123,12 +123,12 @@ def frame_at(
     location: Location, dtype: Any = None, uninit: Any = None, verify: Verify = "auto"
 ) -> FrameReference:
     """Open the current frame at a location; other arguments as for `open_b2nd`."""
-    opened = process_cache().current(location)
-    fill = Fill.of(_choose_dtype(opened, dtype), uninit)
-    frame = FrameReference.of(opened, location, fill, verify)
+    opened = replace(process_cache().current(location), verify=verify)
+    parsed, fill = opened.parsed, Fill.of(_choose_dtype(opened, dtype), uninit)
+    opened.require_checksums()
     # warn here, where the user named the frame, rather than in each process
-    replace(opened, verify=verify).warn_if_stale()
-    return frame
+    opened.warn_if_stale()
+    return FrameReference(location, parsed.version, parsed.grid, fill, verify, parsed=parsed)
 
 
 def _choose_dtype(opened: OpenedFrame, request: Any) -> np.dtype[Any]:

@@ -291,14 +291,15 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     """
     location = local_frame(urlpath, "can get checksums and statistics")
     opened = process_cache().open(location)
-    fill = Fill.of(_dtype_of(opened), "raise")
-    frame = FrameReference.of(opened, location, fill, "auto")
-    statistics, stored = frame.statistics, stored_chunks(opened.parsed.index.offsets)
+    parsed, fill = opened.parsed, Fill.of(_dtype_of(opened), "raise")
+    opened.require_checksums()
+    statistics, stored = parsed.statistics, stored_chunks(parsed.index.offsets)
     if statistics is not None and statistics.known[stored].all():
         return False
-    checksums = opened.parsed.columns.checksums
+    checksums = parsed.columns.checksums
     if checksums.state is ChecksumState.STALE:
         raise ChecksumError(f"{checksums.reason}. {IF_RIGHT}", path=opened.reader.label)
+    frame = FrameReference(location, parsed.version, parsed.grid, fill, "auto", parsed=parsed)
     _add(opened, location, frame, threads)
     return True
 

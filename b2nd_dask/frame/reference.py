@@ -74,6 +74,7 @@ class FrameReference(ArrayReference):
         verify: Verify,
         since: bytes | None = None,
         new_axis: int | None = None,
+        parsed: ParsedFrame | None = None,
     ) -> None:
         self.location = location
         self.version = version
@@ -88,17 +89,7 @@ class FrameReference(ArrayReference):
         # token of the state after which updates by this package are accepted
         self._since = since
         # known after the first read: a scheduler that forwards references may not see the files
-        self._parsed: ParsedFrame | None = None
-
-    @classmethod
-    def of(
-        cls, opened: OpenedFrame, location: Location, fill: Fill, verify: Verify
-    ) -> FrameReference:
-        """Create the reference to a frame that this process's cache has opened."""
-        replace(opened, verify=verify).require_checksums()
-        reference = cls(location, opened.version, opened.parsed.grid, fill, verify)
-        reference._parsed = opened.parsed
-        return reference
+        self._parsed = parsed
 
     @property
     def fields(self) -> tuple[Location, str, Grid, Fill, Verify]:
@@ -187,16 +178,11 @@ class FrameReference(ArrayReference):
         A read returns elements of this state or of a later one that updates by this package have
         made. The reader must find out which chunks the updates wrote.
         """
-        return self._with(since=self.parsed.token)
+        return FrameReference(*self.fields, since=self.parsed.token, parsed=self._parsed)
 
     def stacked(self, axis: int) -> FrameReference:
         """Refer to the same frame with a new axis of length 1."""
-        return self._with(new_axis=axis)
-
-    def _with(self, **more: Any) -> FrameReference:
-        changed = FrameReference(*self.fields, **more)
-        changed._parsed = self._parsed
-        return changed
+        return FrameReference(*self.fields, new_axis=axis, parsed=self._parsed)
 
     def _require_current(self, opened: OpenedFrame) -> None:
         if self._since is None:

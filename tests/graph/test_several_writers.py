@@ -617,4 +617,4 @@ def test_a_frame_that_has_become_a_directory_or_a_file_is_opened_anew(tmp_path, 
     (tmp_path / "y.b2nd").rename(tmp_path / "x.b2nd")
     present = process_cache().present(location)
     assert present.reader.is_directory is first
-    assert present.version != before.version
+    assert present.parsed.version != before.parsed.version

@@ -37,14 +37,19 @@ class FrameCache:
         if version is not None and (known := self.known(location, version)):
             return known
         opened = _open(location) if version is None else _open_again(location, parsed)
-        if version not in (None, opened.version):
+        if version not in (None, opened.parsed.version):
             raise StaleFrameError(
                 f"{OUTDATED} (seen from {here()}, which may see another file at this path)",
                 path=location.label,
             )
-        # one without its files is forgotten
-        self.known(location, opened.version)
-        return self._put(location.key, opened)
+        with self._lock:
+            # threads may open a frame at the same time; each reads with its own, later ones share
+            self._frames[location.key] = opened
+            self._frames.move_to_end(location.key)
+            while len(self._frames) > MAX_OPEN_FRAMES:
+                # a reader in use outlives the cache entry and closes its file at its end
+                self._frames.popitem(last=False)
+        return opened
 
     def current(self, location: Location) -> OpenedFrame:
         """Open the current frame; if an open one is still current, it is not parsed again."""
@@ -77,32 +82,10 @@ class FrameCache:
         key = location.key
         with self._lock:
             found = self._frames.get(key)
-            if found is None or found.version != version:
+            if found is None or found.parsed.version != version:
                 return None
             self._frames.move_to_end(key)
-        if found.is_held():
-            return found
-        with self._lock:
-            if self._frames.get(key) is found:
-                del self._frames[key]
-        return None
-
-    def _put(self, key: str, opened: OpenedFrame) -> OpenedFrame:
-        with self._lock:
-            kept = self._frames.get(key)
-            # threads that open a frame at the same time share the first one, unless another need
-            # not be parsed again; a replaced file that stays open would keep its disk space
-            if (
-                kept is None
-                or kept.version != opened.version
-                or opened.parsed.changes_show > kept.parsed.changes_show
-            ):
-                self._frames[key] = kept = opened
-            self._frames.move_to_end(key)
-            while len(self._frames) > MAX_OPEN_FRAMES:
-                # a reader in use outlives the cache entry and closes its file at its end
-                self._frames.popitem(last=False)
-            return kept
+        return found if found.is_held() else None
 
 
 def _open_again(location: Location, parsed: ParsedFrame | None) -> OpenedFrame:

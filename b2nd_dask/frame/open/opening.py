@@ -140,11 +140,6 @@ class OpenedFrame:
         """Digests for chunks that are read whole; None if nothing is to be verified."""
         return self.parsed.columns.digests if self.verify else None
 
-    @property
-    def version(self) -> str:
-        """See `ParsedFrame.version`."""
-        return self.parsed.version
-
     def is_current(self) -> bool:
         """Whether the location still holds the parsed frame, and the reader can read it.
 
@@ -160,7 +155,7 @@ class OpenedFrame:
         if now != parsed or not self.is_held():
             return False
         if not now.is_untouched(parsed) and now.changed not in self._same_at:
-            if parse_frame(self.reader).version != self.version:
+            if parse_frame(self.reader).version != self.parsed.version:
                 return False
             self._same_at.add(now.changed)
         return True
