@@ -23,9 +23,9 @@ from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.store import StoredArray, locate_member, require_no_link_out
-from b2nd_dask.frame.open.cache import process_cache
+from b2nd_dask.frame.open.cache import OpenedFrame, Verify, process_cache
 from b2nd_dask.frame.open.embedded import open_reader
-from b2nd_dask.frame.open.opening import OpenedFrame, Verify, parse_frame, read_header
+from b2nd_dask.frame.open.opening import parse_frame, read_header
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.scan import scan_chunks
 from b2nd_dask.frame.reference import FrameReference

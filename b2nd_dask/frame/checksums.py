@@ -28,8 +28,7 @@ from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.statistics import statistics_row
 from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.members.writable import local_frame
-from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.opening import OpenedFrame
+from b2nd_dask.frame.open.cache import OpenedFrame, process_cache
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.scan import digests_on_disk, scan_chunks, stored_extents
 from b2nd_dask.frame.reference import FrameReference

@@ -18,7 +18,8 @@ from b2nd_dask.errors import (
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.chunk_table import superseded_at
 from b2nd_dask.frame.members.writable import local_frame
-from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
+from b2nd_dask.frame.open.cache import OpenedFrame
+from b2nd_dask.frame.open.opening import parse_frame
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest
 from b2nd_dask.frame.read.fetch import fetch_all
 from b2nd_dask.frame.read.scan import stored_extents

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.format.integrity import chunk_digest
-from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
+from b2nd_dask.frame.open.cache import OpenedFrame
+from b2nd_dask.frame.open.opening import parse_frame
 from b2nd_dask.frame.read.buffers import writable
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.region import read_region

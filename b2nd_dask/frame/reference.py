@@ -17,8 +17,8 @@ from b2nd_dask.format.array_meta import users_meta
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
-from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, Verify
+from b2nd_dask.frame.open.cache import OpenedFrame, Verify, process_cache
+from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.positions import read_points
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs

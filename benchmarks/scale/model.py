@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from b2nd_dask.format.array_meta import MAX_CHUNKS
-from b2nd_dask.frame.open.tail import PART_NBYTES
+from b2nd_dask.frame.open.opening import PART_NBYTES
 from b2nd_dask.graph.write.write_tasks import FAN_IN
 from b2nd_dask.storage.read.remote import MAX_SIZE, RemoteReader
 from b2nd_dask.storage.write.object_staging import ObjectStaging

@@ -19,7 +19,7 @@ from b2nd_dask.format.trailer import (
     parse_history,
     parse_marks,
 )
-from b2nd_dask.frame.open import tail
+from b2nd_dask.frame.open import opening
 from tests.strategies import examples
 
 DIGEST = b"metadata"
@@ -41,7 +41,7 @@ def test_the_oldest_are_left_out():
     raw = build_history(History(b"the base", many), DIGEST)
     assert parse_history(raw, DIGEST) == History(UNKNOWN, many[5:])
     # in the one place where no more is read over
-    assert len(raw) + len(build_write_id(many[0].key)) == MARKS_NBYTES <= tail._MAX_GAP
+    assert len(raw) + len(build_write_id(many[0].key)) == MARKS_NBYTES <= opening._MAX_GAP
 
 
 RAW = build_history(PAST, DIGEST)

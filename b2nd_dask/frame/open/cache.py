@@ -1,22 +1,155 @@
-"""The cache of opened frames of this process, which its tasks share."""
+"""Opened frames, and the cache of those of this process, which its tasks share."""
 
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import OrderedDict
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Literal
 
-from b2nd_dask.errors import StaleFrameError
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError, ChecksumError, StaleFrameError, level_of_caller
+from b2nd_dask.format.integrity import IF_RIGHT, ChecksumState
 from b2nd_dask.frame.open.embedded import open_reader
-from b2nd_dask.frame.open.opening import NOT_SHARED, OUTDATED, OpenedFrame, ParsedFrame, parse_frame
+from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
 from b2nd_dask.processes import here, unseen
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import ByteReader, Location, chunk_member
 from b2nd_dask.system import at_fork
+
+#: Text of StaleFrameError for a frame that changed since it was opened.
+OUTDATED = (
+    "the frame changed after it was opened or after the graph was built: open it again by "
+    "from_b2nd or open_b2nd, and build the graph again"
+)
+#: Text of FileNotFoundError for a frame that existed when it was opened.
+NOT_SHARED = (
+    "the frame existed when it was opened; if it was not removed since then, this process needs "
+    "it under the same path (a shared file system, a mounted volume), or open it by a URL"
+)
 
 #: Each local frame holds a file descriptor; a process may often have only 1,024.
 MAX_OPEN_FRAMES = 64
 #: Attempts to open a frame that is replaced meanwhile.
 TRIES = 5
+
+#: Which chunks are verified: with "auto" those that are read whole or by their witness
+#: (`frame.read.chunk_requests`), with True every chunk that is read, with False none.
+Verify = bool | Literal["auto"]
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class OpenedFrame:
+    """A reader and the metadata that was parsed with it."""
+
+    reader: ByteReader
+    parsed: ParsedFrame
+    verify: Verify = "auto"
+    """Which chunks to verify by their checksums before decoding."""
+    _same_at: set[int] = field(default_factory=set)
+    """Later ctimes at which the file was parsed again with the same version."""
+
+    @property
+    def digests(self) -> NDArray[np.uint64] | None:
+        """Digests for chunks that are read whole; None if nothing is to be verified."""
+        return self.parsed.columns.digests if self.verify else None
+
+    def is_current(self) -> bool:
+        """Whether the location still holds the parsed frame, and the reader can read it.
+
+        Raises `FileNotFoundError` or `PermissionError` if a local frame's path does not exist or is
+        inaccessible in this process.
+        """
+        try:
+            now, parsed = self.reader.identity(), self.parsed.identity
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            if not self.reader.identity_is_cheap:
+                raise
+            raise unseen(error, self.reader.label, NOT_SHARED) from None
+        if now != parsed or not self.is_held():
+            return False
+        if not now.is_untouched(parsed) and now.changed not in self._same_at:
+            if parse_frame(self.reader).version != self.parsed.version:
+                return False
+            self._same_at.add(now.changed)
+        return True
+
+    def is_held(self) -> bool:
+        """Whether the open frame still has its files; checks only local directories.
+
+        An open directory does not keep its files. After its removal, a copy in its place may get
+        the same inodes and, with the same times, the same identity. To keep a file open as well is
+        no solution on NFS, where the directory could then not be removed.
+        """
+        if not (self.reader.is_directory and self.reader.identity_is_cheap):
+            return True
+        try:
+            self.reader.opened_identity()
+        except OSError:  # also ESTALE, for files that another host has removed
+            return False
+        return True
+
+    def require_current(self) -> None:
+        """Raise StaleFrameError unless the location holds this frame; errors as of `is_current`."""
+        if not self.is_current():
+            raise StaleFrameError(OUTDATED, path=self.reader.label)
+
+    def require_descendant(self, token: bytes) -> None:
+        """Raise StaleFrameError unless only updates by this package led from another state to this.
+
+        Otherwise it was replaced or changed by other software, or the history is too short.
+        """
+        if self.parsed.updates_since(token) is None:
+            raise StaleFrameError(OUTDATED, path=self.reader.label)
+
+    def require_checksums(self) -> None:
+        """Check that the state of the checksums fits the user's `verify`.
+
+        Raises `ChecksumError` if the metadata is damaged, or required checksums are absent.
+        """
+        checksums, label = self.parsed.columns.checksums, self.reader.label
+        if checksums.state is ChecksumState.DAMAGED and self.verify:
+            raise ChecksumError(
+                f"the frame is damaged: {checksums.reason}; Python reads it by verify=False",
+                path=label,
+            )
+        if not checksums.is_valid and self.verify is True:
+            raise ChecksumError(
+                f"the frame has no valid checksums: {checksums.reason}; add them by "
+                'b2nd_dask.seal (reads by verify="auto" do without)',
+                path=label,
+            )
+
+    def warn_if_stale(self) -> None:
+        """Warn if a change by other software and damage look the same; not with verify=False."""
+        checksums = self.parsed.columns.checksums
+        if checksums.state is not ChecksumState.STALE or not self.verify:
+            return
+        warnings.warn(
+            f"{self.reader.label}: {checksums.reason}. {IF_RIGHT}; verify=True rejects "
+            "such a frame, verify=False omits this warning",
+            UserWarning,
+            stacklevel=level_of_caller(),
+        )
+
+
+@contextmanager
+def located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
+    """Add a stored chunk, its file and its position to errors."""
+    try:
+        yield
+    except B2ndError as error:
+        frame, label = opened.parsed, opened.reader.label
+        offset = int(frame.index.offsets[chunk])
+        if frame.header.sparse:
+            error.located(chunk=chunk, path=f"{label}/{chunk_member(offset)}")
+        else:
+            error.located(chunk=chunk, path=label, shift=frame.header.header_len + offset)
+        raise
 
 
 class FrameCache:

@@ -18,8 +18,7 @@ from b2nd_dask.format.array_meta import MAX_CHUNKS
 from b2nd_dask.format.header import FrameHeader
 from b2nd_dask.format.index import ChunkKind, OffsetIndex
 from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
-from b2nd_dask.frame.open.opening import read_header
-from b2nd_dask.frame.open.tail import read_tail
+from b2nd_dask.frame.open.opening import read_header, read_tail
 from b2nd_dask.storage import (
     ByteReader,
     Identity,

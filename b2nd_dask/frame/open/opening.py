@@ -1,64 +1,56 @@
-"""Parse a frame from byte ranges: header, geometry, dtype, offset index, trailer."""
+"""Parse a frame from byte ranges: header, geometry, dtype, offset index, trailer.
+
+Index and trailer may be long. They are read stepwise: each step is checked before the next, larger
+one.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
-from b2nd_dask.errors import (
-    B2ndError,
-    ChecksumError,
-    FrameFormatError,
-    StaleFrameError,
-    level_of_caller,
-    locating,
-)
+from b2nd_dask.errors import B2ndError, FrameFormatError, locating
+from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, geometry_of, header_len_of, parse_header
-from b2nd_dask.format.index import OffsetIndex
-from b2nd_dask.format.integrity import IF_RIGHT, ChecksumState, ChunkColumns, parse_columns
+from b2nd_dask.format.index import OffsetIndex, index_len_of, parse_index
+from b2nd_dask.format.integrity import ChunkColumns, parse_columns
 from b2nd_dask.format.metalayers import users_vlmeta
-from b2nd_dask.format.statistics import ChunkStatistics
+from b2nd_dask.format.statistics import MAX_ROW_NBYTES, ChunkStatistics
 from b2nd_dask.format.trailer import (
     MARKS_NBYTES,
+    TAIL_LEN,
     TOKEN_NBYTES,
     History,
     PastUpdate,
+    check_trailer_start,
     metadata_digest,
     parse_marks,
+    parse_trailer,
+    trailer_len_of,
 )
-from b2nd_dask.frame.open.tail import read_tail
-from b2nd_dask.processes import unseen
-from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, changes_show, chunk_member
-
-#: Text of StaleFrameError for a frame that changed since it was opened.
-OUTDATED = (
-    "the frame changed after it was opened or after the graph was built: open it again by "
-    "from_b2nd or open_b2nd, and build the graph again"
-)
-#: Text of FileNotFoundError for a frame that existed when it was opened.
-NOT_SHARED = (
-    "the frame existed when it was opened; if it was not removed since then, this process needs "
-    "it under the same path (a shared file system, a mounted volume), or open it by a URL"
-)
+from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, changes_show
 
 #: Attempts to read metadata under concurrent changes.
 _TRIES = 20
+#: Most bytes of trailer metadata beside the checksums; in practice 16 entries of vlmeta.
+MAX_METADATA = 1 << 28
+#: A longer tail is read stepwise, in parts of this size; a shorter one at once.
+PART_NBYTES = 1 << 24
+#: Most bytes between index chunk and trailer, where writers put the write id.
+_MAX_GAP = 1 << 12
+#: Bytes per chunk of a checksum in the trailer, with storage overhead, and of its statistics.
+_RECORD_NBYTES = 16 + MAX_ROW_NBYTES
+#: python-blosc2 may store an index chunk uncompressed.
+_OFFSET_NBYTES = 16
 
 _Result = TypeVar("_Result")
-
-#: Which chunks are verified: with "auto" those that are read whole or by their witness
-#: (`frame.read.chunk_requests`), with True every chunk that is read, with False none.
-Verify = bool | Literal["auto"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -122,101 +114,6 @@ class ParsedFrame:
         base, updates = self.history
         states = [base, *(bytes.fromhex(update.key) for update in updates)]
         return updates[states.index(token) :] if updates and token in states else None
-
-
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class OpenedFrame:
-    """A reader and the metadata that was parsed with it."""
-
-    reader: ByteReader
-    parsed: ParsedFrame
-    verify: Verify = "auto"
-    """Which chunks to verify by their checksums before decoding."""
-    _same_at: set[int] = field(default_factory=set)
-    """Later ctimes at which the file was parsed again with the same version."""
-
-    @property
-    def digests(self) -> NDArray[np.uint64] | None:
-        """Digests for chunks that are read whole; None if nothing is to be verified."""
-        return self.parsed.columns.digests if self.verify else None
-
-    def is_current(self) -> bool:
-        """Whether the location still holds the parsed frame, and the reader can read it.
-
-        Raises `FileNotFoundError` or `PermissionError` if a local frame's path does not exist or is
-        inaccessible in this process.
-        """
-        try:
-            now, parsed = self.reader.identity(), self.parsed.identity
-        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-            if not self.reader.identity_is_cheap:
-                raise
-            raise unseen(error, self.reader.label, NOT_SHARED) from None
-        if now != parsed or not self.is_held():
-            return False
-        if not now.is_untouched(parsed) and now.changed not in self._same_at:
-            if parse_frame(self.reader).version != self.parsed.version:
-                return False
-            self._same_at.add(now.changed)
-        return True
-
-    def is_held(self) -> bool:
-        """Whether the open frame still has its files; checks only local directories.
-
-        An open directory does not keep its files. After its removal, a copy in its place may get
-        the same inodes and, with the same times, the same identity. To keep a file open as well is
-        no solution on NFS, where the directory could then not be removed.
-        """
-        if not (self.reader.is_directory and self.reader.identity_is_cheap):
-            return True
-        try:
-            self.reader.opened_identity()
-        except OSError:  # also ESTALE, for files that another host has removed
-            return False
-        return True
-
-    def require_current(self) -> None:
-        """Raise StaleFrameError unless the location holds this frame; errors as of `is_current`."""
-        if not self.is_current():
-            raise StaleFrameError(OUTDATED, path=self.reader.label)
-
-    def require_descendant(self, token: bytes) -> None:
-        """Raise StaleFrameError unless only updates by this package led from another state to this.
-
-        Otherwise it was replaced or changed by other software, or the history is too short.
-        """
-        if self.parsed.updates_since(token) is None:
-            raise StaleFrameError(OUTDATED, path=self.reader.label)
-
-    def require_checksums(self) -> None:
-        """Check that the state of the checksums fits the user's `verify`.
-
-        Raises `ChecksumError` if the metadata is damaged, or required checksums are absent.
-        """
-        checksums, label = self.parsed.columns.checksums, self.reader.label
-        if checksums.state is ChecksumState.DAMAGED and self.verify:
-            raise ChecksumError(
-                f"the frame is damaged: {checksums.reason}; Python reads it by verify=False",
-                path=label,
-            )
-        if not checksums.is_valid and self.verify is True:
-            raise ChecksumError(
-                f"the frame has no valid checksums: {checksums.reason}; add them by "
-                'b2nd_dask.seal (reads by verify="auto" do without)',
-                path=label,
-            )
-
-    def warn_if_stale(self) -> None:
-        """Warn if a change by other software and damage look the same; not with verify=False."""
-        checksums = self.parsed.columns.checksums
-        if checksums.state is not ChecksumState.STALE or not self.verify:
-            return
-        warnings.warn(
-            f"{self.reader.label}: {checksums.reason}. {IF_RIGHT}; verify=True rejects "
-            "such a frame, verify=False omits this warning",
-            UserWarning,
-            stacklevel=level_of_caller(),
-        )
 
 
 def parse_frame(reader: ByteReader) -> ParsedFrame:
@@ -291,16 +188,97 @@ def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
     return head, parse_header(head, size)
 
 
-@contextmanager
-def located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
-    """Add a stored chunk, its file and its position to errors."""
-    try:
-        yield
-    except B2ndError as error:
-        frame, label = opened.parsed, opened.reader.label
-        offset = int(frame.index.offsets[chunk])
-        if frame.header.sparse:
-            error.located(chunk=chunk, path=f"{label}/{chunk_member(offset)}")
-        else:
-            error.located(chunk=chunk, path=label, shift=frame.header.header_len + offset)
-        raise
+class Tail(NamedTuple):
+    """Index and trailer of a frame."""
+
+    offsets: OffsetIndex
+    index_bytes: bytes
+    """From the index chunk to the trailer."""
+    vlmeta: dict[str, bytes]
+    """All entries, as stored."""
+    trailer: bytes
+
+
+def read_tail(reader: ByteReader, head: bytes, header: FrameHeader, nchunks: int) -> Tail:
+    """Read and parse index and trailer of a frame, given its first bytes, `head`.
+
+    Raises `FrameFormatError` if the bytes are not an index of `nchunks` chunks and a trailer, or
+    are more than possible.
+    """
+    start, stop = header.index_start, header.frame_len
+    if start > stop:
+        raise FrameFormatError(
+            f"the data region of {header.cbytes} bytes extends past the frame's end at {stop}",
+            offset=39,
+        )
+    if stop - start > (_OFFSET_NBYTES + _RECORD_NBYTES) * nchunks + MAX_METADATA:
+        raise FrameFormatError(
+            f"{stop - start} bytes after the data are too many for the index of {nchunks} "
+            "chunks and metadata",
+            offset=start,
+        )
+    # the last bytes give the length of the trailer
+    first = start if stop - start <= PART_NBYTES else stop - TAIL_LEN
+    held = head[first:stop] if stop <= len(head) else _read(reader, first, stop)
+    with locating(shift=start):
+        index_len = stop - start - trailer_len_of(held, stop - header.header_len)
+        if index_len < 0 or (index_len > 0) != (nchunks > 0):
+            raise FrameFormatError(
+                f"{index_len} bytes are left for the offsets of {nchunks} chunks", offset=0
+            )
+        is_long = first > start
+        index_bytes = held[:index_len]
+        if is_long and index_len:
+            index_bytes = _read_index(reader, start, index_len, nchunks)
+        index = parse_index(index_bytes, header, nchunks)
+    start += index_len
+    with locating(shift=start):
+        trailer = held[index_len:]
+        if is_long:
+            trailer = _read_trailer(reader, start, stop, index.nstored)
+        return Tail(index, index_bytes, parse_trailer(trailer), trailer)
+
+
+def _read_index(reader: ByteReader, start: int, nbytes: int, nchunks: int) -> bytes:
+    """Read the index chunk of `nchunks` chunks, and the bytes between it and the trailer.
+
+    Raises `FrameFormatError` if the chunk's header contradicts the frame, or there are zeros in
+    place of offsets.
+    """
+    length = index_len_of(_read(reader, start, start + HEADER_LEN, start), nbytes, nchunks)
+    if nbytes - length > _MAX_GAP:
+        raise FrameFormatError(
+            f"between the offset index of {length} bytes and the trailer there are "
+            f"{nbytes - length} unknown bytes",
+            offset=0,
+        )
+    parts = bytearray()
+    for at in range(0, nbytes, PART_NBYTES):
+        part = _read(reader, start + at, start + min(at + PART_NBYTES, nbytes), start)
+        # compressed bytes or different offsets are not all zeros, but holes of a file are
+        if len(part) == PART_NBYTES and part.count(0) == len(part):
+            raise FrameFormatError(f"the offset index has {PART_NBYTES} zeros in a row", offset=at)
+        parts += part
+    return bytes(parts)
+
+
+def _read_trailer(reader: ByteReader, start: int, stop: int, nstored: int) -> bytes:
+    """Read the trailer, with checksums and statistics of `nstored` chunks.
+
+    Raises `FrameFormatError` if it does not start like a trailer, or it is longer than possible.
+    """
+    if stop - start > _RECORD_NBYTES * nstored + MAX_METADATA:
+        raise FrameFormatError(
+            f"a trailer of {stop - start} bytes is too long for metadata, checksums and statistics "
+            f"of {nstored} chunks",
+            offset=0,
+        )
+    check_trailer_start(_read(reader, start, min(start + HEADER_LEN, stop), start))
+    return _read(reader, start, stop, start)
+
+
+def _read(reader: ByteReader, start: int, stop: int, counted_from: int = 0) -> bytes:
+    (data,) = reader.read([Span(start, stop)])
+    if len(data) < stop - start:
+        raise FrameFormatError("the frame is cut off", offset=start + len(data) - counted_from)
+    return data

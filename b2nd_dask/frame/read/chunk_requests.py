@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from b2nd_dask.format.chunk.blocks import head_nbytes
 from b2nd_dask.format.chunk.chunk_header import longest_chunk
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.open.cache import OpenedFrame
+from b2nd_dask.frame.open.opening import ParsedFrame
 
 #: A first read locates the blocks of a chunk, a second one reads them. A chunk is read whole if it
 #: wastes at most this many bytes, which costs less than a second read.

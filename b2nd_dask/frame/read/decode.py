@@ -30,7 +30,8 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header, geometry_of
 from b2nd_dask.format.index import ChunkKind, build_index
 from b2nd_dask.format.trailer import build_trailer
-from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
+from b2nd_dask.frame.open.cache import OpenedFrame, located
+from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.fetch import ChunkBytes
 from b2nd_dask.frame.read.plan import Part

@@ -13,7 +13,7 @@ from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.format.chunk.blocks import subsets_of
 from b2nd_dask.format.chunk.chunk_header import Buffer, ChunkHeader, parse_chunk_header
 from b2nd_dask.format.integrity import require_digest, require_digest_of
-from b2nd_dask.frame.open.opening import OpenedFrame, located
+from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
 from b2nd_dask.storage import Filled, Item, Span, chunk_member

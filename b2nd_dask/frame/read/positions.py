@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.frame.open.opening import OpenedFrame, located
+from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, verifying
 from b2nd_dask.frame.read.decode import Fill, carrier, constant_in, decode_raw

@@ -23,7 +23,8 @@ from b2nd_dask.format.chunk.blocks import head_nbytes
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.open.cache import OpenedFrame
+from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
 from b2nd_dask.frame.read.chunk_requests import (
     ReadLimits,

@@ -17,7 +17,8 @@ from b2nd_dask.format.chunk.codec import read_only
 from b2nd_dask.format.grid import Grid, boxes_between, contiguous_box
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.statistics import ChunkStatistics, element_counts
-from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.open.cache import OpenedFrame
+from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, result_pool, scratch
 from b2nd_dask.frame.read.decode import Fill, decode_part
 from b2nd_dask.frame.read.fetch import fetch_all

@@ -16,7 +16,7 @@ from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, chunk_length, whole_chunk
 from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.format.integrity import chunk_digest
-from b2nd_dask.frame.open.opening import OpenedFrame, located
+from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
 from b2nd_dask.frame.read.fetch import read_whole
 from b2nd_dask.storage import Span, chunk_member

@@ -16,7 +16,7 @@ from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import frame_at
-from b2nd_dask.frame.open.opening import OpenedFrame, located
+from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest
 from b2nd_dask.frame.read.decode import decode_raw
