@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.values import MetaView
-from b2nd_dask.frame.frame_stats import ChunkStats, FrameStats
+from b2nd_dask.frame.chunk_table import ChunkStats, FrameStats
 from b2nd_dask.frame.info import FrameInfo, info_of
 from b2nd_dask.frame.read.buffers import writable
 from b2nd_dask.frame.read.region import own_threads

@@ -1,11 +1,14 @@
-"""Chunk properties that need no decoding: kind, compressed bytes, codec."""
+"""Chunk properties that need no decoding: kind, compressed bytes, codec, statistics."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +20,9 @@ from b2nd_dask.format.chunk.chunk_header import (
     longest_chunk,
     parse_chunk_header,
 )
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, stored_chunks
+from b2nd_dask.format.statistics import ChunkStatistics, element_counts
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.scan import chunk_heads
 from b2nd_dask.frame.reference import FrameReference
@@ -25,12 +30,10 @@ from b2nd_dask.storage import CHUNK_MEMBER, chunk_member
 
 #: The kind of a stored chunk that repeats one value; `ChunkKind` has the others.
 ONE_VALUE = int(Special.REPEATED)
-#: Most headers that `Frame.info` and the drawing of a frame read, at 20 microseconds each. In a
-#: sparse frame each is in its own file, which takes longer.
-MOST_HEADERS, MOST_FILES = 10_000, 2_000
 
 _BUILTIN = {0: "blosclz", 1: "lz4", 3: "zlib", 4: "zstd"}
 _AS_IS, _NO_CODEC, _UNREADABLE = "stored as is", "one value", "unreadable"
+_NAMES = ("min", "max", "sum", "mean", "size", "nans", "nonzeros")
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +100,6 @@ def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTabl
     return _of_headers(kinds, stored, available, headers, grid.chunk_nbytes)
 
 
-def most_headers(reference: FrameReference) -> int:
-    """Most headers to read for a description that must appear immediately."""
-    return MOST_FILES if reference.parsed.header.sparse else MOST_HEADERS
-
-
 def superseded_in(reference: FrameReference, table: ChunkTable) -> int | None:
     """Compute the bytes that `compact` would free, up to a few bytes of metadata.
 
@@ -109,9 +107,8 @@ def superseded_in(reference: FrameReference, table: ChunkTable) -> int | None:
     directory of its own.
     """
     location = reference.location
-    if location.offset or location.member or not isinstance(location.urlpath, str):
-        return None
-    if location.is_url or not table.is_exact:
+    is_inside = location.is_url or location.offset or location.member
+    if is_inside or isinstance(location.urlpath, bytes) or not table.is_exact:
         return None
     try:
         return superseded_at(Path(location.urlpath), reference.parsed, int(table.nbytes.sum()))
@@ -160,8 +157,7 @@ def _of_headers(
         kinds = flat.reshape(kinds.shape)
     named = [_codec_of(header) for header in headers]
     names = tuple(sorted(set(named), key=lambda name: (name == _NO_CODEC, name)))
-    number = {name: at for at, name in enumerate(names)}
-    codecs = np.array([number[name] for name in named], np.uint8)
+    codecs = np.array([names.index(name) for name in named], np.uint8)
     return ChunkTable(kinds, stored, nbytes, codecs, names, chunk_nbytes)
 
 
@@ -173,3 +169,182 @@ def _codec_of(header: ChunkHeader | None) -> str:
     if header.memcpyed:
         return _AS_IS
     return f"plug-in {header.codec_id}" if header.codec_id >= 0 else _BUILTIN[header.flags >> 5]
+
+
+@dataclass(frozen=True, eq=False)
+class FrameStats:
+    """Statistics of all elements of a frame, and of each chunk, from the frame's records.
+
+    Chunks are not read. A statistic is None if the dtype has none (order of complex numbers, sum of
+    dates), if all elements are NaN, or if some chunks have no statistics
+    (see `chunks.known`).
+    """
+
+    chunks: ChunkStats
+    """Statistics of each chunk: arrays in the shape of the chunk grid."""
+
+    @property
+    def min(self) -> Any:
+        """Least element, without NaN and NaT."""
+        return self._end(self.chunks.min, np.min)
+
+    @property
+    def max(self) -> Any:
+        """Greatest element, without NaN and NaT."""
+        return self._end(self.chunks.max, np.max)
+
+    @cached_property
+    def sum(self) -> Any:
+        """Sum without NaN and NaT; for integers modulo 2**64, as in NumPy."""
+        dtype = self.chunks._dtype
+        if dtype.kind == "M" or not self._all_known:
+            return None
+        with np.errstate(all="ignore"):
+            total = np.add.reduce(self.chunks._columns.total)
+        return total if dtype.kind != "m" else total.astype(dtype)
+
+    @cached_property
+    def mean(self) -> Any:
+        """Mean without NaN and NaT."""
+        dtype, n = self.chunks._dtype, 0 if self.nans is None else self.size - self.nans
+        if not n or not self.chunks._exact.all():
+            return None
+        if dtype.kind in "fc":
+            return self.sum / n
+        # a Python sum, which does not wrap around
+        total = sum(self.chunks._columns.total.tolist())
+        if dtype.kind in "mM":
+            # rounded towards zero, like NumPy's means of time spans
+            ticks = abs(total) // n * (1 if total > 0 else -1)
+            return np.array(ticks, np.int64).view(dtype)[()]
+        return np.float64(total / n)
+
+    @property
+    def size(self) -> int:
+        """Number of elements, NaN included."""
+        return math.prod(self.chunks._grid.shape)
+
+    @property
+    def nans(self) -> int | None:
+        """Number of elements that are NaN or NaT."""
+        return int(self.chunks._columns.nans.sum()) if self._all_known else None
+
+    @property
+    def nonzeros(self) -> int | None:
+        """Number of elements that differ from zero, NaN and NaT included."""
+        return int(self.chunks._columns.nonzeros.sum()) if self._all_known else None
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={text}" for name, text in self._texts())
+        unknown = np.count_nonzero(~self.chunks.known)
+        return f"<FrameStats {values}{f', {unknown} chunks unknown' * bool(unknown)}>"
+
+    def _repr_html_(self) -> str:
+        rows = (f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in self._texts())
+        return f"<table>{''.join(rows)}</table>"
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        for name in _NAMES:
+            value = getattr(self, name)
+            # a mean exists, but its sum has wrapped around
+            wrapped = name == "mean" and self.size != self.nans
+            missing = "none" if self._all_known and not wrapped else "unknown"
+            text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            yield name, missing if value is None else text
+
+    @cached_property
+    def _all_known(self) -> bool:
+        return bool(self.chunks.known.all())
+
+    def _end(self, ends: NDArray[Any] | None, choose: Any) -> Any:
+        if ends is None or not self._all_known:
+            return None
+        found = np.ma.compressed(ends)
+        return choose(found) if len(found) else None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ChunkStats:
+    """Statistics of each chunk, in the shape of the chunk grid.
+
+    Arrays are masked for chunks without statistics, or without this statistic.
+    """
+
+    _columns: ChunkStatistics
+    _grid: Grid
+    _dtype: np.dtype[Any]
+    """Dtype of the elements, in native byte order."""
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether each chunk has statistics."""
+        return self._columns.known.reshape(self._grid.counts)
+
+    @property
+    def min(self) -> NDArray[Any] | None:
+        """Least elements; None for complex numbers."""
+        return self._masked(self._columns.least, some=True) if self._columns.has_range else None
+
+    @property
+    def max(self) -> NDArray[Any] | None:
+        """Greatest elements; None for complex numbers."""
+        return self._masked(self._columns.greatest, some=True) if self._columns.has_range else None
+
+    @property
+    def sum(self) -> NDArray[Any] | None:
+        """Sums without NaN and NaT; None for dates."""
+        total = self._columns.total
+        if self._dtype.kind == "M":
+            return None
+        return self._masked(total if self._dtype.kind != "m" else total.view(self._dtype))
+
+    @property
+    def mean(self) -> NDArray[Any]:
+        """Means without NaN and NaT; also masked if a sum may have wrapped around."""
+        n = np.maximum(1, element_counts(self._grid) - self._columns.nans)
+        if self._dtype.kind in "mM":
+            ticks = np.abs(self._columns.total) // n * np.sign(self._columns.total)
+            means: NDArray[Any] = ticks.view(self._dtype)
+        else:
+            means = self._columns.total / n
+        found = self._masked(means, some=True)
+        inexact = ~self._exact.reshape(found.shape)
+        return np.ma.masked_array(found, mask=np.ma.getmaskarray(found) | inexact)
+
+    @property
+    def size(self) -> NDArray[np.int64]:
+        """Number of elements, without the padding behind the array's edge."""
+        return element_counts(self._grid).reshape(self._grid.counts)
+
+    @property
+    def nans(self) -> NDArray[Any]:
+        """Number of elements that are NaN or NaT."""
+        return self._masked(self._columns.nans)
+
+    @property
+    def nonzeros(self) -> NDArray[Any]:
+        """Number of elements that differ from zero, NaN and NaT included."""
+        return self._masked(self._columns.nonzeros)
+
+    def __repr__(self) -> str:
+        return f"<ChunkStats of {' x '.join(map(str, self._grid.counts))} chunks>"
+
+    def _masked(self, column: NDArray[Any], *, some: bool = False) -> NDArray[Any]:
+        """Shape a column like the grid; mask unknown chunks and, with `some`, all-NaN chunks."""
+        mask = ~self._columns.known
+        if some:
+            mask = mask | (self._columns.nans >= element_counts(self._grid))
+        return np.ma.masked_array(column.copy(), mask=mask).reshape(self._grid.counts)
+
+    @cached_property
+    def _exact(self) -> NDArray[np.bool_]:
+        """Whether the sum of integers in each chunk cannot have wrapped around."""
+        kind, counts = self._dtype.kind, element_counts(self._grid)
+        if kind not in "iumM":
+            return np.ones(len(counts), bool)
+        ends = (e.astype(self._dtype) for e in (self._columns.least, self._columns.greatest))
+        low, high = ((e.view(np.int64) if kind in "mM" else e).astype(np.float64) for e in ends)
+        # the margin allows for rounding in float64
+        most = (2.0**64 if kind == "u" else 2.0**63) * (1 - 1e-12)
+        fit = np.maximum(np.abs(low), np.abs(high)) * counts < most
+        return fit | (self._columns.nans >= counts)
