@@ -378,5 +378,5 @@ def _publish(opened: OpenedFrame, table: NDArray[Any], staging: LocalUpdate) -> 
             corner = (0,) * parsed.grid.ndim
             past = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
         envelope = Envelope.of(opened.reader, parsed, staging.key, past)
-        publish(ChunkRecords.of(row_dtype(), {}, {}), table, envelope, staging)
+        publish(ChunkRecords.of_special(row_dtype()), table, envelope, staging)
     staging.clean_up()

@@ -42,7 +42,15 @@ def tables(draw: st.DrawFn) -> ChunkRecords:
         else (special_code(draw(st.integers(1, 2))), 0, *(np.zeros_like(s) for s in statistics))
         for chunk in chunks
     }
-    return ChunkRecords.of(row, entries, runs)
+    return records_of(row, entries, runs)
+
+
+def records_of(row: Any, entries: dict[int, Any], runs: dict[int, Run]) -> ChunkRecords:
+    """Records with the entry of each chunk and, if it is staged, its location."""
+    parts = sorted({run.part for run in runs.values()})
+    where = {c: (parts.index(r.part), r.start, r.stop - r.start) for c, r in runs.items()}
+    rows = [(c, *where.get(c, (-1, 0, 0)), entry) for c, entry in entries.items()]
+    return ChunkRecords(tuple(parts), np.array(rows, row))
 
 
 @examples(60)
@@ -55,7 +63,7 @@ def test_what_is_written_is_read(records: ChunkRecords) -> None:
     np.testing.assert_array_equal(found.rows, records.rows)
     # and merges with others, whose parts are other ones
     run = Run("f" * 32, 5, 50)
-    other = ChunkRecords.of(row, {NCHUNKS: tuple(np.zeros((), row["entry"])[()])}, {NCHUNKS: run})
+    other = records_of(row, {NCHUNKS: tuple(np.zeros((), row["entry"])[()])}, {NCHUNKS: run})
     merged = merge_records([other, found])
     assert merged.rows.dtype == row
     assert runs_of(merged) == runs_of(other) | runs_of(records)
@@ -97,7 +105,7 @@ def test_a_damaged_manifest_is_none(records: ChunkRecords, data: Any) -> None:
 )
 def test_a_manifest_of_what_cannot_be_is_none(column: str, value: int) -> None:
     runs = {7: Run(PARTS[1], 0, 50), 8: Run(PARTS[1], 50, 90)}
-    records = ChunkRecords.of(ROW, {7: (0, 1), 8: (0, 2)}, runs)
+    records = records_of(ROW, {7: (0, 1), 8: (0, 2)}, runs)
     assert ChunkRecords.from_bytes(records.to_bytes(), ROW, NCHUNKS) is not None
     changed = records.rows["entry"]["offset"] if column == "entry" else records.rows[column]
     changed[0] = value
@@ -105,7 +113,7 @@ def test_a_manifest_of_what_cannot_be_is_none(column: str, value: int) -> None:
 
 
 def test_a_manifest_that_says_it_has_more_than_it_has_is_none() -> None:
-    records = ChunkRecords.of(ROW, {7: (0, 1)}, {7: Run(PARTS[1], 0, 50)})
+    records = records_of(ROW, {7: (0, 1)}, {7: Run(PARTS[1], 0, 50)})
     raw = bytearray(records.to_bytes()[:-8])
     for count in (0, 2, 2**64 - 1):
         raw[8:16] = count.to_bytes(8, "little")

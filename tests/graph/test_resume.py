@@ -153,7 +153,7 @@ def test_a_manifest_does_not_lead_out_of_its_area(target, tmp_path):
         row_dtype,
         staged_records,
     )
-    from b2nd_dask.storage import Location, Run, staging_for
+    from b2nd_dask.storage import Location, staging_for
 
     staging = staging_for(
         Location.of(target), sparse=False, replace=False, header_len=100, resume_key="0" * 16
@@ -163,8 +163,8 @@ def test_a_manifest_does_not_lead_out_of_its_area(target, tmp_path):
     (tmp_path / "secret.part").write_bytes(secret)
     for name, count in (("../secret.part", 0), (f"{'0' * 32}.part", 1)):
         (staging.directory / ("0" * 32 + ".part")).write_bytes(secret)
-        entries = {0: (0, chunk_digest(secret))}
-        records = ChunkRecords.of(row_dtype(), entries, {0: Run(name, 0, 50)})
+        rows = np.array([(0, 0, 0, 50, (0, chunk_digest(secret)))], row_dtype())
+        records = ChunkRecords((name,), rows)
         put_manifest(records, staging, fsync=False)
         manifests = read_manifests(staging).values()
         assert len(staged_records(manifests, staging, row_dtype(), 1).rows) == count

@@ -48,7 +48,7 @@ def rechunk_region(source: Source, region: Box, opened: Transaction, *before: An
     plan, staging = opened.plan, opened.staging
     if opened.was_published:
         # already published, which the commit also finds
-        return ChunkRecords.of(plan.row, {}, {})
+        return ChunkRecords.of_special(plan.row)
     if isinstance(source, StoredChunks):
         ((_, chunks),) = source.regions(region)
         return opened.stage(partial(_copy, source.frame, *chunks, plan, staging))
@@ -137,7 +137,7 @@ class IntermediateFrame(Transaction):
 
     def stage(self, write: Callable[[], ChunkRecords]) -> ChunkRecords:
         """See `Transaction.stage`."""
-        nothing = ChunkRecords.of(self.plan.row, {}, {})
+        nothing = ChunkRecords.of_special(self.plan.row)
         return nothing if self.was_published else super().stage(write)
 
     def commit(self, records: ChunkRecords) -> str:

@@ -324,7 +324,7 @@ def _filled(
     grid = plan.grid
     element = cast_fill(fill, plan.dtype)
     constant = constant_records(element, (0,) * grid.ndim, grid.shape, plan)
-    known = ChunkRecords.of(plan.row, {}, {}) if constant is None else constant
+    known = ChunkRecords.of_special(plan.row) if constant is None else constant
     known = ChunkRecords((), known.rows[np.isin(known.rows["chunk"], chunks)])
     tables = [known]
     for chunk in np.setdiff1d(chunks, known.rows["chunk"]).tolist():

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
@@ -132,22 +132,10 @@ class ChunkRecords(StagedChunks):
     __slots__ = ()
 
     @classmethod
-    def of(
-        cls, row: np.dtype[Any], entries: Mapping[int, tuple[Any, ...]], runs: Mapping[int, Run]
+    def of_special(
+        cls, row: np.dtype[Any], chunks: Sequence[int] | NDArray[np.int64] = (), code: int = 0
     ) -> Self:
-        """Build records with rows of a dtype from `row_dtype`.
-
-        For each chunk there are the fields of its entry and, if it is staged, its location.
-        """
-        parts = tuple(dict.fromkeys(run.part for run in runs.values()))
-        number = {name: i for i, name in enumerate(parts)}
-        where = {c: (number[r.part], r.start, r.stop - r.start) for c, r in runs.items()}
-        rows = [(c, *where.get(c, (-1, 0, 0)), entry) for c, entry in entries.items()]
-        return cls(parts, np.array(rows, row))
-
-    @classmethod
-    def of_special(cls, row: np.dtype[Any], chunks: NDArray[np.int64], code: int) -> Self:
-        """Build records of chunks with one special code."""
+        """Build records of chunks with one special code, by default of none."""
         rows = np.zeros(len(chunks), row)
         rows["chunk"], rows["part"], rows["entry"]["offset"] = chunks, -1, code
         return cls((), rows)
@@ -254,7 +242,7 @@ def staged_records(
     Each has one row of the dtype `row`; the frame has `nchunks` chunks.
     """
     tables = (ChunkRecords.from_bytes(raw, row, nchunks) for raw in manifests)
-    found = merge_records([ChunkRecords.of(row, {}, {}), *filter(None, tables)])
+    found = merge_records([ChunkRecords.of_special(row), *filter(None, tables)])
     intact = found.rows[are_as_staged(found, staging)]
     # regions may overlap if runs had different memory limits
     _, first = np.unique(intact["chunk"], return_index=True)

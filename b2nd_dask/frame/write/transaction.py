@@ -173,7 +173,7 @@ class Transaction:
         else:
             return records
         if not self.was_published:
-            return ChunkRecords.of(self.plan.row, {}, {})
+            return ChunkRecords.of_special(self.plan.row)
         self.staging.make_area()
         return write()
 

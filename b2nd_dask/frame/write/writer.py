@@ -22,7 +22,7 @@ from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.scatter import gather_chunk
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords
-from b2nd_dask.storage import Run, Staging
+from b2nd_dask.storage import Staging
 
 #: Elements per comparison in the search for a repeated element; they stay in the L2 cache.
 _COMPARED_AT_ONCE = 1 << 15
@@ -67,10 +67,11 @@ class StagedBatches:
         self._row = row
         self._staging = staging
         self._threads = threads
-        self._held: dict[int, bytes] = {}
+        self._held: list[tuple[int, bytes, tuple[Any, ...]]] = []
+        """Number, bytes and entry of each held chunk."""
         self._held_nbytes = 0
-        self._entries: dict[int, tuple[Any, ...]] = {}
-        self._runs: dict[int, Run] = {}
+        self._rows: list[tuple[Any, ...]] = []
+        self._parts: dict[str, int] = {}
 
     def add_elements(self, chunk: int, elements: NDArray[Any], plan: FramePlan) -> None:
         """Encode and add a chunk of valid elements."""
@@ -79,7 +80,7 @@ class StagedBatches:
         encoded = encode_elements(elements, plan.grid, plan.compression, look, self._threads)
         if isinstance(encoded, int):
             _, *nothing = np.zeros((), self._row["entry"])[()]
-            self._entries[chunk] = (encoded, *nothing)
+            self._rows.append((chunk, -1, 0, 0, (encoded, *nothing)))
         else:
             self.add(chunk, encoded, *known)
 
@@ -91,21 +92,22 @@ class StagedBatches:
         if self._held_nbytes + len(encoded) > self._staging.batch_nbytes:
             self._stage()
         # while the chunk is in the processor's cache
-        self._entries[chunk] = (0, chunk_digest(encoded), *statistics)
-        self._held[chunk] = encoded
+        self._held.append((chunk, encoded, (0, chunk_digest(encoded), *statistics)))
         self._held_nbytes += len(encoded)
 
     def finish(self) -> ChunkRecords:
         """Stage the remaining chunks, and return the records of all."""
         self._stage()
-        return ChunkRecords.of(self._row, self._entries, self._runs)
+        return ChunkRecords(tuple(self._parts), np.array(self._rows, self._row))
 
     def _stage(self) -> None:
         if not self._held:
             return
-        runs = self._staging.append(list(self._held.values()))
-        self._runs |= zip(self._held, runs, strict=True)
-        self._held, self._held_nbytes = {}, 0
+        runs = self._staging.append([encoded for _, encoded, _ in self._held])
+        for (chunk, encoded, entry), run in zip(self._held, runs, strict=True):
+            part = self._parts.setdefault(run.part, len(self._parts))
+            self._rows.append((chunk, part, run.start, len(encoded), entry))
+        self._held, self._held_nbytes = [], 0
 
 
 def constant_records(

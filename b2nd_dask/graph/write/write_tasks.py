@@ -146,7 +146,7 @@ class Tasks:
     def committed(self, keys: Sequence[Any]) -> Delayed:
         """Merge records, `FAN_IN` tables per task, and commit."""
         name, level = self.name("merge"), 0
-        keys = keys or [self.add("nothing", ChunkRecords.of(self.job.plan.row, {}, {}))]
+        keys = keys or [self.add("nothing", ChunkRecords.of_special(self.job.plan.row))]
         while len(keys) > 1 or level == 0:
             groups = [list(keys[at : at + FAN_IN]) for at in range(0, len(keys), FAN_IN)]
             keys = [(name, level, i) for i in range(len(groups))]
