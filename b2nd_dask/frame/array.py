@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.chunk_table import ChunkStats, FrameStats
-from b2nd_dask.frame.info import FrameInfo, info_of
+from b2nd_dask.frame.info import FrameInfo, info_rows
 from b2nd_dask.frame.read.buffers import writable
 from b2nd_dask.frame.read.region import own_threads
 from b2nd_dask.frame.reference import FrameReference
@@ -157,7 +157,7 @@ class Frame:
     @property
     def info(self) -> FrameInfo:
         """Printable summary: layout, codec, kinds of chunks, metalayers, state of the checksums."""
-        return info_of(self._reference)
+        return FrameInfo(info_rows(self._reference))
 
     @property
     def stats(self) -> FrameStats | None:

@@ -37,7 +37,7 @@ from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords, row_dtype
 from b2nd_dask.frame.write.transaction import Envelope, publish
 from b2nd_dask.frame.write.update import history_with, update_staging
 from b2nd_dask.lazy import lazy
-from b2nd_dask.storage import LocalUpdate, Location, Span
+from b2nd_dask.storage import Location, Span
 from b2nd_dask.system import usable_cores
 
 
@@ -290,7 +290,10 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     """
     location = local_frame(urlpath, "can get checksums and statistics")
     opened = process_cache().open(location)
-    parsed, fill = opened.parsed, Fill.of(_dtype_of(opened), "raise")
+    parsed = opened.parsed
+    if parsed.stored_dtype is None:
+        raise TypeError(f"{location.label}: a frame without a dtype has no statistics")
+    check_statistics(parsed.stored_dtype)
     opened.require_checksums()
     statistics, stored = parsed.statistics, stored_chunks(parsed.index.offsets)
     if statistics is not None and statistics.known[stored].all():
@@ -298,6 +301,7 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     checksums = parsed.columns.checksums
     if checksums.state is ChecksumState.STALE:
         raise ChecksumError(f"{checksums.reason}. {IF_RIGHT}", path=opened.reader.label)
+    fill = Fill.of(parsed.stored_dtype, "raise")
     frame = FrameReference(location, parsed.version, parsed.grid, fill, "auto", parsed=parsed)
     _add(opened, location, frame, threads)
     return True
@@ -320,14 +324,6 @@ def _require_usual_header(opened: OpenedFrame) -> None:
         )
 
 
-def _dtype_of(opened: OpenedFrame) -> np.dtype[Any]:
-    dtype = opened.parsed.stored_dtype
-    if dtype is None:
-        raise TypeError(f"{opened.reader.label}: a frame without a dtype has no statistics")
-    check_statistics(dtype)
-    return dtype
-
-
 def _add(
     opened: OpenedFrame, location: Location, frame: FrameReference | None, threads: int | None
 ) -> None:
@@ -348,7 +344,16 @@ def _add(
         digests = digests_on_disk(opened, stored_extents(opened)[0], threads)
         valid = Verdict(ChecksumState.VALID)
         columns = replace(columns, checksums=valid, stored=digests)
-    _publish(opened, columns.table(rows), staging)
+    with staging.prepared(), staging.exclusive():
+        past = None
+        if parsed.columns.checksums.is_valid:
+            # an update of no chunks does not conflict with updates that were planned before
+            corner = (0,) * parsed.grid.ndim
+            past = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
+        envelope = Envelope.of(opened.reader, parsed, staging.key, past)
+        nothing = ChunkRecords.of_special(row_dtype())
+        publish(nothing, columns.table(rows), envelope, staging)
+    staging.clean_up()
 
 
 def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:
@@ -366,17 +371,3 @@ def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:
             for _ in pool.map(enter, chunks[first : first + _AT_ONCE].tolist()):
                 pass
     return rows
-
-
-def _publish(opened: OpenedFrame, table: NDArray[Any], staging: LocalUpdate) -> None:
-    """Replace index and trailer by new ones with the columns of `table`."""
-    parsed = opened.parsed
-    with staging.prepared(), staging.exclusive():
-        past = None
-        if parsed.columns.checksums.is_valid:
-            # an update of no chunks does not conflict with updates that were planned before
-            corner = (0,) * parsed.grid.ndim
-            past = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
-        envelope = Envelope.of(opened.reader, parsed, staging.key, past)
-        publish(ChunkRecords.of_special(row_dtype()), table, envelope, staging)
-    staging.clean_up()

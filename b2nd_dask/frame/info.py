@@ -72,12 +72,8 @@ class FrameInfo(dict[str, str]):
         return "\n".join(lines.fill(f"{name:<{width}}  {text}") for name, text in self.items())
 
 
-def info_of(reference: FrameReference) -> FrameInfo:
+def info_rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
     """Describe a frame by its metadata."""
-    return FrameInfo(_rows(reference))
-
-
-def _rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
     yield "path", reference.location.label
     yield from layout_rows(reference, *known_chunks(reference))
     for title, layer in (("metalayer", reference.meta), ("vlmeta", reference.vlmeta)):

@@ -55,8 +55,6 @@ def list_members(location: Location, wanted: _Wanted = lambda _: True) -> list[M
     """List the members of a store, sorted by key; None if a location is not a store."""
     if isinstance(location.urlpath, bytes) or location.offset or location.member:
         return None
-    if is_plain_folder(location):
-        return None
     with open_store(location) as store:
         try:
             embed = store.embed
