@@ -132,21 +132,14 @@ def verify(
     >>> result.ok, result.nchunks
     (True, 4)
     """
-    return verify_noting(
-        urlpath, lambda *_: None, threads=threads, storage_options=storage_options, offset=offset
-    )
+    return verify_noting(locate(urlpath, offset, storage_options), lambda *_: None, threads)
 
 
 def verify_noting(
-    urlpath: UrlPath | Any,
-    note: Callable[[int, int], None],
-    *,
-    threads: int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    offset: int = 0,
+    location: Location, note: Callable[[int, int], None], threads: int | None = None
 ) -> Verification:
     """Verify, and call `note` after each chunk with the number of finished and of all chunks."""
-    opened = process_cache().open(locate(urlpath, offset, storage_options))
+    opened = process_cache().open(location)
     columns = opened.parsed.columns
     digests, statistics = columns.digests, columns.statistics_verdict
     bad: dict[int, B2ndError] = {}

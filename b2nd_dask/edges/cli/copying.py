@@ -23,7 +23,7 @@ from b2nd_dask.edges.cli.terminal import progress
 from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.convert.options import label_of
 from b2nd_dask.edges.progress import tasks_shown
-from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.access import locate, open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.checksums import verify_noting
 from b2nd_dask.frame.info import decimal, lengths_text
@@ -162,7 +162,7 @@ def _write(
     )
     if options["verify"]:
         with progress(f"verifying {label}") as show:
-            result = verify_noting(target, show, storage_options=storage)
+            result = verify_noting(locate(target, 0, storage), show)
         click.echo(safe(str(result)))
         context.exit(0 if result.ok else FAILED)
 

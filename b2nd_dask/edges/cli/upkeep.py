@@ -24,7 +24,7 @@ from b2nd_dask.edges.cli.options import (
 )
 from b2nd_dask.edges.cli.sources import files_in, frames_at
 from b2nd_dask.edges.cli.terminal import print_json, progress
-from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.access import locate, open_b2nd
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.checksums import lacks_checksums, seal, verify_noting
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
@@ -67,7 +67,7 @@ def _verified(path: str, threads: int | None, options: dict[str, Any]) -> int:
     failures = Failures()
     with failures.noted(path, options):
         with progress(f"verifying {path}") as show:
-            result = verify_noting(path, show, threads=threads, storage_options=options)
+            result = verify_noting(locate(path, 0, options), show, threads)
         click.echo(safe(as_commands(str(result), result.path)))
         for bad in result.bad:
             click.echo(safe(f"  {bad}"))
