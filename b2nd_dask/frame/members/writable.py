@@ -115,9 +115,8 @@ def _require_own_file(location: Location) -> bool:
     member = f"/{key.removesuffix(ARRAY)}"
     own = inside(store, f"{member[1:]}{ARRAY}")
     with opened(own) as reader:
-        is_file = reader is not None
-    if not is_file:
-        _require_free(location, store, member)
+        if reader is None:
+            _require_free(location, store, member)
     if own != location:
         raise ValueError(
             f"{location.label}: the file of the array {member} in the folder of a store has a "
