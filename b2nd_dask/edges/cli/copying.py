@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +54,7 @@ _writes = together(
 
 @click.command("copy", cls=Verb)
 @_writes
-@click.pass_context
-def copy_command(context: click.Context, /, path: str, target: str, **options: Any) -> None:
+def copy_command(path: str, target: str, **options: Any) -> int:
     """Copy the frame at SOURCE to TARGET (files, directories or URLs), metadata included.
 
     Without options of compression, chunks are copied unchanged, not decoded, and verified by the
@@ -69,7 +67,7 @@ def copy_command(context: click.Context, /, path: str, target: str, **options: A
       b2nd-dask copy --codec zstd --level 9 rain.b2nd archive/rain.b2nd
       b2nd-dask copy --sparse rain.b2nd s3://bucket/rain.b2nd
     """
-    _write(context, path, target, None, None, options)
+    return _write(path, target, None, None, options)
 
 
 @click.command("rechunk", cls=Verb)
@@ -82,16 +80,13 @@ def copy_command(context: click.Context, /, path: str, target: str, **options: A
     help="Elements of a chunk along each axis; -1 is the whole axis.",
 )
 @click.option("--blocks", callback=lengths, metavar="N,...", help="Elements of a block.")
-@click.pass_context
 def rechunk_command(
-    context: click.Context,
-    /,
     path: str,
     target: str,
     chunks: int | tuple[int, ...],
     blocks: int | tuple[int, ...] | None,
     **options: Any,
-) -> None:
+) -> int:
     """Write the frame at SOURCE to TARGET with other chunks, within a memory limit.
 
     Compression and layout are those of SOURCE by default.
@@ -101,7 +96,7 @@ def rechunk_command(
       b2nd-dask rechunk --chunks 8760,10,20 maps.b2nd series.b2nd
       b2nd-dask rechunk --chunks 100,-1,-1 --max-mem 2GB in.b2nd out.b2nd
     """
-    _write(context, path, target, chunks, blocks, options)
+    return _write(path, target, chunks, blocks, options)
 
 
 def _options_for(path: str, options: dict[str, Any]) -> dict[str, Any] | None:
@@ -126,15 +121,8 @@ def _inside(target: str, source: str) -> str:
     return target
 
 
-def _write(
-    context: click.Context,
-    path: str,
-    target: str,
-    chunks: Any,
-    blocks: Any,
-    options: dict[str, Any],
-) -> None:
-    """Write the target, verify it, and print its chunks and sizes."""
+def _write(path: str, target: str, chunks: Any, blocks: Any, options: dict[str, Any]) -> int:
+    """Write the target, verify it, and print its chunks and sizes; return the exit code."""
     source = open_b2nd(path, storage_options=_options_for(path, options))
     target, storage = _inside(target, path), _options_for(target, options)
     label = Location.of(target).label
@@ -160,11 +148,12 @@ def _write(
             f"({decimal(source.cbytes)} before)"
         )
     )
-    if options["verify"]:
-        with progress(f"verifying {label}") as show:
-            result = verify_noting(locate(target, 0, storage), show)
-        click.echo(safe(str(result)))
-        context.exit(0 if result.ok else FAILED)
+    if not options["verify"]:
+        return 0
+    with progress(f"verifying {label}") as show:
+        result = verify_noting(locate(target, 0, storage), show)
+    click.echo(safe(str(result)))
+    return 0 if result.ok else FAILED
 
 
 def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
@@ -213,10 +202,6 @@ def convert_command(path: str, target: str, **options: Any) -> None:
       b2nd-dask convert archive.b2z archive.nc
     """
     cparams = compression_in(options) or None
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always", UserWarning)
-        with progress(f"converting {label_of(path)}") as show:
-            convert(path, target, cparams=cparams, progress=show, **options)
-    for message in dict.fromkeys(str(each.message) for each in noted):
-        click.echo(safe(f"Warning: {message}"), err=True)
+    with progress(f"converting {label_of(path)}") as show:
+        convert(path, target, cparams=cparams, progress=show, **options)
     click.echo(safe(target))

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -96,15 +96,16 @@ def safe(text: str) -> str:
 
 
 class Verb(click.Command):
-    """A command that reports errors by a message, without a traceback.
+    """A command whose function returns its exit code, and whose errors are messages.
 
     Messages name its parameter `path` and hide the values of `storage_options`.
     """
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> NoReturn:
         """Run the command."""
         with reported(ctx.params):
-            return super().invoke(ctx)
+            code = super().invoke(ctx)
+        ctx.exit(code or 0)
 
 
 class Failures:

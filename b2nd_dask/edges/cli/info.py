@@ -87,13 +87,7 @@ def _values(layer: Mapping[str, Any]) -> dict[str, Any]:
 @paths_argument
 @json_option
 @storage_options
-@click.pass_context
-def info_command(
-    context: click.Context,
-    paths: tuple[str, ...],
-    as_json: bool,
-    storage_options: dict[str, Any],
-) -> None:
+def info_command(paths: tuple[str, ...], as_json: bool, storage_options: dict[str, Any]) -> int:
     """Describe the frames at PATHS (files, directories or URLs).
 
     For a dataset or a store of python-blosc2 (.b2z, .b2d, .b2e), list its members and attributes;
@@ -122,7 +116,7 @@ def info_command(
             _print(shown, path, attributes, many=len(paths) > 1)
     if as_json:
         print_json(found)
-    context.exit(failures.code)
+    return failures.code
 
 
 def _facts(shown: Source, path: str, attributes: dict[str, Any]) -> dict[str, Any]:

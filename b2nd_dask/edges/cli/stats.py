@@ -51,16 +51,14 @@ _HEAD = ("count", "NaN", "zeros", "min", "max", "mean", "std")
 @click.option("--add", is_flag=True, help="First add statistics to local frames that have none.")
 @json_option
 @storage_options
-@click.pass_context
 def stats_command(
-    context: click.Context,
     paths: tuple[str, ...],
     axis: int | tuple[int, ...] | None,
     read: bool,
     add: bool,
     as_json: bool,
     storage_options: dict[str, Any],
-) -> None:
+) -> int:
     """Minimum, maximum and mean of the arrays at PATHS, and of each array in a store or directory.
 
     Frames with statistics of all their chunks (to_b2nd(..., stats=True), or --add) are not read.
@@ -78,33 +76,24 @@ def stats_command(
     found, failures = [], Failures()
     for path in paths:
         with failures.noted(path, storage_options):
-            if add:
-                _add(path, failures)
+            local = files_in(path) if add else []
+            if add and not local:
+                add_stats(path)
             for name in frames_at(path, storage_options):
                 with failures.noted(name, storage_options):
                     frame = open_b2nd(name, storage_options=storage_options)
                     if name != path and frame.dtype.kind not in _ORDERED + _AVERAGED:
                         click.echo(safe(f"{frame.path}: {frame.dtype}, skipped"), err=True)
                         continue
+                    if name in local:
+                        add_stats(name)
+                        frame = open_b2nd(name)
                     found.append(_described(frame, axis, read=read))
                     if not as_json:
                         _print(found[-1])
     if as_json:
         print_json(found)
-    context.exit(failures.code)
-
-
-def _add(path: str, failures: Failures) -> None:
-    """Add statistics to a frame, or to all frames with numbers in a directory."""
-    files = files_in(path)
-    if not files:
-        add_stats(path)
-    for frame in files:
-        with failures.noted(frame):
-            try:
-                add_stats(frame)
-            except TypeError as error:
-                click.echo(safe(f"{frame}: {error}"), err=True)
+    return failures.code
 
 
 def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) -> dict[str, Any]:

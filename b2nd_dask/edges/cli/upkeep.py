@@ -30,7 +30,7 @@ from b2nd_dask.frame.checksums import lacks_checksums, seal, verify_noting
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.info import decimal
-from b2nd_dask.frame.members.writable import frame_to_change
+from b2nd_dask.frame.members.writable import local_frame
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
 
@@ -38,13 +38,9 @@ from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 @paths_argument
 @threads_option
 @storage_options
-@click.pass_context
 def verify_command(
-    context: click.Context,
-    paths: tuple[str, ...],
-    threads: int | None,
-    storage_options: dict[str, Any],
-) -> None:
+    paths: tuple[str, ...], threads: int | None, storage_options: dict[str, Any]
+) -> int:
     """Verify the frames at PATHS (files, directories or URLs) by their checksums.
 
     Reads them completely, with all arrays of a dataset or store, and lists every damaged chunk.
@@ -57,30 +53,25 @@ def verify_command(
       b2nd-dask verify rain.b2nd
       b2nd-dask verify archive/*.b2nd > report.txt
     """
-    frames = (each for path in paths for each in frames_at(path, storage_options))
-    codes = [_verified(frame, threads, storage_options) for frame in frames]
-    context.exit(FAILED if FAILED in codes else max(codes))
-
-
-def _verified(path: str, threads: int | None, options: dict[str, Any]) -> int:
-    """Verify one frame; return its exit code."""
     failures = Failures()
-    with failures.noted(path, options):
-        with progress(f"verifying {path}") as show:
-            result = verify_noting(locate(path, 0, options), show, threads)
-        click.echo(safe(as_commands(str(result), result.path)))
-        for bad in result.bad:
-            click.echo(safe(f"  {bad}"))
-        if not result.ok:
-            failures.code = NO_CHECKSUMS if lacks_checksums(result) else FAILED
+    for frame in (each for path in paths for each in frames_at(path, storage_options)):
+        with failures.noted(frame, storage_options):
+            with progress(f"verifying {frame}") as show:
+                result = verify_noting(locate(frame, 0, storage_options), show, threads)
+            click.echo(safe(as_commands(str(result), result.path)))
+            for bad in result.bad:
+                click.echo(safe(f"  {bad}"))
+            if lacks_checksums(result):
+                failures.code = failures.code or NO_CHECKSUMS
+            elif not result.ok:
+                failures.code = FAILED
     return failures.code
 
 
 @click.command("seal", cls=Verb)
 @path_argument
 @threads_option
-@click.pass_context
-def seal_command(context: click.Context, /, path: str, threads: int | None) -> None:
+def seal_command(path: str, threads: int | None) -> int:
     """Add checksums to the local frame at PATH, if it has no valid ones.
 
     For a directory, to all frames in it. Checksums show later damage, not existing damage.
@@ -97,14 +88,13 @@ def seal_command(context: click.Context, /, path: str, threads: int | None) -> N
             else:
                 done = f"{frame}: already has checksums; `b2nd-dask verify PATH` verifies them"
                 click.echo(safe(done))
-    context.exit(failures.code)
+    return failures.code
 
 
 @click.command("compact", cls=Verb)
 @path_argument
 @click.option("--dry-run", is_flag=True, help="Only show how many bytes it would free.")
-@click.pass_context
-def compact_command(context: click.Context, /, path: str, dry_run: bool) -> None:
+def compact_command(path: str, dry_run: bool) -> int:
     """Free the space of chunks that updates of the frame at PATH have superseded.
 
     For a directory, in all frames in it. Meanwhile the disk needs room for a second copy of the
@@ -123,18 +113,15 @@ def compact_command(context: click.Context, /, path: str, dry_run: bool) -> None
         click.echo(
             f"about {decimal(freed)} would be freed" if dry_run else f"{decimal(freed)} freed"
         )
-    context.exit(failures.code)
+    return failures.code
 
 
 def _superseded(path: str) -> int:
     """Estimate the bytes that `compact` would free; reads the headers of all chunks."""
     # raises the errors of `compact`
-    label = frame_to_change(path).label
+    local_frame(path, "are compacted")
     reference = reference_of(open_b2nd(path, verify=False))
-    nbytes = superseded_in(reference, chunk_table(reference))
-    if nbytes is None:
-        raise click.ClickException(f"{label}: only frames in local files can be compacted")
-    return nbytes
+    return superseded_in(reference, chunk_table(reference)) or 0
 
 
 @click.command("staging", cls=Verb)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import blosc2
@@ -72,7 +73,9 @@ def test_losses_are_warnings_on_stderr(run) -> None:
     run("x.npy x.b2nd")
     zarr = pytest.importorskip("zarr")
     zarr.create_array("u.zarr", data=np.arange(3), attributes={"units": "K"})
-    result = run("u.zarr u.npy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        result = run("u.zarr u.npy")
     assert result.exit_code == 0
     assert "Warning: u.npy cannot hold: attributes of u.zarr: units" in result.stderr
     assert result.stdout == "u.npy\n"
