@@ -15,14 +15,17 @@ from rich.text import Text
 
 from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
-from b2nd_dask.edges.display.cells import GAP, Layout, layout_for, layout_text
 from b2nd_dask.edges.display.chunk_values import (
     BY,
     CODECS,
+    GAP,
     KINDS,
     ChunkValues,
+    Layout,
     chunk_values,
     is_logarithmic,
+    layout_for,
+    layout_text,
 )
 from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.access import open_b2nd

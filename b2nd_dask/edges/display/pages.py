@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.cells import layout_for, layout_text
-from b2nd_dask.edges.display.chunk_values import KINDS, ChunkValues, chunk_values
+from b2nd_dask.edges.display.chunk_values import (
+    KINDS,
+    ChunkValues,
+    chunk_values,
+    layout_for,
+    layout_text,
+)
 from b2nd_dask.edges.display.style import (
     guarded,
     page,

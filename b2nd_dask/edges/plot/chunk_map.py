@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.cells import Layout, cell_text, panels_of, step_for
 from b2nd_dask.edges.display.chunk_values import (
     BY,
     CODECS,
@@ -17,8 +16,12 @@ from b2nd_dask.edges.display.chunk_values import (
     STATISTICS,
     By,
     ChunkValues,
+    Layout,
+    cell_text,
     chunk_values,
     is_logarithmic,
+    panels_of,
+    step_for,
 )
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.sources import (

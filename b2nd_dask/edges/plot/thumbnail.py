@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.edges.display.chunk_values import binned, binned_means
 from b2nd_dask.edges.plot.sources import (
     Axis,
     Source,
@@ -132,8 +134,12 @@ def _pixels(array: da.Array, step: int, method: Method) -> NDArray[Any]:
         return np.asarray(array.compute())
     squares = array.rechunk(_block_sizes(array, step))
     chunks = tuple(tuple(-(-n // step) for n in along) for along in squares.chunks)
-    dtype = np.dtype(np.float64) if method == "mean" else array.dtype
-    reduced = squares.map_blocks(_reduce_squares, step, method, chunks=chunks, dtype=dtype)
+    if method == "mean":
+        bins, dtype = binned_means, np.dtype(np.float64)
+    else:
+        ufunc = np.fmax if array.dtype.kind == "f" else np.maximum
+        bins, dtype = partial(binned, ufunc), array.dtype
+    reduced = squares.map_blocks(bins, (step, step), chunks=chunks, dtype=dtype)
     pixels: NDArray[Any] = reduced.compute()
     return pixels
 
@@ -145,30 +151,6 @@ def _block_sizes(array: da.Array, step: int) -> tuple[int, int]:
     while rows * columns > most:
         rows, columns = (rows // 2, columns) if rows > columns else (rows, columns // 2)
     return max(rows, 1) * step, max(columns, 1) * step
-
-
-def _reduce_squares(block: NDArray[Any], step: int, method: Method) -> NDArray[Any]:
-    """Means or maxima of squares; squares at the edge may be incomplete."""
-    is_float = block.dtype.kind == "f"
-    if method == "max":
-        return _reduced(np.fmax if is_float else np.maximum, block, step, None)
-    valid = ~np.isnan(block) if is_float else None
-    if valid is None or valid.all():
-        counts: NDArray[Any] = np.outer(*[np.diff([*range(0, n, step), n]) for n in block.shape])
-    else:
-        block, counts = np.where(valid, block, 0), _reduced(np.add, valid, step, np.float64)
-    total = _reduced(np.add, block, step, np.float64)
-    means: NDArray[Any] = np.full(total.shape, np.nan)
-    np.divide(total, counts, out=means, where=counts > 0)
-    return means
-
-
-def _reduced(ufunc: np.ufunc, block: NDArray[Any], step: int, dtype: Any) -> NDArray[Any]:
-    # a loop is 20 times as fast as reduceat along the first axis
-    starts = range(0, len(block), step)
-    rows = np.array([ufunc.reduce(block[at : at + step], 0, dtype=dtype) for at in starts])
-    reduced: NDArray[Any] = ufunc.reduceat(rows, np.arange(0, block.shape[1], step), 1)
-    return reduced
 
 
 def _ends(axis: Axis, length: int, count: int) -> tuple[float, float]:

@@ -14,8 +14,7 @@ from matplotlib.image import imread
 
 import b2nd_dask
 from b2nd_dask.edges.cli.map import picture_of
-from b2nd_dask.edges.display.cells import GAP, MIXED, layout_for
-from b2nd_dask.edges.display.chunk_values import chunk_values
+from b2nd_dask.edges.display.chunk_values import GAP, MIXED, chunk_values, layout_for
 from b2nd_dask.frame.info import decimal
 from tests.edges.cli.running import run
 from tests.strategies import SpecialCase, examples, special_cases

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask.edges.display.cells import MIXED, binned_kinds
-from b2nd_dask.edges.display.chunk_values import KINDS, ChunkValues
+from b2nd_dask.edges.display.chunk_values import KINDS, MIXED, ChunkValues, binned_kinds
 from b2nd_dask.edges.display.pages import draw_chunks
 from tests.edges.display.pages import Page
 from tests.strategies import examples
