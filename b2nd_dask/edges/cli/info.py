@@ -1,9 +1,10 @@
-"""`info`: the contents of frames and stores, as text or JSON; no chunk is decoded."""
+"""`info`: the contents of frames and stores, as text or JSON; the frames at a path."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,18 +12,25 @@ import numpy as np
 
 from b2nd_dask.edges.cli.failures import Failures, Verb, as_commands
 from b2nd_dask.edges.cli.options import json_option, paths_argument, storage_options
-from b2nd_dask.edges.cli.sources import Source, attributes_at, label_of, opened
 from b2nd_dask.edges.cli.terminal import print_columns, print_json
+from b2nd_dask.edges.datasets.places import in_group, location_of, manifest_of, place_of
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ONE_VALUE, superseded_in
 from b2nd_dask.frame.info import choice_name, decimal, dims_of, known_chunks, one_line
-from b2nd_dask.storage import printable
+from b2nd_dask.frame.members.store import EMBED, is_named_store
+from b2nd_dask.frame.members.listing import Member, list_members
+from b2nd_dask.storage import MAIN_MEMBER, Location, printable, split_store
 
 #: Most chunks whose headers are read to find those of one value and superseded bytes.
 _MOST_HEADERS = 200_000
+#: Files of python-blosc2 that hold several arrays.
+_STORES = (".b2z", ".b2e")
+#: A frame, or the members of a store or of a directory of frames.
+Source = Frame | list[Member]
 
 
 def records_of(frame: Frame) -> dict[str, int]:
@@ -83,6 +91,89 @@ def _values(layer: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _opened(path: str, options: dict[str, Any]) -> Source:
+    """Open the frame at a path, or list the members of the store or directory there."""
+    try:
+        # without verification: `info` also shows damaged frames
+        return open_b2nd(path, verify=False, storage_options=options)
+    except (B2ndError, OSError):
+        store, group = split_store(path)
+        location = Location.of(store, storage_options=options)
+        members = list_members(location)
+        if group is not None:
+            members = [each for each in members or () if each.key.startswith(f"/{group}/")]
+        elif members is None and not location.is_url:
+            files = files_in(path, (".b2nd", ".b2z"))
+            names = (Path(each).relative_to(path).as_posix() for each in files)
+            members = [
+                Member(name, "store" if name.endswith(".b2z") else "array", None) for name in names
+            ]
+        if not members and (group is not None or not is_named_store(location)):
+            raise
+        return [_with_shape(each, store, location) for each in members or ()]
+
+
+def _attributes_at(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Attributes of the dataset in a store or directory."""
+    location, group = location_of(path, options)
+    place = place_of(location)
+    return {} if place is None else dict(manifest_of(in_group(place, group)).attrs)
+
+
+def _with_shape(member: Member, path: str, location: Location) -> Member:
+    """Describe a local member by its header; the header of a remote one would cost a request."""
+    if member.what != "array" or location.is_url:
+        return member
+    try:
+        frame = open_b2nd(_names([member], path)[0], verify=False)
+    except (B2ndError, OSError) as error:
+        return replace(member, what=f"damaged: {error}")
+    nbytes = frame.cbytes if member.nbytes is None else member.nbytes
+    return replace(member, what=_described(frame), nbytes=nbytes)
+
+
+def _described(frame: Frame) -> str:
+    """Lengths with the names of dims, if any, and dtype."""
+    names = dims_of(reference_of(frame)) or ("",) * frame.ndim
+    pairs = zip(names, frame.shape, strict=True)
+    shape = " x ".join(f"{name} {n}".strip() for name, n in pairs) or "0-d"
+    return f"array {shape}, {frame.dtype}"
+
+
+def frames_at(path: str, options: dict[str, Any]) -> list[str]:
+    """Paths of the frames at a path: itself, or all in the store, dataset or directory."""
+    files = files_in(path, (".b2nd", *_STORES))
+    found = [each for each in files if not each.endswith(_STORES)]
+    stores = (each for each in files if each.endswith(_STORES))
+    found += [frame for store in stores for frame in _frames_of(store, options)]
+    return found or _frames_of(path, options) or [path]
+
+
+def _frames_of(path: str, options: dict[str, Any]) -> list[str]:
+    try:
+        source = _opened(path, options)
+    except Exception:  # noqa: BLE001 - the caller opens the path again and raises the error
+        return [path]
+    store = split_store(path)[0]
+    # paths of arrays in `embed.b2e` start with the directory, not with this file
+    store = str(Path(store).parent) if Path(store).name == EMBED else store
+    return [path] if isinstance(source, Frame) else _names(source, store)
+
+
+def files_in(path: str, suffixes: tuple[str, ...] = (".b2nd",)) -> list[str]:
+    """Files in a directory and its subdirectories; by default frames."""
+    folder = Path(path)
+    if not path or "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():
+        return []
+    found = (file for file in folder.rglob("*") if file.suffix in suffixes)
+    return sorted(str(file) for file in found if "/." not in f"/{file.relative_to(folder)}")
+
+
+def _names(members: list[Member], path: str) -> list[str]:
+    arrays = (member.key for member in members if member.what.startswith("array"))
+    return [f"{path.rstrip('/')}/{key.lstrip('/')}" for key in arrays]
+
+
 @click.command("info", cls=Verb)
 @paths_argument
 @json_option
@@ -103,11 +194,11 @@ def info_command(paths: tuple[str, ...], as_json: bool, storage_options: dict[st
     found, failures = [], Failures()
     for number, path in enumerate(paths):
         with failures.noted(path, storage_options):
-            shown = opened(path, storage_options)
+            shown = _opened(path, storage_options)
             attributes: dict[str, Any] = {}
             if not isinstance(shown, Frame):
                 with failures.noted(path, storage_options):
-                    attributes = attributes_at(path, storage_options)
+                    attributes = _attributes_at(path, storage_options)
             if as_json:
                 found.append(_facts(shown, path, attributes))
                 continue
@@ -123,12 +214,8 @@ def _facts(shown: Source, path: str, attributes: dict[str, Any]) -> dict[str, An
     if isinstance(shown, Frame):
         return facts_of(shown)
     members = [asdict(each) for each in shown]
-    return {
-        "path": label_of(path),
-        "kind": "store",
-        "members": members,
-        "attributes": attributes,
-    }
+    label = printable(Location.of(path).label)
+    return {"path": label, "kind": "store", "members": members, "attributes": attributes}
 
 
 def _print(shown: Source, path: str, attributes: dict[str, Any], *, many: bool) -> None:
@@ -136,7 +223,7 @@ def _print(shown: Source, path: str, attributes: dict[str, Any], *, many: bool) 
         print_columns(_rows(shown))
         return
     if many:
-        click.echo(label_of(path))
+        click.echo(printable(Location.of(path).label))
     if not shown:
         click.echo("no members")
     print_columns((printable(each.key), printable(each.what), _size(each.nbytes)) for each in shown)

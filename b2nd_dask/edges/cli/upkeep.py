@@ -15,6 +15,7 @@ from b2nd_dask.edges.cli.failures import (
     as_commands,
     safe,
 )
+from b2nd_dask.edges.cli.info import files_in, frames_at
 from b2nd_dask.edges.cli.options import (
     json_option,
     path_argument,
@@ -22,7 +23,6 @@ from b2nd_dask.edges.cli.options import (
     storage_options,
     threads_option,
 )
-from b2nd_dask.edges.cli.sources import files_in, frames_at
 from b2nd_dask.edges.cli.terminal import print_json, progress
 from b2nd_dask.frame.access import locate, open_b2nd
 from b2nd_dask.frame.array import reference_of

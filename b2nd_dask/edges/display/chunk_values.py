@@ -222,16 +222,14 @@ def binned(
 ) -> NDArray[Any]:
     """Reduce each cell of `step` values along each axis; fewer at the edge."""
     for axis, size in enumerate(step):
-        starts = range(0, values.shape[axis], size)
-        if size == 1:
-            continue
-        if math.prod(values.shape[axis + 1 :]) == 1:
-            values = ufunc.reduceat(values, starts, axis, dtype)
-        else:
+        if size > 1 and math.prod(values.shape[axis + 1 :]) > 1:
             # a loop is 20 times as fast as reduceat where neighbours are not adjacent in memory
             rows = np.moveaxis(values, axis, 0)
-            found = [ufunc.reduce(rows[at : at + size], 0, dtype=dtype) for at in starts]
-            values = np.moveaxis(np.array(found), 0, axis)
+            parts = (rows[at : at + size] for at in range(0, len(rows), size))
+            found = np.array([ufunc.reduce(part, 0, dtype=dtype) for part in parts])
+            values = np.moveaxis(found, 0, axis)
+        elif size > 1:
+            values = ufunc.reduceat(values, np.arange(0, values.shape[axis], size), axis, dtype)
     return values
 
 

@@ -166,6 +166,9 @@ def test_members_of_a_store_and_frames_of_a_directory(tmp_path: Path) -> None:
     assert (found["kind"], found["path"]) == ("store", store)
     assert [each["key"] for each in found["members"]] == ["/g/x", "/y"]
     assert told("info", f"{store}/g/x")[0]["shape"] == [6]
+    (group,) = told("info", f"{store}/g")
+    assert [each["key"] for each in group["members"]] == ["/g/x"]
+    assert run("verify", f"{store}/g").output.startswith(f"{store}/g/x: no valid checksums")
     b2nd_dask.to_b2nd(np.arange(4), tmp_path / "z.b2nd")
     (tmp_path / "g").mkdir()
     b2nd_dask.to_b2nd(np.arange(5), tmp_path / "g" / "w.b2nd")
