@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from b2nd_dask.edges.cli.failures import FAILED, Verb, safe
+from b2nd_dask.edges.cli.group import FAILED, Verb, safe
 from b2nd_dask.edges.cli.options import (
     PATH,
     compression_in,

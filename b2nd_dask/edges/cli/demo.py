@@ -14,7 +14,7 @@ import numpy as np
 from dask.base import compute
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.cli.failures import Verb, safe
+from b2nd_dask.edges.cli.group import Verb, safe
 from b2nd_dask.edges.cli.terminal import progress
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress, tasks_shown

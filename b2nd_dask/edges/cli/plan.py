@@ -11,7 +11,7 @@ from typing import Any
 import click
 import dask.array as da
 
-from b2nd_dask.edges.cli.failures import Verb, safe
+from b2nd_dask.edges.cli.group import Verb, safe
 from b2nd_dask.edges.cli.options import json_option, lengths, path_argument, storage_options
 from b2nd_dask.edges.cli.terminal import print_json
 from b2nd_dask.frame.access import open_b2nd

@@ -15,7 +15,7 @@ import numpy as np
 from dask.base import compute as compute_together
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.cli.failures import Failures, Verb, safe
+from b2nd_dask.edges.cli.group import Failures, Verb, safe
 from b2nd_dask.edges.cli.info import files_in, frames_at, records_of
 from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
 from b2nd_dask.edges.cli.terminal import listed, print_columns, print_json, progress

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from b2nd_dask.edges.cli.failures import safe
+from b2nd_dask.edges.cli.group import safe
 
 #: Seconds between updates of a progress bar.
 _BETWEEN = 0.1

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from b2nd_dask.edges.cli.failures import (
+from b2nd_dask.edges.cli.group import (
     FAILED,
     NO_CHECKSUMS,
     Failures,
