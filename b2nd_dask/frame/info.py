@@ -102,7 +102,7 @@ def layout_rows(
     yield "shape", lengths_text(reference.shape)
     dims = dims_of(reference)
     if dims is not None:
-        yield "dims", ", ".join(map(_plain, dims))
+        yield "dims", ", ".join(map(short_name, dims))
     yield "dtype", str(reference.dtype)
     yield (
         "chunks",
@@ -209,10 +209,10 @@ def lengths_text(lengths: tuple[int, ...]) -> str:
     return " x ".join(map(str, lengths)) or "0-d"
 
 
-def _plain(name: str) -> str:
+def short_name(name: str, most: int = 40) -> str:
     """Shorten a name from a file, and remove terminal control characters."""
     shown = name if name.isprintable() else repr(name)
-    return shown if len(shown) <= 40 else f"{shown[:37]}..."
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
 def value_text(layer: MetaView, name: str, most: int = 200) -> str:

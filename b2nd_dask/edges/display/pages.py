@@ -37,6 +37,7 @@ from b2nd_dask.frame.info import (
     known_chunks,
     layout_rows,
     lengths_text,
+    short_name,
     value_text,
 )
 from b2nd_dask.graph.plan.plan import Plan, sections
@@ -70,7 +71,7 @@ def _body(frame: Frame) -> str:
             "</div><div>",
             guarded(lambda: _drawing(frame, known)),
             "</div></div>",
-            section("Values", "", guarded(lambda: _values(frame)), is_open=True),
+            section("Values", "", guarded(lambda: preformatted(preview(frame))), is_open=True),
             guarded(lambda: _entries("Attributes", frame.attrs)),
             guarded(lambda: _entries("Metalayers", frame.meta)) if frame.meta else "",
         ]
@@ -97,11 +98,6 @@ def _drawing(frame: Frame, known: ChunkTable) -> str:
     return draw_chunks(values, frame.chunks, axis_names(reference_of(frame)))
 
 
-def _values(frame: Frame) -> str:
-    text = preview(frame)
-    return paragraph(text) if text.startswith(("no", "not")) else preformatted(text)
-
-
 def _entries(name: str, layer: MetaView) -> str:
     if not layer:
         return section(name, "(none)", "")
@@ -117,7 +113,7 @@ def meta_html(layer: MetaView) -> str:
 def entries_table(layer: MetaView) -> str:
     """A table of names and values: at most the first `_MOST_ENTRIES`."""
     names = list(itertools.islice(layer, _MOST_ENTRIES))
-    rows = [(_name(name), value_text(layer, name, _MOST_TEXT)) for name in names]
+    rows = [(short_name(name, _MOST_NAME), value_text(layer, name, _MOST_TEXT)) for name in names]
     left = len(layer) - len(names)
     return table(rows) + (paragraph(f"and {left} more") if left else "")
 
@@ -131,11 +127,6 @@ def info_html(info: FrameInfo) -> str:
 def plan_html(found: Plan) -> str:
     """Show a plan, one table per section."""
     return page(part for name, rows in sections(found) for part in (title(name), table(rows)))
-
-
-def _name(name: str) -> str:
-    shown = name if name.isprintable() else repr(name)
-    return shown if len(shown) <= _MOST_NAME else f"{shown[: _MOST_NAME - 3]}..."
 
 
 def verification_html(found: Verification) -> str:

@@ -203,15 +203,11 @@ class Planes:
 
 
 def _axis_number(source: Source, axis: int | str) -> int:
-    ndim = int(source.array.ndim)
     names = [one.label.partition(" [")[0] for one in source.axes]
-    if isinstance(axis, str):
-        if axis not in names:
-            raise ValueError(f"no axis is called {axis!r}; the axes are {', '.join(names)}")
-        return names.index(axis)
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"axis={axis} does not exist in an array of {ndim} axes")
-    return axis % ndim
+    if isinstance(axis, str) and axis not in names:
+        raise ValueError(f"no axis is called {axis!r}; the axes are {', '.join(names)}")
+    number = names.index(axis) if isinstance(axis, str) else axis
+    return int(np.lib.array_utils.normalize_axis_index(number, len(names)))
 
 
 class SliceBrowser:

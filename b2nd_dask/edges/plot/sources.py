@@ -14,7 +14,6 @@ from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import axis_names, packing_of
-from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.options import source_frames
 
 if TYPE_CHECKING:
@@ -47,10 +46,6 @@ class Source:
     axes: tuple[Axis, ...]
     title: str
 
-    def as_dask(self) -> da.Array:
-        """The array as a dask array; for a Frame in blocks of dask's default size."""
-        return from_b2nd(self.array, chunks="auto") if isinstance(self.array, Frame) else self.array
-
 
 def source_of(x: Any) -> Source:
     """Open the user's input as an array.
@@ -58,12 +53,10 @@ def source_of(x: Any) -> Source:
     Raises TypeError if the input has no array.
     """
     if _is_labelled(x):
-        data = x.data if getattr(x, "chunks", None) is not None else x.chunk().data
-        return Source(data, tuple(_axis_of(x, dim) for dim in x.dims), str(x.name or ""))
-    if isinstance(x, da.Array):
-        return Source(x, tuple(Axis(f"axis {axis}") for axis in range(x.ndim)), "")
-    if isinstance(x, np.ndarray):
-        return source_of(da.from_array(x))
+        axes = tuple(_axis_of(x, dim) for dim in x.dims)
+        return Source(x.chunk().data, axes, str(x.name or ""))
+    if isinstance(x, da.Array | np.ndarray):
+        return Source(da.asarray(x), tuple(Axis(f"axis {axis}") for axis in range(x.ndim)), "")
     frame = x if isinstance(x, Frame) else open_b2nd(x)
     names = axis_names(reference_of(frame))
     return Source(frame, tuple(map(Axis, names)), title_of(frame))
@@ -76,18 +69,17 @@ def frame_of(x: Any) -> Frame:
     """
     if isinstance(x, Frame):
         return x
-    if _is_labelled(x):
-        x = x.data if getattr(x, "chunks", None) is not None else None
-    if x is None or isinstance(x, da.Array | np.ndarray):
-        found = source_frames(x) if isinstance(x, da.Array) else []
-        if len(found) == 1:
-            return Frame(found[0])
+    x = x.chunk().data if _is_labelled(x) else x
+    if not isinstance(x, da.Array | np.ndarray):
+        # without verification: a map is also drawn of a frame with damaged metadata
+        return open_b2nd(x, verify=False)
+    found = source_frames(da.asarray(x))
+    if len(found) != 1:
         raise ValueError(
             f"the array reads {len(found) or 'no'} frames, but only the chunks of one can be "
             "shown; pass its path, or open_b2nd(path)"
         )
-    # without verification: a map is also drawn of a frame with damaged metadata
-    return open_b2nd(x, verify=False)
+    return Frame(found[0])
 
 
 def main_axes(shape: tuple[int, ...], count: int, *always: int) -> list[int]:

@@ -20,6 +20,8 @@ from b2nd_dask.edges.plot.sources import (
     source_of,
     whole_ticks,
 )
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,7 +123,10 @@ def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
     if 0 in shape:
         raise ValueError(f"an array of shape {shape} has no elements")
     index = tuple(slice(None) if axis in kept else 0 for axis in range(len(shape)))
-    return source.as_dask()[index], [source.axes[axis] for axis in kept]
+    array = source.array
+    # blocks of dask's default size
+    array = from_b2nd(array, chunks="auto") if isinstance(array, Frame) else array
+    return array[index], [source.axes[axis] for axis in kept]
 
 
 def _pixels(array: da.Array, step: int, method: Method) -> NDArray[Any]:
