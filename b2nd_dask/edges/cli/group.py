@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -152,28 +152,21 @@ def reported(parameters: Mapping[str, Any]) -> Iterator[None]:
         raise click.ClickException(message_of(error, *named)) from None
 
 
-class _Row(NamedTuple):
-    """Module and description of a verb."""
-
-    module: str
-    """Module in `b2nd_dask.edges.cli`; its `VERB_command` is the command."""
-    what: str
-
-
-#: Help and completion read only this table: modules that import dask take seconds.
+#: Description of each verb, and the module here with its `VERB_command`. Help and completion read
+#: only this table: modules that import dask take seconds.
 VERBS = {
-    "info": _Row("info", "Describe frames and stores."),
-    "map": _Row("map", "Draw the chunks of a frame."),
-    "stats": _Row("stats", "Show minimum, maximum, mean, from statistics or out of core."),
-    "verify": _Row("upkeep", "Verify frames by their checksums."),
-    "seal": _Row("upkeep", "Add checksums to a frame that has none."),
-    "convert": _Row("copying", "Convert zarr, HDF5 / NetCDF, npy to frames and back."),
-    "copy": _Row("copying", "Copy a frame, optionally with other compression."),
-    "rechunk": _Row("copying", "Copy a frame with other chunks."),
-    "compact": _Row("upkeep", "Free the space of superseded chunks."),
-    "staging": _Row("upkeep", "List or remove what interrupted writes have left."),
-    "plan": _Row("plan", "Estimate the cost of a read or a rechunk."),
-    "demo": _Row("demo", "Compute how much of the Earth is land, out of core."),
+    "info": ("Describe frames and stores.", "info"),
+    "map": ("Draw the chunks of a frame.", "map"),
+    "stats": ("Show minimum, maximum, mean, from statistics or out of core.", "stats"),
+    "verify": ("Verify frames by their checksums.", "upkeep"),
+    "seal": ("Add checksums to a frame that has none.", "upkeep"),
+    "convert": ("Convert zarr, HDF5 / NetCDF, npy to frames and back.", "copying"),
+    "copy": ("Copy a frame, optionally with other compression.", "copying"),
+    "rechunk": ("Copy a frame with other chunks.", "copying"),
+    "compact": ("Free the space of superseded chunks.", "upkeep"),
+    "staging": ("List or remove what interrupted writes have left.", "upkeep"),
+    "plan": ("Estimate the cost of a read or a rechunk.", "plan"),
+    "demo": ("Compute how much of the Earth is land, out of core.", "demo"),
 }
 
 
@@ -199,7 +192,7 @@ class _Verbs(click.Group):
 def _imported(verb: str) -> click.Command:
     try:
         require("cli", "rich")
-        module = importlib.import_module(f"b2nd_dask.edges.cli.{VERBS[verb].module}")
+        module = importlib.import_module(f"b2nd_dask.edges.cli.{VERBS[verb][1]}")
     except ImportError as error:
         raise click.ClickException(str(error)) from None
     _complete_package()
@@ -227,7 +220,7 @@ def _complete_package() -> None:
     cls=_Verbs,
     name="b2nd",
     # stand-ins for help and completion
-    commands={verb: click.Command(verb, short_help=row.what) for verb, row in VERBS.items()},
+    commands={verb: click.Command(verb, short_help=what) for verb, (what, _) in VERBS.items()},
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="b2nd-dask")

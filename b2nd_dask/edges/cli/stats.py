@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import warnings
 from collections.abc import Iterator
@@ -178,8 +177,7 @@ def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDAr
 def _axes(frame: Frame, axis: int | tuple[int, ...] | None) -> tuple[int, ...] | None:
     if axis is None:
         return None
-    given = axis if isinstance(axis, tuple) else (axis,)
-    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(given, frame.ndim, "--axis")))
+    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axis, frame.ndim, "--axis")))
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -218,7 +216,7 @@ def _lines(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """A row for each element of the reduced result."""
     left = [found["shape"][number] for number in found["kept_axes"]]
     columns = [np.asarray(found[name], object) for name in _NAMES]
-    for index in itertools.product(*map(range, left)):
+    for index in np.ndindex(*left):
         cells = (_text(column[index] if column.ndim else column[()]) for column in columns)
         yield "  " + ",".join(map(str, index)), *cells
 

@@ -28,9 +28,9 @@ def test_version() -> None:
 
 def test_the_help_names_what_there_is() -> None:
     text = run("--help").output
-    for verb, row in VERBS.items():
+    for verb, (what, _) in VERBS.items():
         assert f"  {verb} " in text
-        assert row.what in text
+        assert what in text
     assert "Exit codes: 0 done" in text
     assert run("-h").output == text
 
