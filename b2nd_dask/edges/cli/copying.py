@@ -10,15 +10,15 @@ from typing import Any
 import click
 
 from b2nd_dask.edges.cli.group import FAILED, Verb, safe
-from b2nd_dask.edges.cli.options import (
+from b2nd_dask.edges.cli.shared import (
     PATH,
     compression_in,
     lengths,
+    progress,
     storage_options,
     together,
     writing_options,
 )
-from b2nd_dask.edges.cli.terminal import progress
 from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.convert.options import label_of
 from b2nd_dask.edges.progress import tasks_shown

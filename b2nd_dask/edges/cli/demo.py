@@ -15,7 +15,7 @@ from dask.base import compute
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.cli.group import Verb, safe
-from b2nd_dask.edges.cli.terminal import progress
+from b2nd_dask.edges.cli.shared import progress
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress, tasks_shown
 from b2nd_dask.frame.access import open_b2nd

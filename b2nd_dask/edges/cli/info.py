@@ -11,8 +11,13 @@ import click
 import numpy as np
 
 from b2nd_dask.edges.cli.group import Failures, Verb, as_commands
-from b2nd_dask.edges.cli.options import json_option, paths_argument, storage_options
-from b2nd_dask.edges.cli.terminal import print_columns, print_json
+from b2nd_dask.edges.cli.shared import (
+    json_option,
+    paths_argument,
+    print_columns,
+    print_json,
+    storage_options,
+)
 from b2nd_dask.edges.datasets.places import in_group, location_of, manifest_of, place_of
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind

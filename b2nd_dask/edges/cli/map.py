@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from b2nd_dask.edges.cli.group import Verb, safe
-from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
+from b2nd_dask.edges.cli.shared import lengths, path_argument, storage_options
 from b2nd_dask.edges.display.chunk_values import (
     BY,
     CODECS,

@@ -12,8 +12,13 @@ import click
 import dask.array as da
 
 from b2nd_dask.edges.cli.group import Verb, safe
-from b2nd_dask.edges.cli.options import json_option, lengths, path_argument, storage_options
-from b2nd_dask.edges.cli.terminal import print_json
+from b2nd_dask.edges.cli.shared import (
+    json_option,
+    lengths,
+    path_argument,
+    print_json,
+    storage_options,
+)
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.graph.plan.plan import Plan, plan

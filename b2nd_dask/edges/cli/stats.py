@@ -16,8 +16,16 @@ from numpy.typing import NDArray
 
 from b2nd_dask.edges.cli.group import Failures, Verb, safe
 from b2nd_dask.edges.cli.info import files_in, frames_at, records_of
-from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
-from b2nd_dask.edges.cli.terminal import listed, print_columns, print_json, progress
+from b2nd_dask.edges.cli.shared import (
+    json_option,
+    lengths,
+    listed,
+    paths_argument,
+    print_columns,
+    print_json,
+    progress,
+    storage_options,
+)
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.labels.labels import MISSING

@@ -16,14 +16,15 @@ from b2nd_dask.edges.cli.group import (
     safe,
 )
 from b2nd_dask.edges.cli.info import files_in, frames_at
-from b2nd_dask.edges.cli.options import (
+from b2nd_dask.edges.cli.shared import (
     json_option,
     path_argument,
     paths_argument,
+    print_json,
+    progress,
     storage_options,
     threads_option,
 )
-from b2nd_dask.edges.cli.terminal import print_json, progress
 from b2nd_dask.frame.access import locate, open_b2nd
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.checksums import lacks_checksums, seal, verify_noting
