@@ -67,7 +67,7 @@ def copy_command(path: str, target: str, **options: Any) -> int:
       b2nd-dask copy --codec zstd --level 9 rain.b2nd archive/rain.b2nd
       b2nd-dask copy --sparse rain.b2nd s3://bucket/rain.b2nd
     """
-    return _write(path, target, None, None, options)
+    return _write(path, target, options)
 
 
 @click.command("rechunk", cls=Verb)
@@ -80,13 +80,7 @@ def copy_command(path: str, target: str, **options: Any) -> int:
     help="Elements of a chunk along each axis; -1 is the whole axis.",
 )
 @click.option("--blocks", callback=lengths, metavar="N,...", help="Elements of a block.")
-def rechunk_command(
-    path: str,
-    target: str,
-    chunks: int | tuple[int, ...],
-    blocks: int | tuple[int, ...] | None,
-    **options: Any,
-) -> int:
+def rechunk_command(path: str, target: str, **options: Any) -> int:
     """Write the frame at SOURCE to TARGET with other chunks, within a memory limit.
 
     Compression and layout are those of SOURCE by default.
@@ -96,7 +90,7 @@ def rechunk_command(
       b2nd-dask rechunk --chunks 8760,10,20 maps.b2nd series.b2nd
       b2nd-dask rechunk --chunks 100,-1,-1 --max-mem 2GB in.b2nd out.b2nd
     """
-    return _write(path, target, chunks, blocks, options)
+    return _write(path, target, options)
 
 
 def _options_for(path: str, options: dict[str, Any]) -> dict[str, Any] | None:
@@ -121,7 +115,7 @@ def _inside(target: str, source: str) -> str:
     return target
 
 
-def _write(path: str, target: str, chunks: Any, blocks: Any, options: dict[str, Any]) -> int:
+def _write(path: str, target: str, options: dict[str, Any]) -> int:
     """Write the target, verify it, and print its chunks and sizes; return the exit code."""
     source = open_b2nd(path, storage_options=_options_for(path, options))
     target, storage = _inside(target, path), _options_for(target, options)
@@ -130,8 +124,8 @@ def _write(path: str, target: str, chunks: Any, blocks: Any, options: dict[str, 
         rechunk(
             source,
             target,
-            chunks=source.chunks if chunks is None else chunks,
-            blocks=blocks,
+            chunks=options.get("chunks", source.chunks),
+            blocks=options.get("blocks"),
             cparams=_cparams(source, compression_in(options)),
             max_mem=options["max_mem"],
             mode="w" if options["overwrite"] else "w-",

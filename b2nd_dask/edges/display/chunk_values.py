@@ -191,7 +191,7 @@ def binned_kinds(kinds: NDArray[np.uint8], step: tuple[int, ...]) -> NDArray[np.
     """
     if kinds.size and not any(kinds.strides):
         counts = tuple(-(-n // s) for n, s in zip(kinds.shape, step, strict=True))
-        return np.broadcast_to(kinds.reshape(-1)[:1].reshape(()), counts)
+        return np.broadcast_to(kinds.flat[0], counts)
     low, high = (binned(ufunc, kinds, step) for ufunc in (np.minimum, np.maximum))
     mixed: NDArray[Any] = np.where(low == high, low, np.uint8(MIXED))
     return mixed.astype(np.uint8)

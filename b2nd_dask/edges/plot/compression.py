@@ -116,25 +116,21 @@ def _overall(one: _Looked) -> str:
 def _draw_kinds(axes: Axes, looked: list[_Looked]) -> None:
     """Draw a bar per frame: the shares of kinds of chunks, with the bytes in the label."""
     axes.set_title("kinds of chunks", loc="left", fontsize=10)
-    shown = set()
-    for row, one in enumerate(looked):
-        left, total = 0.0, max(one.table.kinds.size, 1)
-        for code, kind in KINDS.items():
-            share = 100 * one.table.counts.get(code, 0) / total
-            if share:
-                label = None if code in shown else kind.name
-                axes.barh(
-                    row, share, 0.6, left, color=kind.light, ec="#888888", lw=0.5, label=label
-                )
-                shown.add(code)
-                left += share
+    rows, totals = range(len(looked)), [max(one.table.kinds.size, 1) for one in looked]
+    left = np.zeros(len(looked))
+    for code, kind in KINDS.items():
+        shares = 100 * np.array([one.table.counts.get(code, 0) for one in looked]) / totals
+        if shares.any():
+            look: dict[str, Any] = {"color": kind.light, "ec": "#888888", "lw": 0.5}
+            axes.barh(rows, shares, 0.6, left, label=kind.name, **look)
+            left += shares
     labels = [
         f"{plain(one.name, 24)}\n{decimal(one.frame.nbytes)} \u2192 {decimal(one.frame.cbytes)}"
         for one in looked
     ]
-    axes.set_yticks(range(len(looked)), labels, fontsize="small")
+    axes.set_yticks(rows, labels, fontsize="small")
     axes.set(xlim=(0, 100), xlabel="share of chunks (%)", ylim=(len(looked) - 0.4, -0.6))
-    if shown:
+    if left.any():
         legend_below(axes, 2)
 
 
