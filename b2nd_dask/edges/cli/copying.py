@@ -155,7 +155,6 @@ def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
     if not asked:
         return None
     found = dataclasses.asdict(source.cparams)
-    del found["blocksize"], found["typesize"]
     if "codec" in asked:
         found["codec_meta"] = 0
     if "filters" in asked:

@@ -26,7 +26,7 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ONE_VALUE, superseded_in
 from b2nd_dask.frame.info import choice_name, decimal, dims_of, known_chunks, one_line
-from b2nd_dask.frame.members.store import EMBED, is_named_store
+from b2nd_dask.frame.members.store import ARRAY, EMBED, is_named_store
 from b2nd_dask.frame.members.listing import Member, list_members
 from b2nd_dask.storage import MAIN_MEMBER, Location, printable, split_store
 
@@ -108,7 +108,7 @@ def _opened(path: str, options: dict[str, Any]) -> Source:
         if group is not None:
             members = [each for each in members or () if each.key.startswith(f"/{group}/")]
         elif members is None and not location.is_url:
-            files = files_in(path, (".b2nd", ".b2z"))
+            files = files_in(path, (ARRAY, ".b2z"))
             names = (Path(each).relative_to(path).as_posix() for each in files)
             members = [
                 Member(name, "store" if name.endswith(".b2z") else "array", None) for name in names
@@ -147,14 +147,14 @@ def _described(frame: Frame) -> str:
 
 def frames_at(path: str, options: dict[str, Any]) -> list[str]:
     """Paths of the frames at a path: itself, or all in the store, dataset or directory."""
-    files = files_in(path, (".b2nd", *_STORES))
-    found = [each for each in files if not each.endswith(_STORES)]
-    stores = (each for each in files if each.endswith(_STORES))
-    found += [frame for store in stores for frame in _frames_of(store, options)]
+    files = files_in(path, (ARRAY, *_STORES))
+    found = [frame for each in files for frame in _frames_of(each, options)]
     return found or _frames_of(path, options) or [path]
 
 
 def _frames_of(path: str, options: dict[str, Any]) -> list[str]:
+    if path.endswith(ARRAY):
+        return [path]
     try:
         source = _opened(path, options)
     except Exception:  # noqa: BLE001 - the caller opens the path again and raises the error
@@ -165,7 +165,7 @@ def _frames_of(path: str, options: dict[str, Any]) -> list[str]:
     return [path] if isinstance(source, Frame) else _names(source, store)
 
 
-def files_in(path: str, suffixes: tuple[str, ...] = (".b2nd",)) -> list[str]:
+def files_in(path: str, suffixes: tuple[str, ...] = (ARRAY,)) -> list[str]:
     """Files in a directory and its subdirectories; by default frames."""
     folder = Path(path)
     if not path or "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():

@@ -64,10 +64,9 @@ def compression_in(options: dict[str, Any]) -> dict[str, Any]:
     codec, level, filters = (options.pop(name) for name in ("codec", "level", "filters"))
     found: dict[str, Any] = {} if level is None else {"clevel": level}
     if codec is not None:
-        found["codec"] = codec.lower()
+        found["codec"] = codec
     if filters:
-        names = [each.lower() for each in filters if each.lower() != "none"]
-        found["filters"] = names or ["nofilter"]
+        found["filters"] = [each for each in filters if each.lower() != "none"]
     return found
 
 
