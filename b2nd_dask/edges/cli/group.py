@@ -123,11 +123,10 @@ class Failures:
     def noted(self, path: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
         """Report an error of the block as an error of the path."""
         try:
-            yield
-        except BrokenPipeError:
-            raise
-        except Exception as error:  # noqa: BLE001 - file systems have trees of their own
-            click.echo(f"Error: {message_of(error, path, options)}", err=True)
+            with reported({"path": path, "storage_options": options}):
+                yield
+        except click.ClickException as error:
+            error.show()
             self.code = FAILED
 
 
