@@ -223,10 +223,9 @@ def _said_of_records(found: dict[str, Any]) -> str:
 def _lines(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """A row for each element of the reduced result."""
     left = [found["shape"][number] for number in found["kept_axes"]]
-    columns = [np.asarray(found[name], object) for name in _NAMES]
+    columns = [np.broadcast_to(np.asarray(found[name], object), left) for name in _NAMES]
     for index in np.ndindex(*left):
-        cells = (_text(column[index] if column.ndim else column[()]) for column in columns)
-        yield "  " + ",".join(map(str, index)), *cells
+        yield "  " + ",".join(map(str, index)), *(_text(column[index]) for column in columns)
 
 
 def _text(value: Any) -> str:

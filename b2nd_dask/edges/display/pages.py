@@ -245,15 +245,11 @@ def preview(frame: Frame) -> str:
 
 def _corners(shape: tuple[int, ...]) -> list[list[range]]:
     """Both ends of the last two axes, or all of a short axis; the first element of the others."""
-    corners = []
-    for axis, length in enumerate(shape):
-        if axis < len(shape) - 2:
-            corners.append([range(1)])
-        elif length <= 2 * _ENDS + 1:
-            corners.append([range(length)])
-        else:
-            corners.append([range(_ENDS), range(length - _ENDS, length)])
-    return corners
+    ends = [
+        [range(n)] if n <= 2 * _ENDS + 1 else [range(_ENDS), range(n - _ENDS, n)]
+        for n in shape[-2:]
+    ]
+    return [[range(1)]] * (len(shape) - 2) + ends
 
 
 def _lines(elements: NDArray[Any], shape: tuple[int, ...]) -> list[str]:
