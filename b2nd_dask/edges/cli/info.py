@@ -26,8 +26,8 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ONE_VALUE, superseded_in
 from b2nd_dask.frame.info import choice_name, decimal, dims_of, known_chunks, one_line
-from b2nd_dask.frame.members.store import ARRAY, EMBED, is_named_store
 from b2nd_dask.frame.members.listing import Member, list_members
+from b2nd_dask.frame.members.store import ARRAY, EMBED, is_named_store
 from b2nd_dask.storage import MAIN_MEMBER, Location, printable, split_store
 
 #: Most chunks whose headers are read to find those of one value and superseded bytes.
@@ -187,8 +187,8 @@ def info_command(paths: tuple[str, ...], as_json: bool, storage_options: dict[st
     """Describe the frames at PATHS (files, directories or URLs).
 
     For a dataset or a store of python-blosc2 (.b2z, .b2d, .b2e), list its members and attributes;
-    PATH/KEY is one member. Reads metadata and, to estimate the bytes that `compact` would free, the
-    chunk headers of local frames.
+    PATH/KEY is one member or group. Reads metadata and, to estimate the bytes that `compact` would
+    free, the chunk headers of local frames.
 
     \b
     Examples:
