@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,8 @@ from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
 from b2nd_dask import open_b2nd, to_b2nd
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage import Location, Span
-from b2nd_dask.storage.read.ranged import RangeRequest, get_all
+from b2nd_dask.storage import Location, Secrets, Span
+from b2nd_dask.storage.read.ranged import RangeRequest
 from b2nd_dask.storage.read.ranged_stores import AnyRanges
 
 if TYPE_CHECKING:
@@ -109,15 +110,17 @@ def test_looks_at_an_object_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     monkeypatch.setattr(fs, "_info", counted)
-    source = AnyRanges(fs)
+    store = AnyRanges(
+        os.getpid(), fs, "/shared/a.b2nd", Secrets("memory://shared/a.b2nd"), "a.b2nd"
+    )
     whole = RangeRequest("/shared/a.b2nd", Span(0, len(DATA)), None, "a.b2nd")
-    (first,) = get_all(source, [whole])
+    (first,) = store.get([whole])
     looks = 0
     known = whole._replace(known=first.identity)
     requests = [known._replace(span=Span(at, at + 10)) for at in range(0, 2000, 10)]
-    found = list(get_all(source, requests))
+    found = store.get(requests)
     assert [each.data for each in found] == [DATA[at : at + 10] for at in range(0, 2000, 10)]
     assert looks <= len(requests) / 2
     memory.pipe_file("/shared/a.b2nd", NEW)
     with pytest.raises(StaleFrameError):
-        list(get_all(source, requests))
+        store.get(requests)

@@ -10,8 +10,7 @@ import pytest
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage import Location, Span
-from b2nd_dask.storage.read.ranged import ATTEMPTS, RangeRequest
-from b2nd_dask.storage.read.responses import size_in, token_of
+from b2nd_dask.storage.read.ranged import ATTEMPTS, RangeRequest, size_in, token_of
 
 if TYPE_CHECKING:
     from tests.servers import HttpServer

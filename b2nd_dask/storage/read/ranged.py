@@ -1,4 +1,4 @@
-"""Requests for byte ranges of objects; each response includes the identity of the object."""
+"""Requests for byte ranges of objects, and their responses with the identity of the object."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import errno
 import math
 import random
+import re
 from abc import ABC, abstractmethod
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +19,18 @@ from fsspec.asyn import AsyncFileSystem, get_loop
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import Identity, Response
-from b2nd_dask.storage.read.connection import LOW_SPEED, alone, requests_at_once, setting
+from b2nd_dask.storage.failures import public_error
+from b2nd_dask.storage.read.connection import (
+    LOW_SPEED,
+    Connection,
+    alone,
+    requests_at_once,
+    setting,
+)
 from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from concurrent.futures import Future
 
 ATTEMPTS = 4
@@ -38,6 +46,19 @@ _MOST_WAITING = 256
 
 #: Least number of concurrent requests of a client: botocore's default for connections.
 _CONNECTIONS = 10
+
+MAX_WHOLE = 16 * 1024 * 1024
+"""Most bytes to fetch for a range from a server that ignores ranges."""
+
+_CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,19})-([0-9]{1,19})|\*)/([0-9]{1,19})")
+#: Headers of the whole object, in HTTP and in the client of S3. Digests of a part are of its bytes.
+_OF_OBJECT = ("ETag", "Last-Modified", "LastModified")
+_TOKENS = (
+    ("etag", "e_tag"),
+    ("versionid", "generation", "version_id", "version"),
+    ("content_md5", "content-md5", "md5hash", "digest", "checksum", "crc", "sha"),
+    ("last-modified", "last_modified", "lastmodified", "mtime", "modified", "modify", "created"),
+)
 
 
 class RangeRequest(NamedTuple):
@@ -63,6 +84,19 @@ class RangeRequest(NamedTuple):
         start, stop = self.span
         return f"bytes=-{stop - start}" if self.from_end else f"bytes={start}-{stop - 1}"
 
+    def changed(self) -> StaleFrameError:
+        """Error for an object that has changed since its known state."""
+        return StaleFrameError(
+            "the object changed while it was open; open it again",
+            path=self.label,
+            offset=self.span.start,
+        )
+
+    def require_known(self, identity: Identity) -> None:
+        """Raise StaleFrameError unless a response comes from the known state of the object."""
+        if self.known not in (None, identity):
+            raise self.changed()
+
     def __repr__(self) -> str:
         # without the path, which may hold secrets
         return f"<request of {self.span} of {self.label}>"
@@ -79,30 +113,6 @@ class PassingError(OSError):
         self.after = after
 
 
-class SlowServerError(TimeoutError):
-    """A response exceeds its time limit."""
-
-
-class RangeSource(ABC):
-    """Requests byte ranges of the objects of one store, through a file system of fsspec."""
-
-    def __init__(self, fs: Any) -> None:
-        self.fs = fs
-
-    @abstractmethod
-    async def fetch(self, request: RangeRequest) -> Response:
-        """Request a range.
-
-        Raises FileNotFoundError if the object does not exist, IsADirectoryError, `StaleFrameError`
-        if it has changed since its known state, `PassingError` if the response ended too early, or
-        the server is overloaded.
-        """
-
-    def has_directory(self, path: str) -> bool:
-        """Whether objects lie below a path that is none; most stores report this in `fetch`."""
-        return False
-
-
 class _Traffic:
     """The requests of one event loop; only that loop changes it."""
 
@@ -111,18 +121,7 @@ class _Traffic:
         self.caller = ThreadPoolExecutor(1, "b2nd-dask-store")
         self.under_way: list[RangeRequest] = []
         # by the limit, which users may change
-        self._slots: dict[float, asyncio.Semaphore] = {}
-
-    @asynccontextmanager
-    async def one_more(self, request: RangeRequest) -> AsyncIterator[None]:
-        """Wait until one more request may start; it counts as in flight during the block."""
-        most = requests_at_once()
-        async with self._slots.setdefault(most, asyncio.Semaphore(most)):
-            self.under_way.append(request)
-            try:
-                yield
-            finally:
-                self.under_way.remove(request)
+        self.slots: dict[int, asyncio.Semaphore] = {}
 
 
 #: By event loop: a forked child has its own.
@@ -136,36 +135,80 @@ def _own_traffic() -> _Traffic:
     return _traffic[loop]
 
 
-def begin(
-    source: RangeSource, request: RangeRequest, *, after: float = 0.0, attempts: int = ATTEMPTS
-) -> Future[Response]:
-    """Request a range without waiting for the response; all threads share one limit of requests.
+class RemoteStore(Connection, ABC):
+    """Connection of one process for reads from the store of a URL."""
 
-    The request starts after `after` seconds, unless the future is cancelled before.
-    """
-    fs = source.fs
-    loop = fs.loop if isinstance(fs, AsyncFileSystem) else get_loop()
-    return asyncio.run_coroutine_threadsafe(_in_turn(source, request, after, attempts), loop)
+    @abstractmethod
+    async def fetch(self, request: RangeRequest) -> Response:
+        """Request a range.
 
+        Raises FileNotFoundError if the object does not exist, IsADirectoryError, `StaleFrameError`
+        if it has changed since its known state, `PassingError` if the response ended too early, or
+        the server is overloaded.
+        """
 
-async def _in_turn(
-    source: RangeSource, request: RangeRequest, after: float, attempts: int
-) -> Response:
-    if after:
-        await asyncio.sleep(after)
-    for number in range(attempts - 1):
+    def has_directory(self) -> bool:
+        """Whether objects lie below the path; most stores report this in `fetch`."""
+        return False
+
+    def begin(
+        self, request: RangeRequest, *, after: float = 0.0, attempts: int = ATTEMPTS
+    ) -> Future[Response]:
+        """Request a range without waiting; all threads share one limit of requests.
+
+        The request starts after `after` seconds, unless the future is cancelled before.
+        """
+        loop = self.fs.loop if isinstance(self.fs, AsyncFileSystem) else get_loop()
+        return asyncio.run_coroutine_threadsafe(self._in_turn(request, after, attempts), loop)
+
+    def get(self, requests: Sequence[RangeRequest]) -> list[Response]:
+        """Request ranges concurrently; return the responses in order.
+
+        Raises the error of the first failed request, in order; no more requests start then. The
+        error names the object and holds no secrets.
+        """
+        responses: list[Response] = []
+        futures: deque[Future[Response]] = deque()
         try:
-            return await _fetched(source, request)
-        except PassingError as error:
-            pause = _PAUSE * 2**number if error.after is None else error.after
-        # not all at the same time
-        await asyncio.sleep(min(pause * random.uniform(1, 1.5), _LONGEST_PAUSE))  # noqa: S311
-    return await _fetched(source, request)
+            for request in requests:
+                if len(futures) == _MOST_WAITING:
+                    responses.append(futures[0].result())
+                    futures.popleft()
+                futures.append(self.begin(request))
+            while futures:
+                responses.append(futures[0].result())
+                futures.popleft()
+        except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
+            label = requests[len(responses)].label
+            failure = public_error(error, label, self.secrets)
+        else:
+            return responses
+        finally:
+            while futures:
+                futures.pop().cancel()
+        # outside of the except clause: nothing refers to the original any more
+        raise failure
 
+    async def _in_turn(self, request: RangeRequest, after: float, attempts: int) -> Response:
+        if after:
+            await asyncio.sleep(after)
+        for number in range(attempts - 1):
+            try:
+                return await self._fetched(request)
+            except PassingError as error:
+                pause = _PAUSE * 2**number if error.after is None else error.after
+            # not all at the same time
+            await asyncio.sleep(min(pause * random.uniform(1, 1.5), _LONGEST_PAUSE))  # noqa: S311
+        return await self._fetched(request)
 
-async def _fetched(source: RangeSource, request: RangeRequest) -> Response:
-    async with _own_traffic().one_more(request):
-        return await source.fetch(request)
+    async def _fetched(self, request: RangeRequest) -> Response:
+        traffic, most = _own_traffic(), requests_at_once()
+        async with traffic.slots.setdefault(most, asyncio.Semaphore(most)):
+            traffic.under_way.append(request)
+            try:
+                return await self.fetch(request)
+            finally:
+                traffic.under_way.remove(request)
 
 
 async def called_alone(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
@@ -174,32 +217,12 @@ async def called_alone(function: Callable[..., Any], *args: Any, **keywords: Any
     return await asyncio.get_running_loop().run_in_executor(_own_traffic().caller, call)
 
 
-def get_all(source: RangeSource, requests: Sequence[RangeRequest]) -> Iterator[Response]:
-    """Request ranges concurrently; yield the responses in order.
-
-    Raises the error of the first failed request, in order; no more requests start then.
-    """
-    futures: deque[Future[Response]] = deque()
-    try:
-        for request in requests:
-            if len(futures) == _MOST_WAITING:
-                yield futures[0].result()
-                futures.popleft()
-            futures.append(begin(source, request))
-        while futures:
-            yield futures[0].result()
-            futures.popleft()
-    finally:
-        for future in futures:
-            future.cancel()
-
-
 @asynccontextmanager
 async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
     """Limit the time until a response starts, or until `nbytes` of its body have arrived.
 
     The limit grows with the requests in flight, which share connections and bandwidth. Raises
-    `SlowServerError` if it is exceeded.
+    TimeoutError if it is exceeded.
     """
     limit, pause = map(setting, LOW_SPEED)
     under_way = _own_traffic().under_way
@@ -212,7 +235,7 @@ async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
     except TimeoutError as error:
         if not waiting.expired():
             raise
-        raise SlowServerError(
+        raise TimeoutError(
             errno.ETIMEDOUT,
             f"{nbytes or 'the first'} bytes of a response took more than {seconds:.3g} s, limited "
             f"by low_speed_time ({pause:g} s) and low_speed_limit ({limit:g} bytes a second); for "
@@ -220,10 +243,102 @@ async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
         ) from error
 
 
-def changed(request: RangeRequest) -> StaleFrameError:
-    """Error for an object that has changed since its known state."""
-    return StaleFrameError(
-        "the object changed while it was open; open it again",
-        path=request.label,
-        offset=request.span.start,
+def described(
+    request: RangeRequest, headers: Mapping[str, Any], content_range: str | None, length: int | None
+) -> tuple[Response, int]:
+    """Describe a response by its headers; also return the number of bytes to read from its body.
+
+    `content_range` is None if the server ignores ranges; `length` is that of the body. Raises
+    OSError if the response does not say the size or has another range, or the server ignores ranges
+    and the object is large; `StaleFrameError` if the object has changed since its known state.
+    """
+    if content_range is None and (length is None or request.from_end):
+        raise unknown_size()
+    size = length or 0 if content_range is None else size_in(content_range, request)
+    token = token_of({name: headers[name] for name in _OF_OBJECT if name in headers})
+    identity = Identity(size, token)
+    request.require_known(identity)
+    if content_range is not None:
+        start, stop = request.bytes_of(size)
+        return Response(start, b"", identity), stop - start
+    require_short(size, request.span.stop, request.label)
+    return Response(0, b"", identity, ranges_ignored=True), min(request.span.stop, size)
+
+
+async def read_body(body: Any, nbytes: int) -> bytes:
+    """Read `nbytes` bytes of a body and no more, whatever the server sends.
+
+    Raises `PassingError` if fewer bytes arrive, TimeoutError if they take too long.
+    """
+    parts, left, problem = [], nbytes, ""
+    async with in_time(nbytes):
+        try:
+            while left and (part := await body.read(left)):
+                parts.append(part)
+                left -= len(part)
+        except Exception as error:  # noqa: BLE001 - several libraries have their own error trees
+            problem = f"{type(error).__name__}: {error}"
+    if left:
+        problem = problem or f"{nbytes - left} of {nbytes} bytes arrived"
+        raise PassingError(f"the response broke off: {problem}")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def identity_in(info: Mapping[str, Any]) -> Identity:
+    """State of an object, from its `info`.
+
+    Raises IsADirectoryError for a directory, OSError if the file system does not report the size.
+    """
+    if info.get("type") == "directory":
+        raise IsADirectoryError(info.get("name"))
+    size = info.get("size")
+    if not isinstance(size, int):
+        raise unknown_size()
+    return Identity(size, token_of(info))
+
+
+def token_of(details: Mapping[str, Any]) -> str:
+    """Choose the strongest detail that changes with an object; empty if there is none.
+
+    `details` are the `info` of fsspec, or headers of a response.
+    """
+    by_name = {key.lower(): value for key, value in details.items()}
+    for keys in _TOKENS:
+        found = [str(by_name[key]) for key in keys if by_name.get(key)]
+        if found:
+            return "-".join(found)
+    return ""
+
+
+def size_in(content_range: str, request: RangeRequest) -> int:
+    """Size of an object, from a header such as ``bytes 0-99/1234``, or ``bytes */1234`` for none.
+
+    Raises OSError if the response does not say the size, or its range is not the requested one.
+    """
+    found = _CONTENT_RANGE.fullmatch(content_range.strip())
+    if found is None:
+        raise unknown_size()
+    first, last, size = found.groups()
+    start, stop = request.bytes_of(int(size))
+    if (start < stop) if first is None else (int(first), int(last) + 1) != (start, stop):
+        raise OSError(
+            f"the server sent the range {content_range!r} for a request of {request.header()}"
+        )
+    return int(size)
+
+
+def unknown_size() -> OSError:
+    """Error for a server that does not report sizes."""
+    return OSError(
+        "the server does not report the size of the object; "
+        "copy it to a local file, or open it through simplecache::"
     )
+
+
+def require_short(size: int, stop: int, label: str) -> None:
+    """Check that `size` bytes can be fetched up to `stop`, if the server ignores ranges."""
+    if min(size, stop) > MAX_WHOLE:
+        raise OSError(
+            f"{label}: the server ignores byte ranges, so that each read transfers up to {size} "
+            "bytes; copy the object to a local file, or open it through simplecache::"
+        )

@@ -18,29 +18,26 @@ from weakref import WeakValueDictionary
 from fsspec.asyn import AsyncFileSystem
 
 from b2nd_dask.storage.byte_reader import Identity, Response
-from b2nd_dask.storage.failures import public_error, store_code
+from b2nd_dask.storage.failures import store_code
 from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.read.ranged import (
     ATTEMPTS,
     PassingError,
     RangeRequest,
-    RangeSource,
+    RemoteStore,
     called_alone,
-    changed,
-    get_all,
-    in_time,
-)
-from b2nd_dask.storage.read.responses import (
     described,
     identity_in,
+    in_time,
     read_body,
-    require_known,
     require_short,
 )
 from b2nd_dask.storage.spans import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
+
+    from b2nd_dask.storage.read.location import Location
 
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
@@ -56,7 +53,7 @@ _copied: dict[str, Identity] = {}
 """By the path of each copy: the state of the copied object."""
 
 
-class HttpRanges(RangeSource):
+class HttpRanges(RemoteStore):
     """Request byte ranges from web servers, through the session of an fsspec file system.
 
     Requests send a strong etag (If-Match). Some servers ignore it, so each response is compared
@@ -64,7 +61,7 @@ class HttpRanges(RangeSource):
     """
 
     async def fetch(self, request: RangeRequest) -> Response:
-        """Request a range; see `RangeSource.fetch`."""
+        """Request a range; see `RemoteStore.fetch`."""
         # fsspec's file system has imported it already
         import aiohttp
 
@@ -97,7 +94,7 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
     if status in _MISSING:
         raise FileNotFoundError(request.path)
     if status == HTTPStatus.PRECONDITION_FAILED:
-        raise changed(request)
+        raise request.changed()
     if status in _PASSING:
         wanted = headers.get("Retry-After", "")
         problem = f"the server sent status {status} ({response.reason}) for {ATTEMPTS} requests"
@@ -111,27 +108,27 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
     return found._replace(data=await read_body(response.content, nbytes))
 
 
-class S3Ranges(RangeSource):
+class S3Ranges(RemoteStore):
     """Request byte ranges from S3, through the client of an fsspec file system.
 
     Requests send the known etag (IfMatch). A store may ignore it, so size and etag of each response
     are compared with the known ones.
     """
 
-    def has_directory(self, path: str) -> bool:
+    def has_directory(self) -> bool:
         """Whether objects lie below the path; needs one more request."""
         # cached listings may be out of date
-        self.fs.invalidate_cache(path)
-        return bool(self.fs.isdir(path))
+        self.call(lambda: self.fs.invalidate_cache(self.path))
+        return self.call(lambda: bool(self.fs.isdir(self.path)))
 
     async def fetch(self, request: RangeRequest) -> Response:
-        """Request a range; see `RangeSource.fetch`."""
+        """Request a range; see `RemoteStore.fetch`."""
         try:
             async with in_time():
                 found = await self._get_object(request)
         except OSError as error:
             if store_code(error.__cause__) in ("PreconditionFailed", "412"):
-                raise changed(request) from error
+                raise request.changed() from error
             if store_code(error.__cause__) in ("InvalidRange", "416"):
                 return await self._past_the_end(request)
             raise
@@ -169,7 +166,7 @@ class S3Ranges(RangeSource):
         return Response(request.span.start, b"", identity_in(info))
 
 
-class AnyRanges(RangeSource):
+class AnyRanges(RemoteStore):
     """Request byte ranges from any file system.
 
     Bytes come without the state of the object, so `info` is requested after them, and also before
@@ -177,12 +174,12 @@ class AnyRanges(RangeSource):
     of the size is detected.
     """
 
-    def __init__(self, fs: Any) -> None:
-        super().__init__(fs)
-        self._looks: WeakValueDictionary[str, _Look] = WeakValueDictionary()
+    @cached_property
+    def _looks(self) -> WeakValueDictionary[str, _Look]:
+        return WeakValueDictionary()
 
     async def fetch(self, request: RangeRequest) -> Response:
-        """Request a range; see `RangeSource.fetch`."""
+        """Request a range; see `RemoteStore.fetch`."""
         path = request.path
         identity = request.known or await self._identity(path)
         start, stop = request.bytes_of(identity.size)
@@ -191,7 +188,7 @@ class AnyRanges(RangeSource):
             data = await self._ask("cat_file", path, start=start, end=stop)
         look = self._looks.setdefault(path, _Look())
         found = await look.after_now(partial(self._identity, path))
-        require_known(request._replace(known=identity), found)
+        request._replace(known=identity).require_known(found)
         return _response(data, Span(start, stop), identity, request)
 
     async def _identity(self, path: str) -> Identity:
@@ -257,13 +254,13 @@ class CopyRanges(AnyRanges):
             if _copied.get(copy) == identity:
                 return
             if request.known is not None and copy in _copied:
-                raise changed(request)
+                raise request.changed()
             self._drop(copy)
         self.fs.cat_ranges([request.path], [0], [0], on_error="raise")
         copy = str(self.fs._check_file(request.path))
         if identity_in(self.fs.info(request.path)) != identity:
             self._drop(copy)
-            raise changed(request)
+            raise request.changed()
         _copied[copy] = identity
 
     def _drop(self, copy: str) -> None:
@@ -277,30 +274,17 @@ def _response(data: bytes, span: Span, identity: Identity, request: RangeRequest
     if len(data) == identity.size:
         require_short(identity.size, identity.size, request.label)
         return Response(0, data, identity, ranges_ignored=True)
-    raise changed(request)
+    raise request.changed()
 
 
-class RemoteStore(Connection):
-    """Connection of one process for reads from the store of a URL."""
-
-    @cached_property
-    def source(self) -> RangeSource:
-        """Source of byte ranges for this kind of store."""
-        if self.has_protocol("https") and hasattr(self.fs, "set_session"):
-            return HttpRanges(self.fs)
-        if self.has_protocol("s3") and hasattr(self.fs, "call_s3"):
-            return S3Ranges(self.fs)
-        return CopyRanges(self.fs) if self.has_protocol("simplecache") else AnyRanges(self.fs)
-
-    def get(self, requests: Sequence[RangeRequest]) -> list[Response]:
-        """Request ranges, with errors that name the object and hold no secrets."""
-        responses: list[Response] = []
-        try:
-            responses.extend(get_all(self.source, requests))
-        except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
-            request = requests[len(responses)]
-            failure = public_error(error, request.label, self.secrets)
-        else:
-            return responses
-        # outside of the except clause: nothing refers to the original any more
-        raise failure
+def remote_store(location: Location) -> RemoteStore:
+    """Connect to the store of a URL, for reads."""
+    found = Connection.of(location)
+    kind: type[RemoteStore] = AnyRanges
+    if found.has_protocol("https") and hasattr(found.fs, "set_session"):
+        kind = HttpRanges
+    elif found.has_protocol("s3") and hasattr(found.fs, "call_s3"):
+        kind = S3Ranges
+    elif found.has_protocol("simplecache"):
+        kind = CopyRanges
+    return kind(**vars(found))

@@ -24,9 +24,8 @@ from b2nd_dask.storage.byte_reader import (
 )
 from b2nd_dask.storage.failures import what_directory
 from b2nd_dask.storage.read.prefetch import prefetched
-from b2nd_dask.storage.read.ranged import RangeRequest, begin
-from b2nd_dask.storage.read.ranged_stores import RemoteStore
-from b2nd_dask.storage.read.responses import require_known, require_short
+from b2nd_dask.storage.read.ranged import RangeRequest, RemoteStore, require_short
+from b2nd_dask.storage.read.ranged_stores import remote_store
 from b2nd_dask.storage.redaction import public_url
 from b2nd_dask.storage.spans import Plan, Span, clip, coalesce
 
@@ -109,9 +108,9 @@ class RemoteReader(ByteReader):
         if not self._states:
             return self.opened_identity()
         store = self._connected()
-        if not store.source.fs.cachable:
+        if not store.fs.cachable:
             # an archive: an open file system shows its state at opening
-            store = RemoteStore.of(self._location)
+            store = remote_store(self._location)
         start = self._head_span.start
         _, response = self._get_main(store, Span(start, start + 1))
         return response.identity
@@ -138,7 +137,7 @@ class RemoteReader(ByteReader):
         """Request a range; see `Requester.begin`."""
         store = self._connected()
         # readers repeat a failed request
-        return begin(store.source, self._request(store, member, span), attempts=1)
+        return store.begin(self._request(store, member, span), attempts=1)
 
     def has_in_memory(self, member: str, span: Span) -> bool:
         """Whether a range came with the first response; see `Requester.has_in_memory`."""
@@ -235,7 +234,7 @@ class RemoteReader(ByteReader):
             if len(self._members) >= REMEMBERED_MEMBERS:
                 self._members.clear()
             known = self._members.setdefault(member, response.identity)
-        require_known(request._replace(known=known), response.identity)
+        request._replace(known=known).require_known(response.identity)
         start, stop = request.bytes_of(response.identity.size)
         return response.data[start - response.start : stop - response.start]
 
@@ -245,7 +244,7 @@ class RemoteReader(ByteReader):
         store = self._store
         # file systems with an event loop do not survive a fork
         if store is None or store.pid != os.getpid():
-            store = self._store = RemoteStore.of(self._location)
+            store = self._store = remote_store(self._location)
         return store
 
     def _opened(self) -> _Opened:
@@ -269,11 +268,11 @@ class RemoteReader(ByteReader):
     def _begin_tail(self, store: RemoteStore) -> list[Future[Response]]:
         """Request the last bytes of the object, too, if the first ones take long."""
         is_object = not (self._location.offset or self._location.url.endswith("/"))
-        if not (is_object and isinstance(store.source.fs, AsyncFileSystem)):
+        if not (is_object and isinstance(store.fs, AsyncFileSystem)):
             return []
         span = Span(0, TAIL_NBYTES)
         request = RangeRequest(store.path, span, None, self.label, from_end=True)
-        return [begin(store.source, request, after=TAIL_AFTER, attempts=1)]
+        return [store.begin(request, after=TAIL_AFTER, attempts=1)]
 
     def _get_main(self, store: RemoteStore, span: Span) -> tuple[bool, Response]:
         """Read from the object, or from the main member if the URL names a directory."""
@@ -292,7 +291,7 @@ class RemoteReader(ByteReader):
         try:
             (response,) = store.get([main])
         except FileNotFoundError:
-            if not is_there and not store.call(lambda: store.source.has_directory(store.path)):
+            if not is_there and not store.has_directory():
                 raise
         else:
             return True, response
