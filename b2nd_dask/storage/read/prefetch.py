@@ -12,6 +12,7 @@ import os
 import threading
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from b2nd_dask.storage.read.connection import READ_AHEAD, requests_at_once, setting
@@ -42,19 +43,15 @@ _PASSED = 64
 _MOST_NOTED = 1 << 16
 
 
+@dataclass(eq=False, slots=True)
 class _Segment:
     """One request for neighbouring items."""
 
-    __slots__ = ("future", "key", "left", "number", "span")
-
-    def __init__(self, key: _Member, span: Span, nitems: int, future: Future[Response]) -> None:
-        self.key, self.span, self.future = key, span, future
-        self.left = nitems
-        self.number = 0
-
-    @property
-    def nbytes(self) -> int:
-        return self.span.stop - self.span.start
+    key: _Member
+    span: Span
+    left: int
+    """Number of items to be read."""
+    future: Future[Response]
 
 
 class Prefetch:
@@ -67,10 +64,10 @@ class Prefetch:
     def __init__(self, items: Iterator[Item]) -> None:
         setting(READ_AHEAD)  # raises if it is invalid
         self._items = items
-        self._segments: dict[_Member, dict[int, _Segment]] = {}
-        self._order: dict[int, _Segment] = {}
-        self._held = self._count = 0
-        self._is_of_use = self._is_closed = False
+        # numbered in the order of the items
+        self._segments: dict[int, _Segment] = {}
+        self._count = 0
+        self._is_of_use = False
         # ids, since references would keep readers open; a reused id costs one request
         self._noted: set[tuple[int, str, int]] = set()
         # protects the fields above; held for microseconds
@@ -88,12 +85,10 @@ class Prefetch:
         """Cancel the unread requests and drop their responses."""
         _active.pop(id(self), None)
         with self._lock:
-            self._is_closed = True
             self._items = iter(())
-            for segment in self._order.values():
+            for segment in self._segments.values():
                 segment.future.cancel()
             self._segments.clear()
-            self._order.clear()
 
     def holds(self, item: Item) -> bool:
         """Whether a request for the range is held."""
@@ -122,38 +117,39 @@ class Prefetch:
         return found
 
     def _taken(self, requester: Requester, member: str, span: Span) -> Future[Response] | None:
-        key = requester, member
         with self._lock:
-            segment = self._find(key, span)
-            if segment is None:
+            number = self._find((requester, member), span)
+            if number is None:
                 if len(self._noted) < _MOST_NOTED:
                     self._noted.add((id(requester), member, span.start))
                 return None
             self._is_of_use = True
+            segment = self._segments[number]
             segment.left -= 1
             if not segment.left:
-                self._drop(segment)
-            while next(iter(self._order), segment.number) < segment.number - _PASSED:
-                self._drop(next(iter(self._order.values())))
+                del self._segments[number]
+            while (first := next(iter(self._segments), number)) < number - _PASSED:
+                del self._segments[first]
             return segment.future
 
-    def _find(self, key: _Member, span: Span) -> _Segment | None:
-        segments = self._segments.get(key, {})
-        found = segments.get(span.start)
-        if found is None:
-            starts = (start for start in segments if start <= span.start)
-            found = segments.get(max(starts, default=-1))
-        return found if found is not None and span.stop <= found.span.stop else None
+    def _find(self, key: _Member, span: Span) -> int | None:
+        """Find the number of the request that contains a range."""
+        for number, segment in self._segments.items():
+            start, stop = segment.span
+            if start <= span.start and span.stop <= stop and segment.key == key:
+                return number
+        return None
 
     def _has_room(self) -> bool:
         share = setting(READ_AHEAD) / max(1, len(_own()))
         most = share if self._is_of_use else min(share, _FIRST)
         with self._lock:
-            if self._is_closed:
+            segments = self._segments.values()
+            if sum(each.span.stop - each.span.start for each in segments) >= most:
                 return False
-            waiting = sum(not each.future.done() for each in self._order.values())
-            # the other half is for requests that tasks already wait for
-            return self._held < most and waiting < requests_at_once() / 2
+            waiting = sum(not each.future.done() for each in segments)
+        # the other half is for requests that tasks already wait for
+        return id(self) in _active and waiting < requests_at_once() / 2
 
     def _pulled(self) -> list[Item]:
         """Take the next items that still need a request."""
@@ -175,22 +171,11 @@ class Prefetch:
 
     def _enter(self, segment: _Segment) -> None:
         with self._lock:
-            if self._is_closed:
+            if id(self) not in _active:  # closed meanwhile
                 segment.future.cancel()
                 return
             self._count += 1
-            segment.number = self._count
-            self._held += segment.nbytes
-            self._segments.setdefault(segment.key, {})[segment.span.start] = segment
-            self._order[segment.number] = segment
-
-    def _drop(self, segment: _Segment) -> None:
-        segments = self._segments.get(segment.key, {})
-        segments.pop(segment.span.start, None)
-        if not segments:
-            self._segments.pop(segment.key, None)
-        if self._order.pop(segment.number, None):
-            self._held -= segment.nbytes
+            self._segments[self._count] = segment
 
 
 def _requested(items: list[Item]) -> Iterator[_Segment]:
