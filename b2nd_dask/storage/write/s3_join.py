@@ -16,8 +16,8 @@ import json
 import logging
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -217,27 +217,21 @@ class ServerJoin:
         self.store.remove([noted])
 
     def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> list[dict[str, Any]]:
-        """Make the parts; return the response to each.
+        """Make the parts, while the checks run; return the response to each.
 
-        Checks, copies, and parts of bytes in this process, run concurrently. Meanwhile parts that
-        need a fetch run one by one: only one of them is in memory.
+        Copies, and parts of bytes in this process, are requested concurrently. Parts that need a
+        fetch have one thread: only one of them is in memory.
         """
-        numbered = list(enumerate(parts, start=1))
-        with ThreadPoolExecutor(CONCURRENCY) as threads:
+        with ThreadPoolExecutor(CONCURRENCY) as threads, ThreadPoolExecutor(1) as one_thread:
             checks = [threads.submit(check) for check in self.checks]
-            others = {
-                number: threads.submit(self._upload_part, number, part, named)
-                for number, part in numbered
-                if not _is_fetched(part)
-            }
-            running: list[Future[Any]] = [*checks, *others.values()]
+            made = [
+                (one_thread if _is_fetched(part) else threads).submit(
+                    self._upload_part, number, part, named
+                )
+                for number, part in enumerate(parts, start=1)
+            ]
             try:
-                made = {}
-                for number, part in numbered:
-                    if number not in others:
-                        _raise_failed(running)
-                        made[number] = self._upload_part(number, part, named)
-                for each in as_completed(running):
+                for each in as_completed([*checks, *made]):
                     each.result()
             except OSError:
                 # of a write that was given up parts are gone: the check says why
@@ -245,10 +239,9 @@ class ServerJoin:
                     check.result()
                 raise
             finally:
-                for each in running:
+                for each in made:
                     each.cancel()
-        made |= {number: other.result() for number, other in others.items()}
-        return [made[number] for number in sorted(made)]
+        return [each.result() for each in made]
 
     def _upload_part(self, number: int, part: Part, named: dict[str, str]) -> dict[str, Any]:
         if isinstance(part, Run):
@@ -300,13 +293,6 @@ class ServerJoin:
 def _is_fetched(part: Part) -> bool:
     """Whether a part needs bytes from the store."""
     return not isinstance(part, Run) and any(isinstance(source, Run) for source in part)
-
-
-def _raise_failed(running: Iterable[Future[Any]]) -> None:
-    """Raise an error early: a check may fail, or a server may not support copies."""
-    for each in running:
-        if each.done():
-            each.result()
 
 
 def abort_uploads(area: StagingArea, names: Sequence[str]) -> None:
