@@ -17,7 +17,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -230,8 +230,9 @@ class ServerJoin:
                 )
                 for number, part in enumerate(parts, start=1)
             ]
+            running: list[Future[Any]] = [*checks, *made]
             try:
-                for each in as_completed([*checks, *made]):
+                for each in as_completed(running):
                     each.result()
             except OSError:
                 # of a write that was given up parts are gone: the check says why
