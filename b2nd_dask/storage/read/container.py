@@ -15,6 +15,8 @@ import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fsspec.spec import AbstractBufferedFile
+
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.storage.byte_reader import HEAD_NBYTES
 from b2nd_dask.storage.read.location import looks_remote
@@ -191,42 +193,27 @@ def _damaged(reader: ByteReader, problem: str) -> FrameFormatError:
     return FrameFormatError(f"a damaged ZIP archive: {problem}", path=reader.label)
 
 
-class _RangeFile(io.RawIOBase):
+class _RangeFile(AbstractBufferedFile):  # type: ignore[misc]
     """A file object for `zipfile`: it reads the end of an object once, and bounds other reads."""
 
     def __init__(self, reader: ByteReader) -> None:
+        super().__init__(None, reader.label, size=reader.opened_identity().size, cache_type="none")
         self._reader = reader
-        self._size = reader.opened_identity().size
-        self._at = 0
         # holds the end of the list of files, and mostly all of it
-        self._tail_start = max(0, self._size - HEAD_NBYTES)
-        (self._tail,) = reader.read([Span(self._tail_start, self._size)])
+        self._tail_start = max(0, self.size - HEAD_NBYTES)
+        (self._tail,) = reader.read([Span(self._tail_start, self.size)])
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if begin + offset < 0:
+    def seek(self, loc: int, whence: int = io.SEEK_SET) -> int:
+        try:
+            return int(super().seek(loc, whence))
+        except ValueError as error:
             # `zipfile` looks for the OSError of files, `zip_members` for ValueError
-            raise io.UnsupportedOperation("a position before the start of the archive")
-        self._at = begin + offset
-        return self._at
+            raise io.UnsupportedOperation(str(error)) from error
 
-    def read(self, count: int = -1) -> bytes:
-        stop = self._size if count < 0 else min(self._at + count, self._size)
-        start = min(self._at, stop)
-        if stop - start > MAX_DIRECTORY:
-            raise zipfile.BadZipFile(f"its list of files has {stop - start} bytes")
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        if end - start > MAX_DIRECTORY:
+            raise zipfile.BadZipFile(f"its list of files has {end - start} bytes")
         if start >= self._tail_start:
-            data = self._tail[start - self._tail_start : stop - self._tail_start]
-        else:
-            (data,) = self._reader.read([Span(start, stop)])
-        self._at = start + len(data)
+            return self._tail[start - self._tail_start : end - self._tail_start]
+        (data,) = self._reader.read([Span(start, end)])
         return data
