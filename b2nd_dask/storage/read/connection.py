@@ -46,39 +46,21 @@ environment, as FSSPEC_B2ND_READ_AHEAD."""
 _locks: dict[int, threading.Lock] = {}
 """One per process, since a fork may copy a lock that another thread holds."""
 
-_fork_lock = threading.RLock()
-"""Held over each fork: forks of two threads must not share `_held`. Reentrant: a finalizer that
-runs meanwhile may fork, too."""
-
 # A forked child must never finalize the file systems of its parent: this would remove the parent's
 # connections from the event queue (epoll) that both share, and the parent would wait for ever.
-# fsspec drops its references in the child, so `_inherited` keeps others.
+# fsspec drops its references in the child.
 _live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-_held: list[Any] = []
-_inherited: list[Any] = []
+_at_fork: dict[tuple[int, int], list[Any]] = {}
+"""By process and thread: the file systems at its last fork. A child keeps those of its parents."""
 
 
 def _before_fork() -> None:
-    _fork_lock.acquire()
     # valuerefs() copies at once; iteration over values() fails if another thread connects
-    _held.extend(fs for ref in _live.valuerefs() if (fs := ref()) is not None)
+    live = [fs for ref in _live.valuerefs() if (fs := ref()) is not None]
+    _at_fork[os.getpid(), threading.get_ident()] = live
 
 
-def _after_in_parent() -> None:
-    # the last reference to a file system closes connections: drop it after the lock
-    held = _held[:]
-    _held.clear()
-    _fork_lock.release()
-    del held
-
-
-def _after_in_child() -> None:
-    _inherited.extend(_held)
-    _held.clear()
-    _fork_lock.release()
-
-
-at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+at_fork(before=_before_fork)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
