@@ -14,6 +14,7 @@ from b2nd_dask.storage.byte_reader import (
     Filled,
     Identity,
     Item,
+    Span,
     chunk_member,
 )
 from b2nd_dask.storage.failures import TOGETHER, public_error, what_directory
@@ -31,8 +32,6 @@ from b2nd_dask.storage.read.location import Location, matches_of, natural_key
 from b2nd_dask.storage.read.memory import OffsetReader
 from b2nd_dask.storage.read.prefetch import Prefetch, is_reading_ahead, reading_ahead
 from b2nd_dask.storage.redaction import Secrets, printable, public_url
-from b2nd_dask.storage.spans import Span
-from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.write.local_names import (
     about,
     area_of,
@@ -43,7 +42,13 @@ from b2nd_dask.storage.write.local_names import (
 from b2nd_dask.storage.write.local_update import LocalUpdate, require_end
 from b2nd_dask.storage.write.locks import CHANGED, NO_LOCKS, frame_locked, try_lock
 from b2nd_dask.storage.write.staging import Run, StagedChunks, Staging
-from b2nd_dask.storage.write.targets import staging_for, update_staging_for
+from b2nd_dask.storage.write.targets import (
+    StagingInfo,
+    list_staging,
+    remove_staging,
+    staging_for,
+    update_staging_for,
+)
 
 __all__ = [
     "CHANGED",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask.storage.spans import Span, clip, coalesce
+from b2nd_dask.storage.byte_reader import Span, clip, coalesce
 
 SIZE = 300
 spans_of = st.lists(

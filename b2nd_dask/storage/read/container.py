@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fsspec.spec import AbstractBufferedFile
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
-from b2nd_dask.storage.byte_reader import HEAD_NBYTES
+from b2nd_dask.storage.byte_reader import HEAD_NBYTES, Span
 from b2nd_dask.storage.read.location import looks_remote
-from b2nd_dask.storage.spans import Span
 
 if TYPE_CHECKING:
     from b2nd_dask.storage.byte_reader import ByteReader

@@ -16,10 +16,11 @@ from b2nd_dask.storage.byte_reader import (
     ByteReader,
     Filled,
     Identity,
+    Span,
+    clip,
     group_by_member,
 )
 from b2nd_dask.storage.failures import what_directory, why_missing
-from b2nd_dask.storage.spans import Span, clip
 from b2nd_dask.system import NO_FD, open_to_read, pread, pread_into
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage.byte_reader import ByteReader, Identity
-from b2nd_dask.storage.spans import Span, clip
+from b2nd_dask.storage.byte_reader import ByteReader, Identity, Span, clip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

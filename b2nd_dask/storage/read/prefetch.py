@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from b2nd_dask.storage.byte_reader import Span, coalesce
 from b2nd_dask.storage.read.connection import READ_AHEAD, requests_at_once, setting
-from b2nd_dask.storage.spans import Span, coalesce
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

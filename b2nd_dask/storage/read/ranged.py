@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from fsspec.asyn import AsyncFileSystem, get_loop
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage.byte_reader import Identity, Response
+from b2nd_dask.storage.byte_reader import Identity, Response, Span, clip
 from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.read.connection import (
     LOW_SPEED,
@@ -27,7 +27,6 @@ from b2nd_dask.storage.read.connection import (
     requests_at_once,
     setting,
 )
-from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

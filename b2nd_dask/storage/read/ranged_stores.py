@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from fsspec.asyn import AsyncFileSystem
 
-from b2nd_dask.storage.byte_reader import Identity, Response
+from b2nd_dask.storage.byte_reader import Identity, Response, Span
 from b2nd_dask.storage.failures import store_code
 from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.read.ranged import (
@@ -32,7 +32,6 @@ from b2nd_dask.storage.read.ranged import (
     read_body,
     require_short,
 )
-from b2nd_dask.storage.spans import Span
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

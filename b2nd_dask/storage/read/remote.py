@@ -18,7 +18,11 @@ from b2nd_dask.storage.byte_reader import (
     ByteReader,
     Filled,
     Identity,
+    Plan,
     Response,
+    Span,
+    clip,
+    coalesce,
     filled,
     group_by_member,
 )
@@ -27,7 +31,6 @@ from b2nd_dask.storage.read.prefetch import prefetched
 from b2nd_dask.storage.read.ranged import RangeRequest, RemoteStore, require_short
 from b2nd_dask.storage.read.ranged_stores import remote_store
 from b2nd_dask.storage.redaction import public_url
-from b2nd_dask.storage.spans import Plan, Span, clip, coalesce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

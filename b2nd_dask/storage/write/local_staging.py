@@ -1,7 +1,7 @@
 """Contiguous and sparse frames written to a local (or shared) file system.
 
 Each process appends to its own part file in a hidden directory beside the target, so processes
-never share or lock parts with each other (`own_files.py`). The parts of a contiguous frame start
+never share or lock parts with each other (`append_to_part`). The parts of a contiguous frame start
 with room for the header: the largest part becomes the frame, and the bytes of the others are
 copied, inside the kernel.
 """
@@ -22,10 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage.byte_reader import MAIN_MEMBER, ByteReader, Identity, chunk_member
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER, ByteReader, Identity, Span, chunk_member
 from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.local_names import (
     LOCK_NAME,
     about,
@@ -36,8 +35,7 @@ from b2nd_dask.storage.write.local_names import (
     remove_path,
     require_frame,
 )
-from b2nd_dask.storage.write.locks import is_locked, locked
-from b2nd_dask.storage.write.own_files import append_to_part
+from b2nd_dask.storage.write.locks import append_to_part, is_locked, locked
 from b2nd_dask.storage.write.staging import (
     FILE_SUFFIX,
     Placement,

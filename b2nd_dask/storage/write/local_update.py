@@ -25,10 +25,10 @@ from b2nd_dask.storage.byte_reader import (
     MAIN_MEMBER,
     ByteReader,
     Identity,
+    Span,
     chunk_member,
 )
 from b2nd_dask.storage.read.local_reader import identity_of
-from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.local_names import about
 from b2nd_dask.storage.write.local_staging import (
     ContiguousStaging,

@@ -1,4 +1,9 @@
-"""Locks of local files: of frames that change in place, and of files in staging areas."""
+"""Concurrent writers of local files.
+
+Processes lock a frame that changes in place, or a file of a staging area. In a staging area each
+process appends to its own part file, which its threads share: each reserves a range and writes it
+concurrently with others, so the lock protects the reservation, not the write.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,10 @@ import errno
 import logging
 import os
 import random
+import threading
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,7 +22,8 @@ from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import Identity
 from b2nd_dask.storage.read.local_reader import identity_at
 from b2nd_dask.storage.write.local_names import about
-from b2nd_dask.system import lock, require_writable
+from b2nd_dask.storage.write.staging import Run, adjacent
+from b2nd_dask.system import at_fork, lock, pwrite, require_writable
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -31,6 +39,24 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 _TRIES = 5
 #: Seconds between the log messages of a waiting writer.
 _LONG = 10.0
+
+#: Held while a range is reserved.
+_reserving = threading.Lock()
+#: Unique name of this process: process ids and even host names repeat among containers.
+_process = uuid.uuid4().hex
+#: Ends of the ranges that threads are writing, by device and inode of the part. All other ranges
+#: end within the size of the part.
+_unfinished: dict[tuple[int, int], list[int]] = {}
+
+
+def _start_anew() -> None:
+    global _reserving, _process
+    _reserving, _process = threading.Lock(), uuid.uuid4().hex
+    # the threads of these ranges exist in the parent only
+    _unfinished.clear()
+
+
+at_fork(after_in_child=_start_anew)
 
 
 @contextmanager
@@ -190,3 +216,39 @@ def _keeps_locks_here(path: Path) -> bool:
     # are the last
     own = [fields for line in mounts if len(fields := line.split()) > 2 and fields[2] == number]
     return any(not _LOCAL_LOCKS.isdisjoint(fields[-1].split(",")) for fields in own)
+
+
+def append_to_part(directory: Path, payloads: Sequence[bytes], header_len: int) -> list[Run]:
+    """Append to the part of this process in a staging area, as one range; a run for each payload.
+
+    A failure leaves an unused range of undefined bytes in the part. `header_len` bytes stay free at
+    the start of the part.
+    """
+    name = f"{_process}.part"
+    nbytes = sum(map(len, payloads))
+    # opened and closed for each append: on NFS the close makes the bytes visible to other hosts
+    fd = os.open(directory / name, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        with _reserved(fd, nbytes, header_len) as start:
+            pwrite(fd, payloads, start)
+    finally:
+        os.close(fd)
+    return adjacent(name, payloads, start)
+
+
+@contextmanager
+def _reserved(fd: int, nbytes: int, header_len: int) -> Iterator[int]:
+    """Reserve a range behind all others for this thread; yield its start."""
+    with _reserving:
+        state = os.fstat(fd)
+        part = (state.st_dev, state.st_ino)
+        ends = _unfinished.setdefault(part, [])
+        start = max(state.st_size, header_len, *ends)
+        ends.append(start + nbytes)
+    try:
+        yield start
+    finally:
+        with _reserving:
+            ends.remove(start + nbytes)
+            if not ends:
+                del _unfinished[part]

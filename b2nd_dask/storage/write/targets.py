@@ -1,17 +1,31 @@
-"""Choice of the staging for a location."""
+"""The staging area of a write to a location, and those that others have left there."""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import stat
 import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from b2nd_dask.storage.byte_reader import Identity
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Identity
 from b2nd_dask.storage.read.location import Location
+from b2nd_dask.storage.write.local_names import key_of, remove_area, target_of
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
 from b2nd_dask.storage.write.local_update import ContiguousUpdate, LocalUpdate, SparseUpdate
 from b2nd_dask.storage.write.object_staging import ObjectStaging, SparseObjectStaging
+from b2nd_dask.storage.write.object_store import ObjectStore
 from b2nd_dask.storage.write.staging import Staging
 from b2nd_dask.system import require_writable
+
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+_REMOTE_AREA = re.compile(r"\.([0-9a-f]{16})\.staging")
 
 
 def staging_for(
@@ -91,3 +105,148 @@ def update_staging_for(
 
 def _key(resume_key: str | None) -> tuple[str, bool]:
     return resume_key or uuid.uuid4().hex[:16], resume_key is not None
+
+
+@dataclass(frozen=True, slots=True)
+class StagingInfo:
+    """A staging area: the staged bytes of one write."""
+
+    path: str
+    """Path or URL of the staging area."""
+    key: str
+    """Distinguishes the writes to one target."""
+    nbytes: int
+    """Number of staged bytes."""
+    modified: datetime | None
+    """Time of the last change in the area; None if the store reports no times."""
+
+
+def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingInfo]:
+    """List the staging areas of a frame or folder: bytes that are staged and not published.
+
+    A staging area belongs to a write in progress, to a killed write, to a failed write with
+    ``resume=True`` or ``compute=False``, or to an unfinished frame of `create` with its parts. A
+    path that ends in ``.old`` is a sparse frame during its replacement, on a file system that
+    cannot exchange directories.
+
+    Parameters
+    ----------
+    urlpath : str or os.PathLike
+        Path or URL of the frame, which need not exist; or path of a folder or dataset of frames.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+
+    Returns
+    -------
+    list of StagingInfo
+        Oldest first.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such bucket.
+
+    Examples
+    --------
+    >>> list_staging("nothing-was-written-here.b2nd")
+    []
+    """
+    location = Location.of(urlpath, storage_options=storage_options)
+    found = _remote(location) if location.is_url else _local(location)
+    return sorted(found, key=lambda info: (info.modified or _LONG_AGO, info.key))
+
+
+def remove_staging(
+    urlpath: Any, *, key: str | None = None, storage_options: Any = None
+) -> list[StagingInfo]:
+    """Remove the staging areas that `list_staging` lists. A write in progress there fails.
+
+    An old sparse frame (``.old``) gets its name back, unless something else has this name.
+
+    Parameters
+    ----------
+    urlpath : str or os.PathLike
+        Path or URL of the frame, which does not change.
+    key : str, optional
+        Key of one staging area; by default all areas of the frame are removed.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+
+    Returns
+    -------
+    list of StagingInfo
+        The removed areas.
+
+    Raises
+    ------
+    FileNotFoundError
+        No staging area of the frame has the key, or the bucket does not exist. Without a key,
+        it is no error if there are no areas.
+    OSError
+        An area cannot be removed.
+    """
+    location = Location.of(urlpath, storage_options=storage_options)
+    listed = list_staging(urlpath, storage_options=storage_options)
+    removed = [info for info in listed if key in (None, info.key)]
+    if key is not None and not removed:
+        raise FileNotFoundError(
+            errno.ENOENT,
+            f"no staging area has the key {key!r}; list_staging lists those that exist",
+            location.label,
+        )
+    for info in removed:
+        if location.is_url:
+            # for both forms of frames: it also removes chunks of an unfinished sparse frame
+            SparseObjectStaging(info.key, False, False, location).discard()
+        else:
+            remove_area(Path(info.path), _target(location))
+    return removed
+
+
+def _target(location: Location) -> Path:
+    return Path(os.path.realpath(str(location.urlpath)))
+
+
+def _local(location: Location) -> Iterator[StagingInfo]:
+    """List the areas beside a path, and in it if it is a folder of frames."""
+    path = _target(location)
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    areas = [(area, path) for area in beside]
+    is_folder = path.is_dir() and not (path / MAIN_MEMBER).exists()
+    for folder, inner, _ in os.walk(path) if is_folder else ():
+        hidden = [Path(folder, name) for name in inner if name.startswith(".")]
+        areas += [(area, Path(target_of(str(area)))) for area in hidden]
+        inner[:] = [name for name in inner if not name.startswith(".")]
+    for area, target in areas:
+        key = key_of(area, target)
+        info = None if key is None else _info(area, key)
+        if info is not None:
+            yield info
+
+
+def _info(area: Path, key: str) -> StagingInfo | None:
+    # a write in progress may remove the area, and files in it
+    try:
+        newest, nbytes = area.lstat().st_mtime, 0
+    except FileNotFoundError:
+        return None
+    with suppress(FileNotFoundError):
+        for path in area.rglob("*"):
+            state = path.lstat()
+            newest = max(newest, state.st_mtime)
+            nbytes += state.st_size if stat.S_ISREG(state.st_mode) else 0
+    return StagingInfo(str(area), key, nbytes, datetime.fromtimestamp(newest, UTC))
+
+
+def _remote(location: Location) -> Iterator[StagingInfo]:
+    store = ObjectStore.of(location)
+    parent, _, name = store.target.rpartition("/")
+    for area in store.folders(parent):
+        base = area.rpartition("/")[2]
+        named = _REMOTE_AREA.fullmatch(base.removeprefix(name))
+        if named and base.startswith(name):
+            found = store.entries(area).values()
+            nbytes = sum(entry.get("size") or 0 for entry in found)
+            times = [entry["LastModified"] for entry in found if "LastModified" in entry]
+            path = location.label + base.removeprefix(name)
+            yield StagingInfo(path, named[1], nbytes, max(times, default=None))
