@@ -425,9 +425,10 @@ def test_forks_while_other_threads_connect(monkeypatch: pytest.MonkeyPatch) -> N
     done = threading.Event()
 
     def connect_on_and_on() -> None:
+        private = Location.of("memory://a", storage_options={"skip_instance_cache": True})
         connections: deque[Connection] = deque(maxlen=2000)
         while not done.is_set():
-            connections.append(Connection.of(Location.of("memory://a"), private=True))
+            connections.append(Connection.of(private))
 
     with ThreadPoolExecutor(2) as threads:
         sys.setswitchinterval(1e-5)

@@ -79,16 +79,14 @@ class Connection:
     """The URL without secrets."""
 
     @classmethod
-    def of(cls, location: Location, *, private: bool = False) -> Self:
-        """Connect to the file system of a URL, on request to a new one that nobody shares.
+    def of(cls, location: Location) -> Self:
+        """Connect to the file system of a URL.
 
         The location holds the arguments of the file system; no message shows them.
         """
         # no function that raises has URL or options as variables, since tools show these
         secrets = location.secrets
-        fs, path = _call(
-            None, lambda: _filesystem(location, private), public_url(location.url), secrets
-        )
+        fs, path = _call(None, lambda: _filesystem(location), public_url(location.url), secrets)
         _live[id(fs)] = fs
         return cls(os.getpid(), fs, path, secrets, location.label)
 
@@ -115,7 +113,7 @@ class Connection:
         return _call(self.fs, function, self.label, self.secrets)
 
 
-def _filesystem(location: Location, private: bool) -> tuple[Any, str]:
+def _filesystem(location: Location) -> tuple[Any, str]:
     options = dict(location.storage_options or {})
     scheme = location.url.partition("://")[0]
     if scheme in ("s3", "s3a"):
@@ -127,8 +125,6 @@ def _filesystem(location: Location, private: bool) -> tuple[Any, str]:
         }
         given = {**conf.get("s3", {}), **options}.get("config_kwargs") or {}
         options["config_kwargs"] = ours | given
-    if private:
-        options["skip_instance_cache"] = True
     try:
         found: tuple[Any, str] = url_to_fs(location.url, **options)
     except ImportError as error:

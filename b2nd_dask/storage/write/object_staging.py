@@ -77,9 +77,9 @@ class BaseObjectStaging(Staging):
         """URL of the target, without secrets."""
         return self.location.label
 
-    def area(self, *, private: bool = False) -> StagingArea:
+    def area(self) -> StagingArea:
         """Connect the calling process to the staging area."""
-        store = ObjectStore.of(self.location, private=private)
+        store = ObjectStore.of(self.location)
         return StagingArea(store, f"{store.target}.{self.key}.staging")
 
     def prepare(self) -> None:
@@ -220,8 +220,10 @@ class ObjectStaging(BaseObjectStaging):
         else:
             area.store.each(call, checks)
             if not (area.store.has_protocol("gs") and _compose(area, head, runs, tail)):
-                # the transaction must not include files of other writers
-                self.area(private=True).store.stream(head, runs, tail)
+                # a file system of its own: the transaction must not include files of other writers
+                options = {**(self.location.storage_options or {}), "skip_instance_cache": True}
+                private = replace(self.location, storage_options=options)
+                ObjectStore.of(private).stream(head, runs, tail)
         area.store.call(area.store.fs.invalidate_cache)
 
 
