@@ -19,17 +19,15 @@ from b2nd_dask.storage.byte_reader import (
 )
 from b2nd_dask.storage.failures import TOGETHER, public_error, what_directory
 from b2nd_dask.storage.read.container import (
+    OffsetReader,
     ZipMember,
     is_zip,
     member_offset,
     read_text_file,
-    split_store,
-    store_in,
     zip_members,
 )
 from b2nd_dask.storage.read.local_reader import changes_show, identity_at, is_same_file
-from b2nd_dask.storage.read.location import Location, matches_of, natural_key
-from b2nd_dask.storage.read.memory import OffsetReader
+from b2nd_dask.storage.read.location import Location, matches_of, natural_key, split_store, store_in
 from b2nd_dask.storage.read.prefetch import Prefetch, is_reading_ahead, reading_ahead
 from b2nd_dask.storage.redaction import Secrets, printable, public_url
 from b2nd_dask.storage.write.local_names import (

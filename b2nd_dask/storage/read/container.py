@@ -1,4 +1,4 @@
-"""Containers of frames: names of stores in paths, and the files of a ZIP archive.
+"""Frames in memory, at an offset inside another object, and in a ZIP archive.
 
 A ``.b2z`` of python-blosc2 is a ZIP archive of frames that are stored, not deflated. Each frame is
 contiguous and is read in place (docs/format.md, Stores). Nothing is extracted: names in an archive
@@ -8,26 +8,25 @@ are compared, never used as paths.
 from __future__ import annotations
 
 import io
-import os
-import re
 import struct
+import sys
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
+import xxhash
 from fsspec.spec import AbstractBufferedFile
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
-from b2nd_dask.storage.byte_reader import HEAD_NBYTES, Span
-from b2nd_dask.storage.read.location import looks_remote
+from b2nd_dask.storage.byte_reader import HEAD_NBYTES, ByteReader, Identity, Span, clip
 
 if TYPE_CHECKING:
-    from b2nd_dask.storage.byte_reader import ByteReader
+    from collections.abc import Sequence
 
 #: Most bytes of the list of files at the end of an archive: 200,000 entries with short names.
 MAX_DIRECTORY = 1 << 24
 
-_STORE = re.compile(r"(?P<store>.*?\.b2[zde])/(?P<key>.+)", re.DOTALL)
 _LOCAL = struct.Struct("<4s2xHH16xHH")
 _LOCAL_MAGIC = b"PK\x03\x04"
 _ENCRYPTED = 1
@@ -35,6 +34,116 @@ _ENCRYPTED = 1
 _BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: First bytes of an archive with files, and of one without.
 _MAGICS = (_LOCAL_MAGIC, b"PK\x05\x06")
+
+
+class BytesReader(ByteReader):
+    """Read byte ranges of bytes in memory."""
+
+    identity_is_cheap = True
+    batch_nbytes = 1 << 20
+    max_gap = 0
+
+    def __init__(self, data: bytes) -> None:
+        self.label = bytes_label(data)
+        self._data: bytes | None = data
+        self._identity: Identity | None = None
+
+    def __repr__(self) -> str:
+        return f"BytesReader({self.label})"
+
+    def identity(self) -> Identity:
+        """Size and digest of the bytes."""
+        # bytes cannot change; a digest of a large object costs as much as reading it
+        if self._identity is None:
+            data = self._open()
+            self._identity = Identity(len(data), xxhash.xxh3_128_hexdigest(data))
+        return self._identity
+
+    def opened_identity(self) -> Identity:
+        """Like `identity`: bytes cannot change."""
+        return self.identity()
+
+    def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
+        """Read byte ranges; see `ByteReader.read`."""
+        data = self._open(member)
+        return [data[start:stop] for start, stop in (clip(span, len(data)) for span in spans)]
+
+    def close(self) -> None:
+        """Release the bytes."""
+        self._data = None
+
+    def _open(self, member: str = "") -> bytes:
+        self.require_no_member(member)
+        if self._data is None:
+            raise ValueError(f"{self.label}: the reader is closed")
+        return self._data
+
+
+class OffsetReader(ByteReader):
+    """Read a frame that starts at an offset inside the object of another reader.
+
+    Closes that reader, too. The frame must lie in the object; without `nbytes` it ends with the
+    object. The label is for messages.
+    """
+
+    def __init__(self, reader: ByteReader, offset: int, nbytes: int | None, label: str) -> None:
+        self.label = label
+        self.identity_is_cheap = reader.identity_is_cheap
+        self.batch_nbytes = reader.batch_nbytes
+        self.max_gap = reader.max_gap
+        self._reader = reader
+        self._offset = offset
+        self._nbytes = nbytes
+
+    def __repr__(self) -> str:
+        return f"OffsetReader({self.label})"
+
+    def identity(self) -> Identity:
+        """Identity of the outer object, with the size of the frame."""
+        return self._inside(self._reader.identity())
+
+    def opened_identity(self) -> Identity:
+        """Like `identity`, for the open object."""
+        return self._inside(self._reader.opened_identity())
+
+    def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
+        """Read byte ranges, counted from the offset; see `ByteReader.read`."""
+        self._check(member)
+        end = sys.maxsize if self._nbytes is None else self._nbytes
+        # also rejects a negative start, which the offset would hide
+        clipped = (clip(span, end) for span in spans)
+        return self._reader.read(
+            [Span(start + self._offset, stop + self._offset) for start, stop in clipped]
+        )
+
+    def close(self) -> None:
+        """Close the reader of the outer object."""
+        self._reader.close()
+
+    def _check(self, member: str) -> None:
+        self.require_no_member(member)
+        # not in __init__: a remote reader needs a request for this
+        if self._reader.is_directory:
+            raise FrameFormatError(
+                "a directory has no byte offset; give offset=0 to open it as a sparse frame",
+                path=self._reader.label,
+            )
+
+    def _inside(self, outer: Identity) -> Identity:
+        self._check("")
+        if self._offset > outer.size:
+            raise FrameFormatError(
+                f"offset={self._offset} lies past the end of the object, which has {outer.size} "
+                "bytes",
+                path=self._reader.label,
+            )
+        rest = outer.size - self._offset
+        return replace(outer, size=rest if self._nbytes is None else self._nbytes)
+
+
+def bytes_label(data: bytes) -> str:
+    """Label of bytes for messages."""
+    return f"<bytes, {len(data)} B>"
 
 
 class ZipMember(NamedTuple):
@@ -56,46 +165,6 @@ class ZipMember(NamedTuple):
     def is_plain(self) -> bool:
         """Whether the file is neither compressed nor encrypted."""
         return self.method == zipfile.ZIP_STORED and not self.is_encrypted
-
-
-def split_store(urlpath: Any) -> tuple[Any, str | None]:
-    """Split a path or URL into that of a store and the key of an array in it, if it has both.
-
-    Examples
-    --------
-    >>> split_store("s3://bucket/runs.b2z/group/x")
-    ('s3://bucket/runs.b2z', 'group/x')
-    >>> split_store("https://example.org/runs.b2e/x?token=1")
-    ('https://example.org/runs.b2e?token=1', 'x')
-    >>> split_store("s3://bucket/runs.b2d/group/x.b2nd")
-    ('s3://bucket/runs.b2d/group/x.b2nd', None)
-    """
-    found = store_in(urlpath)
-    if found is None:
-        return urlpath, None
-    store, key = found
-    text = os.fsdecode(urlpath)
-    # frames in a folder are files of their own
-    is_file = store.partition("?")[0].endswith(".b2d") and key.endswith(".b2nd")
-    is_local = not looks_remote(text)
-    own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises if the user does not exist
-    if is_file or (is_local and os.path.lexists(own)):
-        return urlpath, None
-    return store, key
-
-
-def store_in(urlpath: Any) -> tuple[str, str] | None:
-    """Split a path or URL into a store and a key by names alone; None if it names no store."""
-    if not isinstance(urlpath, str | os.PathLike):
-        return None
-    path, mark, query = os.fsdecode(urlpath), "", ""
-    if looks_remote(path):
-        path, mark, query = path.partition("?")
-    else:
-        path = path.replace(os.sep, "/")
-    found = _STORE.fullmatch(path)
-    key = found["key"].strip("/") if found else ""
-    return (found["store"] + mark + query, key) if found and key else None
 
 
 def is_zip(reader: ByteReader) -> bool:

@@ -1,4 +1,4 @@
-"""Locations of frames: paths, URLs and bytes, and patterns such as ``data/*.b2nd``."""
+"""Locations of frames: paths, URLs and bytes, keys of stores, patterns such as ``data/*.b2nd``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fsspec.registry import known_implementations, registry
 
 from b2nd_dask.storage.read.connection import Connection
+from b2nd_dask.storage.read.container import BytesReader, OffsetReader, bytes_label
 from b2nd_dask.storage.read.local_reader import LocalReader
-from b2nd_dask.storage.read.memory import BytesReader, OffsetReader, bytes_label, window_label
 from b2nd_dask.storage.read.remote import RemoteReader
 from b2nd_dask.storage.redaction import Secrets, printable, public_url
 from b2nd_dask.system import path_of_url
@@ -32,6 +32,8 @@ _MISTYPED = re.compile(
 )
 _LOCAL_URL = re.compile(r"(file|local)://")
 
+#: A store in a path, and the key of an array in it.
+_STORE = re.compile(r"(?P<store>.*?\.b2[zde])/(?P<key>.+)", re.DOTALL)
 _MARKS = re.compile(r"[*?\[]")
 _NUMBERS = re.compile(r"(\d+)")
 
@@ -104,7 +106,7 @@ class Location:
             label = public_url(self.urlpath) if self.is_url else self.urlpath
         if self.member:
             return f"{label}/{printable(self.member.lstrip('/'))}"
-        return window_label(label, self.offset) if self.offset else label
+        return f"{label}[{self.offset}:]" if self.offset else label
 
     @cached_property
     def fingerprint(self) -> str:
@@ -129,7 +131,7 @@ class Location:
             reader = LocalReader(self.urlpath)
         if not self.offset:
             return reader
-        return OffsetReader(reader, self.offset, self.nbytes, self.label if self.member else "")
+        return OffsetReader(reader, self.offset, self.nbytes, self.label)
 
     @property
     def url(self) -> str:
@@ -155,6 +157,46 @@ def looks_remote(urlpath: str) -> bool:
     if found is None or found[2] == "://":
         return found is not None
     return found[1] in known_implementations or found[1] in registry
+
+
+def split_store(urlpath: Any) -> tuple[Any, str | None]:
+    """Split a path or URL into that of a store and the key of an array in it, if it has both.
+
+    Examples
+    --------
+    >>> split_store("s3://bucket/runs.b2z/group/x")
+    ('s3://bucket/runs.b2z', 'group/x')
+    >>> split_store("https://example.org/runs.b2e/x?token=1")
+    ('https://example.org/runs.b2e?token=1', 'x')
+    >>> split_store("s3://bucket/runs.b2d/group/x.b2nd")
+    ('s3://bucket/runs.b2d/group/x.b2nd', None)
+    """
+    found = store_in(urlpath)
+    if found is None:
+        return urlpath, None
+    store, key = found
+    text = os.fsdecode(urlpath)
+    # frames in a folder are files of their own
+    is_file = store.partition("?")[0].endswith(".b2d") and key.endswith(".b2nd")
+    is_local = not looks_remote(text)
+    own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises if the user does not exist
+    if is_file or (is_local and os.path.lexists(own)):
+        return urlpath, None
+    return store, key
+
+
+def store_in(urlpath: Any) -> tuple[str, str] | None:
+    """Split a path or URL into a store and a key by names alone; None if it names no store."""
+    if not isinstance(urlpath, str | os.PathLike):
+        return None
+    path, mark, query = os.fsdecode(urlpath), "", ""
+    if looks_remote(path):
+        path, mark, query = path.partition("?")
+    else:
+        path = path.replace(os.sep, "/")
+    found = _STORE.fullmatch(path)
+    key = found["key"].strip("/") if found else ""
+    return (found["store"] + mark + query, key) if found and key else None
 
 
 def _normalized(urlpath: object) -> str | bytes:
