@@ -195,73 +195,36 @@ def is_member(name: str) -> bool:
     return name in (MAIN_MEMBER, ".b2lock") or CHUNK_MEMBER.fullmatch(name) is not None
 
 
-class Position(NamedTuple):
-    """Position of a span in the merged spans of a plan."""
-
-    part: int
-    """Number of the merged span."""
-
-    start: int
-    """Offset of the span's first byte from the start of the merged span."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Merged spans, and the position of each nonempty original span in them."""
-
-    spans: list[Span]
-    """The original spans, clipped at the end of the object."""
-
-    merged: list[Span]
-    """Ordered by their start."""
-
-    positions: list[Position]
-    """One for each original span, in the original order; of no meaning for an empty one."""
-
-    def cut(self, parts: Sequence[bytes]) -> list[bytes]:
-        """Cut the original spans out of the merged ones.
-
-        The parts belong to the spans of `merged`; they are shorter at the end of the object.
-        """
-        located = zip(self.spans, self.positions, strict=True)
-        return [
-            parts[part][at : at + stop - start] if start < stop else b""
-            for (start, stop), (part, at) in located
-        ]
-
-
 def coalesce(
     spans: Sequence[Span], *, max_gap: int, max_size: int, size: int = sys.maxsize
-) -> Plan:
+) -> list[tuple[Span, list[int]]]:
     """Merge spans that lie close together, for fewer reads.
 
     The spans may be empty, overlap and come in any order; they are clipped at the `size` of the
     object, which limits allocations for lengths from a damaged file. Gaps of at most `max_gap`
     bytes are merged. A merged span has at most `max_size` bytes, but a single larger span stays
-    whole. Every nonempty span lies in exactly one merged span.
+    whole. Returns the merged spans, ordered by their start, each with the positions of its spans in
+    the argument. Every nonempty span lies in exactly one merged span.
 
     Examples
     --------
-    >>> plan = coalesce([Span(20, 30), Span(0, 16)], max_gap=4, max_size=100)
-    >>> plan.merged
-    [Span(start=0, stop=30)]
-    >>> plan.positions
-    [Position(part=0, start=20), Position(part=0, start=0)]
+    >>> coalesce([Span(20, 30), Span(0, 16)], max_gap=4, max_size=100)
+    [(Span(start=0, stop=30), [1, 0])]
     """
     clipped = [clip(span, size) for span in spans]
-    merged: list[Span] = []
-    positions = [Position(0, 0)] * len(spans)
+    merged: list[tuple[Span, list[int]]] = []
     # The longest first among equal starts: spans inside it then never start a merged span.
     for i in sorted(range(len(spans)), key=lambda i: (clipped[i].start, -clipped[i].stop)):
         span = clipped[i]
         if span.start == span.stop:
             continue
-        if merged and _joins(merged[-1], span, max_gap=max_gap, max_size=max_size):
-            merged[-1] = Span(merged[-1].start, max(merged[-1].stop, span.stop))
+        if merged and _joins(merged[-1][0], span, max_gap=max_gap, max_size=max_size):
+            last, inside = merged[-1]
+            inside.append(i)
+            merged[-1] = Span(last.start, max(last.stop, span.stop)), inside
         else:
-            merged.append(span)
-        positions[i] = Position(len(merged) - 1, span.start - merged[-1].start)
-    return Plan(clipped, merged, positions)
+            merged.append((span, [i]))
+    return merged
 
 
 def _joins(last: Span, span: Span, *, max_gap: int, max_size: int) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -185,10 +184,9 @@ def _requested(items: list[Item]) -> Iterator[_Segment]:
         groups.setdefault((item.requester, item.member), []).append(item)
     for key, group in groups.items():
         requester, member, _ = group[0]
-        plan = coalesce([item.span for item in group], max_gap=0, max_size=_MERGED)
-        counts = Counter(position.part for position in plan.positions)
-        for part, span in enumerate(plan.merged):
-            yield _Segment(key, span, counts[part], requester.begin(member, span))
+        spans = [item.span for item in group]
+        for span, inside in coalesce(spans, max_gap=0, max_size=_MERGED):
+            yield _Segment(key, span, len(inside), requester.begin(member, span))
 
 
 #: Active prefetches with their process ids: a forked child must not use those of its parent.

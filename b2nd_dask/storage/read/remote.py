@@ -18,7 +18,6 @@ from b2nd_dask.storage.byte_reader import (
     ByteReader,
     Filled,
     Identity,
-    Plan,
     Response,
     Span,
     clip,
@@ -174,21 +173,23 @@ class RemoteReader(ByteReader):
 
     def _requested(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
         """Like `_read_members`, in one round of requests."""
-        store, groups = self._connected(), group_by_member(items)
-        plans = {m: self._planned(m, [items[i][1] for i in group]) for m, group in groups.items()}
-        requests = {
-            member: [self._request(store, member, span) for span in plan.merged]
-            for member, plan in plans.items()
-        }
-        responses = iter(store.get([each for own in requests.values() for each in own]))
-        results = [(b"", 0)] * len(items)
-        for member, numbers in groups.items():
-            own = [(next(responses), request) for request in requests[member]]
-            parts = [self._part(response, request, member) for response, request in own]
-            size = own[0][0].identity.size if own else self._size(member)
-            for i, data in zip(numbers, plans[member].cut(parts), strict=True):
-                results[i] = data, size
-        return results
+        store = self._connected()
+        merged = [
+            (member, span, [group[i] for i in inside])
+            for member, group in group_by_member(items).items()
+            for span, inside in self._merged(member, [items[i][1] for i in group])
+        ]
+        requests = [self._request(store, member, span) for member, span, _ in merged]
+        found: dict[int, tuple[bytes, int]] = {}
+        for (member, span, inside), request, response in zip(
+            merged, requests, store.get(requests), strict=True
+        ):
+            data, size = self._part(response, request, member), response.identity.size
+            for i in inside:
+                start, stop = (edge - span.start for edge in items[i][1])
+                found[i] = data[start:stop], size
+        # the others are empty
+        return [found.get(i, (b"", self._size(items[i][0]))) for i in range(len(items))]
 
     def _arrived(
         self, future: Future[Response], member: str, span: Span
@@ -201,15 +202,15 @@ class RemoteReader(ByteReader):
         request = self._request(self._connected(), member, span)
         return self._part(response, request, member), response.identity.size
 
-    def _planned(self, member: str, spans: Sequence[Span]) -> Plan:
+    def _merged(self, member: str, spans: Sequence[Span]) -> list[tuple[Span, list[int]]]:
         size = self._size(member)
         if not self._opened().ranges_ignored:
             return coalesce(spans, max_gap=MAX_GAP, max_size=MAX_SIZE, size=size)
         # each response has all bytes up to the end of its span
-        plan = coalesce(spans, max_gap=size, max_size=size, size=size)
-        if plan.merged and self._known(member) is not None:
-            require_short(size, plan.merged[-1].stop, self._label(member))
-        return plan
+        merged = coalesce(spans, max_gap=size, max_size=size, size=size)
+        if merged and self._known(member) is not None:
+            require_short(size, merged[-1][0].stop, self._label(member))
+        return merged
 
     def _size(self, member: str) -> int:
         """Size of a member; before its first read a bound, since the store clips the spans."""
