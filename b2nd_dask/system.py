@@ -16,7 +16,8 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import unquote
@@ -84,6 +85,19 @@ def own_pages(nbytes: int) -> mmap.mmap:
         return mmap.mmap(-1, nbytes)
     # shared pages, the default, are never huge pages, and their page faults take longer
     return mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+@contextmanager
+def opened(path: str | Path, flags: int, folder: int | None = None) -> Iterator[int]:
+    """Open a file or directory for a ``with`` block; yield its descriptor.
+
+    The path is relative to the descriptor `folder`, if given.
+    """
+    fd = os.open(path, flags, 0o666, dir_fd=folder)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def open_to_read(path: str, *, follow: bool = True, dir_fd: int | None = None) -> int:
@@ -188,27 +202,21 @@ def link_or_copy(source: Path, target: str | Path, folder: int | None = None) ->
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        with source.open("rb") as file:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            fd = os.open(target, flags, 0o666, dir_fd=folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with opened(source, os.O_RDONLY) as old, opened(target, flags, folder) as new:
             try:
-                copy_range(file.fileno(), 0, os.fstat(file.fileno()).st_size, fd, 0)
+                copy_range(old, 0, os.fstat(old).st_size, new, 0)
             except BaseException:
                 os.unlink(target, dir_fd=folder)
                 raise
-            finally:
-                os.close(fd)
 
 
 def write_file(path: Path, payload: bytes, *, fsync: bool = True) -> None:
     """Create or overwrite a file; with `fsync`, wait until it is on the disk."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    try:
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
         pwrite(fd, [payload], 0)
         if fsync:
             flush(fd)
-    finally:
-        os.close(fd)
 
 
 def flush(fd: int) -> None:
@@ -231,11 +239,8 @@ def flush(fd: int) -> None:
 
 def sync(path: str | Path, folder: int | None = None) -> None:
     """Open a path and `flush` it; the path is relative to the descriptor `folder`, if given."""
-    fd = os.open(path, os.O_RDONLY, dir_fd=folder)
-    try:
+    with opened(path, os.O_RDONLY, folder) as fd:
         flush(fd)
-    finally:
-        os.close(fd)
 
 
 def lock(fd: int, *, shared: bool = False, wait: bool = False) -> None:

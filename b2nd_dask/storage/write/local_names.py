@@ -27,7 +27,7 @@ from pathlib import Path
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.byte_reader import MAIN_MEMBER, is_member
 from b2nd_dask.storage.failures import why_missing
-from b2nd_dask.system import RENAME_EXCHANGE, RENAME_NOREPLACE, renameat2, sync
+from b2nd_dask.system import RENAME_EXCHANGE, RENAME_NOREPLACE, opened, renameat2, sync
 
 #: Lock file of a staging area: appends take a shared lock, the commit an exclusive one.
 LOCK_NAME = "lock"
@@ -157,8 +157,7 @@ def mode_of(target: Path, is_same_form: Callable[[int], bool]) -> int | None:
 
 def require_frame(path: Path) -> None:
     """Check that a path is a frame or empty, and may be replaced."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
+    with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             with os.scandir(fd) as members:
                 names = [member.name for member in members]
@@ -167,8 +166,6 @@ def require_frame(path: Path) -> None:
             # every frame starts with 0x9e, 0xa8 and the magic (docs/format.md, Frame header)
             head = os.read(fd, 10)
             frame = not head or head[2:] == b"b2frame\0"
-    finally:
-        os.close(fd)
     if not frame:
         raise FileExistsError(
             errno.EEXIST,

@@ -43,7 +43,7 @@ from b2nd_dask.storage.write.staging import (
     StagedChunks,
     Staging,
 )
-from b2nd_dask.system import copy_range, flush, link_or_copy, pwrite, sync, write_file
+from b2nd_dask.system import copy_range, flush, link_or_copy, opened, pwrite, sync, write_file
 
 #: A part with a larger share of unused bytes, from duplicate tasks, is copied.
 MAX_WASTE = 1 / 8
@@ -210,7 +210,7 @@ class ContiguousStaging(LocalStaging):
             base = self._base(chunks.parts, used)
             if base < 0:
                 name = f"{uuid.uuid4().hex}.part"
-                os.close(os.open(self.directory / name, os.O_CREAT | os.O_EXCL, 0o666))
+                (self.directory / name).touch(exist_ok=False)
                 return self.laid_out(chunks, Run(name, 0, self.header_len))
             name = chunks.parts[base]
             return self.laid_out(chunks, Run(name, 0, (self.directory / name).stat().st_size))
@@ -251,11 +251,8 @@ class ContiguousStaging(LocalStaging):
         # bytes of a killed writer
         os.ftruncate(fd, end)
         for part, start, stop in others:
-            source = os.open(self.directory / part, os.O_RDONLY)
-            try:
+            with opened(self.directory / part, os.O_RDONLY) as source:
                 copy_range(source, start, stop - start, fd, end)
-            finally:
-                os.close(source)
             end += stop - start
         pwrite(fd, [tail], end)
 
@@ -265,8 +262,7 @@ class ContiguousStaging(LocalStaging):
         ready, target = self.directory / placement.runs[0].part, Path(self.target)
         with about(self.target):
             # no O_CREAT: the area may have been removed, and may belong to another run by now
-            fd = os.open(ready, os.O_RDWR)
-            try:
+            with opened(ready, os.O_RDWR) as fd:
                 self.append_all(fd, placement, tail)
                 pwrite(fd, [head], 0)
                 # last: a repeated commit must be able to write into the same part
@@ -274,8 +270,6 @@ class ContiguousStaging(LocalStaging):
                     os.fchmod(fd, mode)
                 if self.fsync:
                     flush(fd)
-            finally:
-                os.close(fd)
             self.give_name(ready)
 
 

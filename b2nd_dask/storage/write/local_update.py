@@ -37,7 +37,7 @@ from b2nd_dask.storage.write.local_staging import (
 )
 from b2nd_dask.storage.write.locks import CHANGED, frame_locked, is_named, unless_replaced
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
-from b2nd_dask.system import flush, link_or_copy, pwrite, sync, write_file
+from b2nd_dask.system import flush, link_or_copy, opened, pwrite, sync, write_file
 
 #: First bytes of each written chunk: versions of the chunk format and of the codec's format
 #: (docs/format.md, Chunk header). No frame and no ZIP archive starts with them.
@@ -88,26 +88,22 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
-        with about(self.target):
-            fd = os.open(self.target, os.O_RDWR)
+        with about(self.target), opened(self.target, os.O_RDWR) as fd:
+            # never write into a frame that has replaced the locked one
+            if identity_of(os.fstat(fd)) != self.identity:
+                raise StaleFrameError(CHANGED, path=self.target)
+            _require_own(os.pread(fd, 2, self.frame_len), self.frame_len, self.target)
             try:
-                # never write into a frame that has replaced the locked one
-                if identity_of(os.fstat(fd)) != self.identity:
-                    raise StaleFrameError(CHANGED, path=self.target)
-                _require_own(os.pread(fd, 2, self.frame_len), self.frame_len, self.target)
-                try:
-                    self.append_all(fd, placement, tail)
-                    flush(fd)
-                except BaseException:
-                    os.ftruncate(fd, self.frame_len)
-                    raise
-                # the switch: until now the old header refers to the old index
-                differing, at = _changed(os.pread(fd, len(head), 0), head)
-                pwrite(fd, [differing], at)
-                if self.fsync:
-                    flush(fd)
-            finally:
-                os.close(fd)
+                self.append_all(fd, placement, tail)
+                flush(fd)
+            except BaseException:
+                os.ftruncate(fd, self.frame_len)
+                raise
+            # the switch: until now the old header refers to the old index
+            differing, at = _changed(os.pread(fd, len(head), 0), head)
+            pwrite(fd, [differing], at)
+            if self.fsync:
+                flush(fd)
 
 
 @dataclass(frozen=True)
@@ -133,11 +129,10 @@ class SparseUpdate(LocalUpdate, SparseStaging):
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Link the chunk files in, sync, replace the index file; see `Staging.publish`."""
-        with about(self.target):
-            index = self.directory / MAIN_MEMBER
+        index, flags = self.directory / MAIN_MEMBER, os.O_RDONLY | os.O_DIRECTORY
+        # all steps use this descriptor: never write into a directory that takes the name
+        with about(self.target), opened(self.target, flags) as folder:
             write_file(index, head + tail)
-            # all steps use this descriptor: never write into a directory that takes the name
-            folder = os.open(self.target, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 self._require_unchanged(folder)
                 self._link_in(placement, folder)
@@ -150,8 +145,6 @@ class SparseUpdate(LocalUpdate, SparseStaging):
                     # the frame was replaced; its directory is being emptied
                     raise StaleFrameError(CHANGED, path=self.target) from error
                 raise
-            finally:
-                os.close(folder)
 
     def _require_unchanged(self, folder: int) -> None:
         state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)

@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from b2nd_dask.errors import StaleFrameError
@@ -23,7 +23,7 @@ from b2nd_dask.storage.byte_reader import Identity
 from b2nd_dask.storage.read.local_reader import identity_at
 from b2nd_dask.storage.write.local_names import about
 from b2nd_dask.storage.write.staging import Run, adjacent
-from b2nd_dask.system import at_fork, lock, pwrite, require_writable
+from b2nd_dask.system import at_fork, lock, opened, pwrite, require_writable
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -156,32 +156,24 @@ def try_lock(
 def is_named(path: str | Path, fd: int) -> bool:
     """Whether a path still names an open file or directory, which nothing has replaced."""
     # opened, since on NFS the result of a plain stat may be seconds old
-    try:
-        named = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
+    with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as named:
         return os.path.samestat(os.fstat(named), os.fstat(fd))
-    finally:
-        os.close(named)
+    return False
 
 
 @contextmanager
 def locked(path: Path, target: str, *, shared: bool = False) -> Iterator[None]:
     """Lock a file of a target; without locks of the file system, do nothing."""
     # an exclusive lock on NFS needs a file that is open for writing
-    with about(target):
-        fd = os.open(path, os.O_RDWR)
-    try:
-        try:
-            with about(target):
+    with ExitStack() as held:
+        with about(target):
+            fd = held.enter_context(opened(path, os.O_RDWR))
+            try:
                 lock(fd, shared=shared, wait=True)
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
         yield
-    finally:
-        os.close(fd)
 
 
 def is_locked(path: Path) -> bool:
@@ -191,16 +183,14 @@ def is_locked(path: Path) -> bool:
     """
     if _keeps_locks_here(path):
         return False
-    fd = os.open(path, os.O_RDWR)
-    try:
-        lock(fd)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return True
-        if error.errno not in NO_LOCKS:
-            raise
-    finally:
-        os.close(fd)
+    with opened(path, os.O_RDWR) as fd:
+        try:
+            lock(fd)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                return True
+            if error.errno not in NO_LOCKS:
+                raise
     return False
 
 
@@ -227,12 +217,11 @@ def append_to_part(directory: Path, payloads: Sequence[bytes], header_len: int) 
     name = f"{_process}.part"
     nbytes = sum(map(len, payloads))
     # opened and closed for each append: on NFS the close makes the bytes visible to other hosts
-    fd = os.open(directory / name, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        with _reserved(fd, nbytes, header_len) as start:
-            pwrite(fd, payloads, start)
-    finally:
-        os.close(fd)
+    with (
+        opened(directory / name, os.O_RDWR | os.O_CREAT) as fd,
+        _reserved(fd, nbytes, header_len) as start,
+    ):
+        pwrite(fd, payloads, start)
     return adjacent(name, payloads, start)
 
 
