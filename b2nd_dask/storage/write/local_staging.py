@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage.byte_reader import MAIN_MEMBER, ByteReader, Identity, Span, chunk_member
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Identity, Span, chunk_member
 from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.local_names import (
@@ -57,8 +57,6 @@ _STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
 class LocalStaging(Staging):
     """Base of local stagings, contiguous and sparse."""
 
-    target: str
-    """Absolute path, symlinks resolved: a link to a frame stays a link."""
     header_len: int
     """Bytes of the header: every part of a contiguous frame leaves them free at its start."""
     replaces: Identity | None = field(default=None, kw_only=True)
@@ -71,9 +69,9 @@ class LocalStaging(Staging):
     batch_nbytes = 1 << 20
 
     @property
-    def label(self) -> str:
+    def target(self) -> str:
         """Path of the target."""
-        return self.target
+        return self.location.url
 
     @property
     def directory(self) -> Path:
@@ -103,15 +101,12 @@ class LocalStaging(Staging):
         with about(self.target):
             # a Delayed may be computed twice
             self.directory.mkdir(exist_ok=True)
+            (self.directory / _FOLDER).mkdir(exist_ok=True)
             (self.directory / LOCK_NAME).touch()
 
     def inside(self, name: str) -> Location:
         """Locate a frame in the staging area; see `Staging.inside`."""
         return Location.of(self.directory / name)
-
-    def reader(self) -> ByteReader:
-        """Open the target; see `Staging.reader`."""
-        return LocalReader(self.target)
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Wait for tasks that append and for another run of the commit; see `Staging.exclusive`."""
@@ -167,11 +162,7 @@ class LocalStaging(Staging):
     def _unnamed(self, payload: bytes, *, fsync: bool = True) -> Path:
         """Write a small file under a random name, before it gets its own name."""
         ready = self.directory / _FOLDER / uuid.uuid4().hex
-        try:
-            write_file(ready, payload, fsync=fsync)
-        except FileNotFoundError:
-            ready.parent.mkdir(exist_ok=True)
-            write_file(ready, payload, fsync=fsync)
+        write_file(ready, payload, fsync=fsync)
         return ready
 
     def sync(self, parts: Sequence[str]) -> None:

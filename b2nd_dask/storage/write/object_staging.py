@@ -33,14 +33,14 @@ import logging
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
 
 import numpy as np
 
-from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, ByteReader, chunk_member
+from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea, wrong_length
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
@@ -67,15 +67,8 @@ _SMALL_OBJECT = Limits().min_part
 class BaseObjectStaging(Staging):
     """Base of stagings in stores, contiguous and sparse."""
 
-    location: Location
-
     # S3 joins objects of 5 MiB or more; much larger ones only cost memory
     batch_nbytes = 32 << 20
-
-    @property
-    def label(self) -> str:
-        """URL of the target, without secrets."""
-        return self.location.label
 
     def area(self) -> StagingArea:
         """Connect the calling process to the staging area."""
@@ -122,14 +115,6 @@ class BaseObjectStaging(Staging):
             path, mark, query = path + mark + query, "", ""
         return replace(self.location, urlpath=f"{path}.{self.key}.staging/{name}{mark}{query}")
 
-    def reader(self) -> ByteReader:
-        """Open the target; see `Staging.reader`."""
-        return self.location.open()
-
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Do nothing: joining changes no staged object; see `Staging.exclusive`."""
-        return nullcontext()
-
     def check_target(self) -> None:
         """See `Staging.check_target`."""
         store = self.area().store
@@ -174,9 +159,6 @@ class BaseObjectStaging(Staging):
         """See `Staging.get`."""
         area = self.area()
         return area.store.get(area.path(f"{name}{FILE_SUFFIX}"))
-
-    def sync(self, parts: Sequence[str]) -> None:
-        """Do nothing: stores need no sync; see `Staging.sync`."""
 
     def discard(self) -> None:
         """Remove all staged objects; abort their multipart uploads."""

@@ -53,10 +53,9 @@ class ObjectStore(Connection):
 
     def kind(self, path: str) -> str | None:
         """Return "file", "directory" or, if nothing is there, None."""
-        try:
+        with suppress(FileNotFoundError):
             return str(self._fresh(lambda: self.fs.info(path))["type"])
-        except FileNotFoundError:
-            return None
+        return None
 
     def names(self, folder: str) -> list[str]:
         """Names of the objects below a folder; empty if it does not exist."""
@@ -64,12 +63,9 @@ class ObjectStore(Connection):
 
     def entries(self, folder: str) -> dict[str, dict[str, Any]]:
         """What the store lists of the objects below a folder, by path."""
-        try:
-            found: dict[str, dict[str, Any]] = self._fresh(
-                lambda: self.fs.find(folder, detail=True)
-            )
-        except FileNotFoundError:
-            return {}
+        found: dict[str, dict[str, Any]] = {}
+        with suppress(FileNotFoundError):
+            found = self._fresh(lambda: self.fs.find(folder, detail=True))
         return found
 
     def folders(self, parent: str) -> list[str]:

@@ -6,7 +6,7 @@ import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -67,14 +67,17 @@ class Staging(ABC):
     area then outlives a failure."""
     replace: bool
     """Whether an existing frame may be replaced."""
+    location: Location
+    """Location of the target. A local path is absolute, with symlinks resolved: a link to a frame
+    stays a link."""
 
     batch_nbytes: ClassVar[int]
     """Compressed bytes that a task should gather for one `append`."""
 
     @property
-    @abstractmethod
     def label(self) -> str:
         """Path or URL of the target, for messages, without secrets."""
+        return self.location.label
 
     def prepare(self) -> None:
         """Check the target and make the staging area; raises the errors of both."""
@@ -114,16 +117,17 @@ class Staging(ABC):
     def inside(self, name: str) -> Location:
         """Locate a frame in the staging area; it is removed with the area."""
 
-    @abstractmethod
     def reader(self) -> ByteReader:
         """Open the target, for the caller to close."""
+        return self.location.open()
 
-    @abstractmethod
     def exclusive(self) -> AbstractContextManager[None]:
         """Lock for `join` and `publish`: concurrent runs of one commit take turns.
 
-        Raises FileNotFoundError if the staging area is gone: the write is over, or was given up.
+        Not in stores, where joining changes no staged object. Raises FileNotFoundError if the
+        staging area is gone: the write is over, or was given up.
         """
+        return nullcontext()
 
     @abstractmethod
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
@@ -159,9 +163,8 @@ class Staging(ABC):
     def get(self, name: str) -> bytes:
         """Read a small file; raise FileNotFoundError if it does not exist."""
 
-    @abstractmethod
-    def sync(self, parts: Sequence[str]) -> None:
-        """Wait until parts of this staging area are on the disk, or in the store."""
+    def sync(self, parts: Sequence[str]) -> None:  # noqa: B027 - not abstract
+        """Wait until parts of this staging area are on the disk; stores need no sync."""
 
     @abstractmethod
     def join(self, chunks: StagedChunks) -> Placement:

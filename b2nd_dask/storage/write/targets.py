@@ -65,7 +65,7 @@ def staging_for(
         form = SparseObjectStaging if sparse else ObjectStaging
         return form(key, resumable, replace, location)
     require_writable(location.label)
-    target = os.path.realpath(location.urlpath)
+    target = Location(os.path.realpath(location.urlpath))
     local = SparseStaging if sparse else ContiguousStaging
     return local(key, resumable, replace, target, header_len, replaces=replaces, fsync=fsync)
 
@@ -97,7 +97,7 @@ def update_staging_for(
         )
     require_writable(location.label)
     key, resumable = _key(resume_key)
-    target = os.path.realpath(location.urlpath)
+    target = Location(os.path.realpath(location.urlpath))
     form = SparseUpdate if sparse else ContiguousUpdate
     state = identity, frame_len, cbytes
     return form(key, resumable, True, target, header_len, *state, fsync=fsync)
