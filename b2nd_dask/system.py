@@ -132,13 +132,9 @@ def pread_into(fd: int, target: memoryview, start: int) -> int:
     """Read from a position into a buffer; return the number of bytes."""
     if hasattr(os, "preadv"):
         return os.preadv(fd, [target], start)
-    if hasattr(os, "pread"):
-        found = os.pread(fd, len(target), start)
-        target[: len(found)] = found
-        return len(found)
-    with _seeking, io.FileIO(fd, closefd=False) as file:
-        file.seek(start)
-        return file.readinto(target) or 0
+    found = pread(fd, len(target), start)
+    target[: len(found)] = found
+    return len(found)
 
 
 def require_writable(path: str) -> None:

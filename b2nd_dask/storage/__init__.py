@@ -38,7 +38,7 @@ from b2nd_dask.storage.write.local_names import (
     remove_path,
 )
 from b2nd_dask.storage.write.local_update import LocalUpdate, require_end
-from b2nd_dask.storage.write.locks import CHANGED, NO_LOCKS, frame_locked, try_lock
+from b2nd_dask.storage.write.locks import CHANGED, NO_LOCKS, frame_locked
 from b2nd_dask.storage.write.staging import Run, StagedChunks, Staging
 from b2nd_dask.storage.write.targets import (
     StagingInfo,
@@ -96,7 +96,6 @@ __all__ = [
     "split_store",
     "staging_for",
     "store_in",
-    "try_lock",
     "update_staging_for",
     "what_directory",
     "zip_members",

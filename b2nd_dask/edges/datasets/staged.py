@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
-from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.storage import (
     NO_LOCKS,
@@ -26,7 +25,6 @@ from b2nd_dask.storage import (
     public_url,
     publish_path,
     remove_area,
-    try_lock,
 )
 from b2nd_dask.system import require_writable, sync
 
@@ -63,9 +61,10 @@ def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Itera
     around = () if replaced else path.parents
     with ExitStack() as held:
         for outer in takewhile(lambda folder: (folder / MANIFEST).is_file(), around):
-            held.enter_context(_locked_now(outer, shared=True))
+            lock = frame_locked(outer, str(outer), is_directory=True, shared=True, wait=False)
+            held.enter_context(lock)
         if not replaced or path.is_dir():
-            lock = frame_locked(path, str(path), is_directory=True) if wait else _locked_now(path)
+            lock = frame_locked(path, str(path), is_directory=True, wait=wait)
             try:
                 held.enter_context(lock)
             except OSError as error:
@@ -73,21 +72,6 @@ def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Itera
                 if not replaced or error.errno not in NO_LOCKS:
                     raise
         yield
-
-
-@contextmanager
-def _locked_now(path: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold the lock of a dataset; raise StaleFrameError if another process holds it."""
-    with about(str(path)):
-        fd = try_lock(path, str(path), is_directory=True, shared=shared)
-    if fd is None:
-        raise StaleFrameError(
-            "another process changes this dataset; try again when it is done", path=str(path)
-        )
-    try:
-        yield
-    finally:
-        os.close(fd)
 
 
 @contextmanager

@@ -14,8 +14,9 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from b2nd_dask.errors import StaleFrameError
@@ -67,18 +68,22 @@ def frame_locked(
     *,
     identity: Identity | None = None,
     is_directory: bool = False,
+    shared: bool = False,
+    wait: bool = True,
 ) -> Iterator[None]:
-    """Wait for the lock of a frame, or of the index file of a sparse one, and hold it.
+    """Wait for the lock of a frame, of the index file of a sparse one, or of a dataset; hold it.
 
     `label` is the path of the frame. The removal of `area`, the staging area of the waiting write,
     ends the wait. `identity` is that of the expected frame; with `is_directory` the path must name
     a directory.
 
     Raises FileNotFoundError if there is no frame, or the staging area was removed; OSError if the
-    file system has no locks; `StaleFrameError` if another frame has replaced the expected one.
+    file system has no locks; `StaleFrameError` if another frame has replaced the expected one, or
+    another process holds the lock and `wait` is false.
     """
     with unless_replaced(label, identity):
-        fd = _wait_for(path, label, area, is_directory)
+        attempt = partial(_try_lock, path, label, is_directory=is_directory, shared=shared)
+        fd = _wait_for(attempt, label, area, wait=wait)
         try:
             yield
         finally:
@@ -101,7 +106,9 @@ def unless_replaced(label: str, identity: Identity | None) -> Iterator[None]:
         raise
 
 
-def _wait_for(path: Path, label: str, area: Path | None, is_directory: bool) -> int:
+def _wait_for(
+    attempt: Callable[[], int | None], label: str, area: Path | None, *, wait: bool
+) -> int:
     """Poll until the lock is acquired; return the descriptor that holds it.
 
     A blocking call would not notice the removal of the staging area, nor a new file that replaces
@@ -114,9 +121,12 @@ def _wait_for(path: Path, label: str, area: Path | None, is_directory: bool) -> 
             message = "the staging area of this write was removed while it waited for a lock"
             raise FileNotFoundError(errno.ENOENT, message, label)
         with about(label):
-            fd = try_lock(path, label, is_directory=is_directory)
+            fd = attempt()
         if fd is not None:
             return fd
+        if not wait:
+            problem = "another process changes this dataset; try again when it is done"
+            raise StaleFrameError(problem, path=label)
         if time.monotonic() - began > _LONG * (said + 1):
             said += 1
             logger.info("%s: waits for another process that changes the frame", label)
@@ -124,9 +134,7 @@ def _wait_for(path: Path, label: str, area: Path | None, is_directory: bool) -> 
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def try_lock(
-    path: Path, label: str, *, is_directory: bool = False, shared: bool = False
-) -> int | None:
+def _try_lock(path: Path, label: str, *, is_directory: bool, shared: bool) -> int | None:
     """Lock the file at a path; return the descriptor that holds the lock, for the caller to close.
 
     Return None if others hold the lock, or replace the file again and again. Raise OSError if the
