@@ -153,6 +153,24 @@ def test_other_failures_are_requested_once(http_server: HttpServer, status: int)
     assert http_server.count("GET") == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "headers", "problem"),
+    [
+        (204, {}, "sent status 204"),
+        (304, {}, "sent status 304"),
+        (200, {"Content-Encoding": "gzip"}, "compresses the object"),
+        (206, {"Content-Encoding": "GZIP"}, "compresses the object"),
+    ],
+)
+def test_answers_without_bytes_of_the_object(
+    http_server: HttpServer, status: int, headers: dict[str, str], problem: str
+) -> None:
+    url = http_server.put("a.b2nd", DATA)
+    http_server.status, http_server.headers = status, headers
+    with pytest.raises(OSError, match=rf"a\.b2nd: the server {problem}"):
+        Location.of(url).open().identity()
+
+
 def test_a_range_of_other_bytes_is_no_data(http_server: HttpServer) -> None:
     url = http_server.put("a.b2nd", DATA)
     http_server.status = 206

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+_WITH_OBJECT = (
+    HTTPStatus.OK,
+    HTTPStatus.PARTIAL_CONTENT,
+    HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+)
+#: Encodings that aiohttp decodes. Some servers send others, such as "binary", which are none.
+_COMPRESSED = ("gzip", "deflate", "br", "zstd")
 #: Statuses of a server or proxy that is overloaded or restarts.
 _PASSING = (
     HTTPStatus.TOO_MANY_REQUESTS,
@@ -98,10 +105,12 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
         wanted = headers.get("Retry-After", "")
         problem = f"the server sent status {status} ({response.reason}) for {ATTEMPTS} requests"
         raise PassingError(problem, float(wanted) if wanted.isdecimal() else None)
-    content_range = headers.get("Content-Range", "")
-    if status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+    if status not in _WITH_OBJECT:
         response.raise_for_status()
-        content_range = content_range if status == HTTPStatus.PARTIAL_CONTENT else None
+        raise OSError(f"the server sent status {status} ({response.reason}), not the object")
+    if headers.get("Content-Encoding", "").lower() in _COMPRESSED:
+        raise OSError("the server compresses the object and its ranges; read a local copy of it")
+    content_range = None if status == HTTPStatus.OK else headers.get("Content-Range", "")
     found, nbytes = described(request, headers, content_range, response.content_length)
     # closing the connection drops the rest
     return found._replace(data=await read_body(response.content, nbytes))
