@@ -188,16 +188,25 @@ class AnyRanges(RemoteStore):
 
     async def fetch(self, request: RangeRequest) -> Response:
         """Request a range; see `RemoteStore.fetch`."""
-        path = request.path
-        identity = request.known or await self._identity(path)
+        identity = request.known or await self._identity(request.path)
         start, stop = request.bytes_of(identity.size)
-        data = b""
-        if start < stop:
-            data = await self._ask("cat_file", path, start=start, end=stop)
+        data = await self._read(request, Span(start, stop), identity)
+        if len(data) == stop - start:
+            return Response(start, data, identity)
+        if len(data) == identity.size:
+            require_short(identity.size, identity.size, request.label)
+            return Response(0, data, identity, ranges_ignored=True)
+        raise request.changed()
+
+    async def _read(self, request: RangeRequest, span: Span, identity: Identity) -> bytes:
+        """Read a span of a state of the object; raise StaleFrameError if it has another one."""
+        path, data = request.path, b""
+        if span.start < span.stop:
+            data = await self._ask("cat_file", path, start=span.start, end=span.stop)
         look = self._looks.setdefault(path, _Look())
         found = await look.after_now(partial(self._identity, path))
         request._replace(known=identity).require_known(found)
-        return _response(data, Span(start, stop), identity, request)
+        return data
 
     async def _identity(self, path: str) -> Identity:
         """Request the current state of an object, not the state in the file system's cache."""
@@ -239,20 +248,16 @@ class CopyRanges(AnyRanges):
     If another process made a copy (in an existing ``cache_storage``), only its size is compared.
     """
 
-    async def fetch(self, request: RangeRequest) -> Response:
-        """Request a range; copies do not change, so there is no second lookup of `info`."""
-        identity = request.known or await self._identity(request.path)
-        response: Response = await called_alone(self._read_copy, request, identity)
-        return response
+    async def _read(self, request: RangeRequest, span: Span, identity: Identity) -> bytes:
+        """Read a span; copies do not change, so there is no second lookup of `info`."""
+        data: bytes = await called_alone(self._read_copy, request, span, identity)
+        return data
 
-    def _read_copy(self, request: RangeRequest, identity: Identity) -> Response:
+    def _read_copy(self, request: RangeRequest, span: Span, identity: Identity) -> bytes:
         self._prepare(request, identity)
-        start, stop = request.bytes_of(identity.size)
-        data = b""
-        if start < stop:
-            # not cat_file, which first checks that the object exists
-            (data,) = self.fs.cat_ranges([request.path], [start], [stop], on_error="raise")
-        return _response(data, Span(start, stop), identity, request)
+        # not cat_file, which first checks that the object exists
+        (data,) = self.fs.cat_ranges([request.path], [span.start], [span.stop], on_error="raise")
+        return bytes(data)
 
     def _prepare(self, request: RangeRequest, identity: Identity) -> None:
         copy: str | None = self.fs._check_file(request.path)
@@ -274,15 +279,6 @@ class CopyRanges(AnyRanges):
     def _drop(self, copy: str) -> None:
         _copied.pop(copy, None)
         Path(copy).unlink(missing_ok=True)
-
-
-def _response(data: bytes, span: Span, identity: Identity, request: RangeRequest) -> Response:
-    if len(data) == span.stop - span.start:
-        return Response(span.start, data, identity)
-    if len(data) == identity.size:
-        require_short(identity.size, identity.size, request.label)
-        return Response(0, data, identity, ranges_ignored=True)
-    raise request.changed()
 
 
 def remote_store(location: Location) -> RemoteStore:
