@@ -271,12 +271,10 @@ class SparseStaging(LocalStaging):
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage each chunk as a file; see `Staging.append`."""
         with about(self.target):
-            return [self._append_one(payload) for payload in payloads]
-
-    def _append_one(self, payload: bytes) -> Run:
-        name = f"{uuid.uuid4().hex}.chunk"
-        write_file(self.directory / name, payload, fsync=False)
-        return Run(name, 0, len(payload))
+            runs = [Run(f"{uuid.uuid4().hex}.chunk", 0, len(payload)) for payload in payloads]
+            for run, payload in zip(runs, payloads, strict=True):
+                write_file(self.directory / run.part, payload, fsync=False)
+            return runs
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Number the chunk files; see `Staging.join`."""

@@ -116,23 +116,17 @@ class ObjectStore(Connection):
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Fetch byte ranges of objects, concurrently if possible; the parts of runs are paths."""
-        found: list[bytes] = self._ranges(runs, on_error="raise")
+        found = self.fetch_some(runs, on_error="raise")
         for run, data in zip(runs, found, strict=True):
             if len(data) != run.stop - run.start:
                 raise wrong_length(self.label)
         return found
 
-    def fetch_some(self, runs: Sequence[Run]) -> list[bytes]:
+    def fetch_some(self, runs: Sequence[Run], *, on_error: str = "return") -> list[bytes]:
         """Like `fetch`, with other bytes, or fewer, where that fails."""
-        found = self._ranges(runs, on_error="return")
-        return [b"" if isinstance(data, BaseException) else data for data in found]
-
-    def _ranges(self, runs: Sequence[Run], *, on_error: str) -> list[Any]:
         parts, starts, stops = ([run[column] for run in runs] for column in range(3))
-        found: list[Any] = self.call(
-            lambda: self.fs.cat_ranges(parts, starts, stops, on_error=on_error)
-        )
-        return found
+        found = self.call(lambda: self.fs.cat_ranges(parts, starts, stops, on_error=on_error))
+        return [b"" if isinstance(data, BaseException) else data for data in found]
 
     def stream(self, head: bytes, runs: Iterable[Run], tail: bytes) -> None:
         """Write the target through the client, a piece at a time."""
