@@ -107,8 +107,14 @@ class LocalReader(ByteReader):
             self.require_no_member(member)
             yield handle.fd
             return
-        fd = self._open_member(member or MAIN_MEMBER, handle)
+        name = member or MAIN_MEMBER
+        if name in (".", "..") or not {"/", os.sep, "\0"}.isdisjoint(name):
+            raise FrameFormatError(f"{name!r} is not the name of a member", path=self.label)
+        label = f"{self.label}/{name}"
+        # relative to the opened directory, and through no link out of it
+        fd = _open(label, handle.arguments(name), follow=False)
         try:
+            _require_regular(os.fstat(fd), label)
             yield fd
         finally:
             os.close(fd)
@@ -118,18 +124,6 @@ class LocalReader(ByteReader):
         if handle is None:
             raise ValueError(f"{self.label}: the reader is closed")
         return handle
-
-    def _open_member(self, name: str, directory: _Handle) -> int:
-        if name in (".", "..") or not {"/", os.sep, "\0"}.isdisjoint(name):
-            raise FrameFormatError(f"{name!r} is not the name of a member", path=self.label)
-        # relative to the opened directory, and through no link out of it
-        fd = _open(f"{self.label}/{name}", directory.arguments(name), follow=False)
-        try:
-            _require_regular(os.fstat(fd), f"{self.label}/{name}")
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
 
 
 def identity_of(state: os.stat_result) -> Identity:
