@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.frame.read.buffers import in_pages, result_pool, writable
 from b2nd_dask.frame.read.decode import carrier
+from b2nd_dask.frame.read.plan import within
 from b2nd_dask.frame.read.reduction import PartialResult, Reduction
 from b2nd_dask.frame.reference import ArrayReference, FrameReference
 from b2nd_dask.processes import reduced
@@ -55,7 +57,9 @@ class JoinedReference(ArrayReference):
         self.chunks, self.blocks, self.dtype = first.chunks, first.blocks, first.dtype
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(_unpickled, _packed(self.frames), self.axis, self.frames[0].new_axis)
+        options = tuple(frame.location.storage_options for frame in self.frames)
+        packed = _packed(self.frames)
+        return reduced(_unpickled, packed, options, self.axis, self.frames[0].new_axis)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return "b2nd_dask.JoinedReference", self._digest, self.axis
@@ -132,13 +136,10 @@ class JoinedReference(ArrayReference):
             return
         for number in range(self._frame_of(along[0]), self._frame_of(along[-1]) + 1):
             start, stop = self.starts[number : number + 2].tolist()
-            first = max(0, -((along.start - start) // along.step))
-            last = min(len(along), -((along.start - stop) // along.step))
-            if first < last:
-                inner = self._shifted(
-                    (*axes[: self.axis], along[first:last], *axes[self.axis + 1 :]), -start
-                )
-                yield FramePart(self.frames[number], inner, slice(first, last), number)
+            own, out = within(along, slice(0, len(along)), slice(start, stop))
+            if own:
+                inner = self._shifted((*axes[: self.axis], own, *axes[self.axis + 1 :]), -start)
+                yield FramePart(self.frames[number], inner, out, number)
 
     def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
         """Chain `FrameReference.expected_reads` of the frames."""
@@ -214,40 +215,24 @@ Readable = FrameReference | JoinedReference
 """Arrays that tasks read: one frame, or several joined ones."""
 
 
-def _packed(frames: Sequence[FrameReference]) -> tuple[Any, ...]:
-    """Pack references as columns: paths and versions compressed, equal fields stored once."""
-    locations, versions, grids, fills, verify = zip(*(f.fields for f in frames), strict=True)
+def _packed(frames: Sequence[FrameReference]) -> bytes:
+    """Pack references, without their storage options, which may need cloudpickle."""
     known: dict[Any, Any] = {}
     rows = []
-    for at, grid, fill, checked in zip(locations, grids, fills, verify, strict=True):
-        content = repr(fill.dtype), None if fill.uninit is None else fill.uninit.tobytes()
-        fill = known.setdefault(content, fill)
-        inside = at.member, at.embedded, at.nbytes
-        place = at.offset, at.storage_options, *inside
-        kind = at.offset, id(at.storage_options), *inside, grid, content, checked
-        rows.append(known.setdefault(kind, (place, grid, fill, checked)))
-    paths = [at.urlpath for at in locations]
+    for at, version, *shared in (frame.fields for frame in frames):
+        kind = at.offset, (at.member, at.embedded, at.nbytes), *shared
+        rows.append((at.urlpath, version, known.setdefault(kind, kind)))
     # the path of a frame in memory is its bytes, which are compressed already
-    texts = paths if any(isinstance(p, bytes) for p in paths) else _compressed(paths)
-    return texts, _compressed(versions), tuple(rows)
+    level = 0 if any(isinstance(path, bytes) for path, *_ in rows) else 1
+    return zlib.compress(pickle.dumps(rows), level)
 
 
-def _compressed(texts: Sequence[str]) -> bytes:
-    return zlib.compress("\0".join(texts).encode("utf-8", "surrogateescape"), 1)
-
-
-def _unpickled(packed: tuple[Any, ...], axis: int, new_axis: int | None) -> JoinedReference:
-    paths, versions, rows = packed
-    if isinstance(paths, bytes):
-        paths = _decompressed(paths)
-    frames = [
-        FrameReference(Location(path, *place), version, grid, fill, verify, new_axis=new_axis)
-        for path, version, (place, grid, fill, verify) in zip(
-            paths, _decompressed(versions), rows, strict=True
-        )
-    ]
+def _unpickled(
+    packed: bytes, options: tuple[Any, ...], axis: int, new_axis: int | None
+) -> JoinedReference:
+    frames = []
+    rows = pickle.loads(zlib.decompress(packed))  # noqa: S301 - part of a task's pickle
+    for (path, version, (offset, inside, *shared)), given in zip(rows, options, strict=True):
+        location = Location(path, offset, given, *inside)
+        frames.append(FrameReference(location, version, *shared, new_axis=new_axis))
     return JoinedReference(frames, axis)
-
-
-def _decompressed(data: bytes) -> list[str]:
-    return zlib.decompress(data).decode("utf-8", "surrogateescape").split("\0")

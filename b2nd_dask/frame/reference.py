@@ -103,7 +103,6 @@ class FrameReference(ArrayReference):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # no storage options and no secrets of a URL, since keys are displayed and stored
-        uninit = self._fill.uninit
         return (
             # the names of arrays depend on this, and resume=True finds an interrupted write by them
             "b2nd_dask.Frame",
@@ -111,7 +110,7 @@ class FrameReference(ArrayReference):
             self.location.fingerprint,
             self.version,
             repr(self.dtype),
-            None if uninit is None else uninit.tobytes(),
+            self._fill.uninit,
             self._verify,
             *(each for each in (self._since, self.new_axis) if each is not None),
         )

@@ -38,18 +38,13 @@ from b2nd_dask.frame.read.plan import Part
 from b2nd_dask.frame.read.scatter import scatter_chunk
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, slots=True)
 class Fill:
     """Elements of special chunks, for one dtype and one choice of `uninit`."""
 
     dtype: np.dtype[Any]
-    uninit: NDArray[Any] | None
-    """Read-only 0-d element of chunks that were never written; None if reads of them raise."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # NumPy's pickles below protocol 5 convert the other byte order to the native one
-        uninit = None if self.uninit is None else self.uninit.tobytes()
-        return _unpickled, (self.dtype, uninit)
+    uninit: bytes | None
+    """The element of chunks that were never written; None if reads of them raise."""
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], uninit: object) -> Fill:
@@ -58,11 +53,11 @@ class Fill:
         Raises `ValueError` if the dtype cannot hold the value.
         """
         if uninit is None:
-            return cls(dtype, read_only(np.zeros((), dtype)))
+            return cls(dtype, np.zeros((), dtype).tobytes())
         if isinstance(uninit, str) and uninit == "raise":
             return cls(dtype, None)
         try:
-            return cls(dtype, read_only(np.array(uninit, dtype).reshape(())))
+            return cls(dtype, np.array(uninit, dtype).reshape(()).tobytes())
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"uninit={uninit!r} is not a value of dtype {dtype}") from error
 
@@ -80,11 +75,7 @@ class Fill:
             raise UninitializedChunkError(
                 'it was never written, and uninit="raise" requests this error'
             )
-        return self.uninit
-
-
-def _unpickled(dtype: np.dtype[Any], uninit: bytes | None) -> Fill:
-    return Fill(dtype, None if uninit is None else np.frombuffer(uninit, dtype).reshape(()))
+        return np.frombuffer(self.uninit, self.dtype).reshape(())
 
 
 def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:

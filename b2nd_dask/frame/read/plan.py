@@ -41,7 +41,7 @@ class Part(NamedTuple):
         """Divide the part into boxes of blocks of at most `nbytes` bytes each."""
         for box in grid.boxes_of_blocks(nbytes):
             axes = zip(self.inner, self.out, box, strict=True)
-            cut = [_within(positions, out, along) for positions, out, along in axes]
+            cut = [within(positions, out, along) for positions, out, along in axes]
             if all(len(positions) for positions, _ in cut):
                 yield Part(self.chunk, tuple(p for p, _ in cut), tuple(out for _, out in cut))
 
@@ -120,7 +120,7 @@ def reads_in_boxes(frame: ParsedFrame, batch_nbytes: float) -> bool:
     )
 
 
-def _within(positions: range, out: slice, along: slice) -> tuple[range, slice]:
+def within(positions: range, out: slice, along: slice) -> tuple[range, slice]:
     """Restrict positions to a slice; also return their position in the result."""
     first, last = (
         min(len(positions), max(0, -(-(edge - positions.start) // positions.step)))
