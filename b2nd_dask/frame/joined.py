@@ -1,17 +1,24 @@
-"""`JoinedReference`: frames concatenated along an axis; `FrameReference.stacked` adds a new one."""
+"""Several frames as one array: open them concurrently, and join them if they fit.
+
+`JoinedReference` concatenates frames along an axis; `FrameReference.stacked` adds a new one.
+"""
 
 from __future__ import annotations
 
+import operator
 import pickle
 import zlib
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.frame.read.buffers import in_pages, result_pool, writable
 from b2nd_dask.frame.read.decode import carrier
@@ -20,6 +27,13 @@ from b2nd_dask.frame.read.reduction import PartialResult, Reduction
 from b2nd_dask.frame.reference import ArrayReference, FrameReference
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Item, Location
+
+#: Most concurrent requests to open frames; network file systems benefit, too.
+THREADS = 16
+#: Most frames that an error lists.
+_LISTED = 10
+#: Errors of one frame, reported together. Errors of credentials or arguments concern all frames.
+_OF_ONE_FRAME = (FileNotFoundError, NotADirectoryError, B2ndError)
 
 
 class FramePart(NamedTuple):
@@ -37,7 +51,7 @@ class FramePart(NamedTuple):
 class JoinedReference(ArrayReference):
     """A reference to several frames as one array, for tasks; `FrameReference` is that of one frame.
 
-    The frames fit, as checked by `join` of `frame/join.py`. A part of another array, `whole`, has
+    The frames fit, as checked by `join`. A part of another array, `whole`, has
     its label; the whole is not pickled with it.
     """
 
@@ -121,13 +135,12 @@ class JoinedReference(ArrayReference):
         first, last = self._frame_of(along[0]), self._frame_of(along[-1])
         frames = self.frames[first : last + 1]
         part = JoinedReference(frames, self.axis, self.whole)
-        return part, self._shifted(axes, -int(self.starts[first]))
+        return part, self._counted_from(int(self.starts[first]), axes, along)
 
-    def _shifted(self, axes: tuple[range, ...], by: int) -> tuple[range, ...]:
-        """Move a region along the joined axis."""
-        along = axes[self.axis]
-        moved = range(along.start + by, along.stop + by, along.step)
-        return (*axes[: self.axis], moved, *axes[self.axis + 1 :])
+    def _counted_from(self, start: int, axes: tuple[range, ...], along: range) -> tuple[range, ...]:
+        """A region with other positions along the joined axis, counted from `start`."""
+        own = range(along.start - start, along.stop - start, along.step)
+        return (*axes[: self.axis], own, *axes[self.axis + 1 :])
 
     def split(self, axes: tuple[range, ...]) -> Iterator[FramePart]:
         """Split a region of ascending positions into parts, one per frame."""
@@ -138,7 +151,7 @@ class JoinedReference(ArrayReference):
             start, stop = self.starts[number : number + 2].tolist()
             own, out = within(along, slice(0, len(along)), slice(start, stop))
             if own:
-                inner = self._shifted((*axes[: self.axis], own, *axes[self.axis + 1 :]), -start)
+                inner = self._counted_from(start, axes, own)
                 yield FramePart(self.frames[number], inner, out, number)
 
     def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
@@ -189,15 +202,12 @@ class JoinedReference(ArrayReference):
     def reduce(self, axes: tuple[range, ...], how: Reduction) -> PartialResult:
         """As `FrameReference.reduce`."""
         results = [part.frame.reduce(part.axes, how) for part in self.split(axes)]
-        if self.axis not in how.axis:
-            return {
-                name: np.concatenate([result[name] for result in results], axis=self.axis)
-                for name in results[0]
-            }
-        total = results[0]
-        for result in results[1:]:
-            total = how.accumulation.merge(total, result)
-        return total
+        if self.axis in how.axis:
+            return reduce(how.accumulation.merge, results)
+        return {
+            name: np.concatenate([result[name] for result in results], axis=self.axis)
+            for name in results[0]
+        }
 
     def unanswered_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
         """As `FrameReference.unanswered_nbytes`."""
@@ -215,24 +225,125 @@ Readable = FrameReference | JoinedReference
 """Arrays that tasks read: one frame, or several joined ones."""
 
 
+def open_all(
+    sources: Sequence[Any], open_one: Callable[[Any], FrameReference]
+) -> list[FrameReference]:
+    """Open frames concurrently.
+
+    Frames that are missing or unreadable are all named in one error. Any other error, such as an
+    unavailable store, credentials or an argument, is raised at once and stops the opening.
+    """
+    frames, errors = [], []
+    with ThreadPoolExecutor(min(THREADS, len(sources))) as pool:
+        opened = [pool.submit(open_one, source) for source in sources]
+        try:
+            for each in opened:
+                try:
+                    frames.append(each.result())
+                except _OF_ONE_FRAME as error:
+                    errors.append(error)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    if errors:
+        raise _error_of(errors, len(sources)) from errors[0].__cause__
+    return frames
+
+
+def _error_of(errors: Sequence[Exception], nsources: int) -> Exception:
+    """Combine errors; the type is that of the first, so callers catch it as for one frame."""
+    first = errors[0]
+    # one frame, perhaps named several times
+    if len({str(error) for error in errors}) == 1:
+        return first
+    problem = f"{len(errors)} of {nsources} frames cannot be opened:" + _listed(map(str, errors))
+    kind = type(first)
+    if not isinstance(first, B2ndError):
+        kind = next(each for each in _OF_ONE_FRAME if isinstance(first, each))
+    return kind(problem)
+
+
+def _listed(lines: Iterable[str]) -> str:
+    """Format one line per frame, up to a limit."""
+    lines = list(lines)
+    more = [f"and {len(lines) - _LISTED} others"] if len(lines) > _LISTED else []
+    return "".join(f"\n  {line}" for line in [*lines[:_LISTED], *more])
+
+
+def join(frames: Sequence[FrameReference], axis: int, stacked: bool) -> JoinedReference:
+    """Join frames along an axis, which may count from the end, if they fit.
+
+    `stacked` says whether the axis is a new one. Raises `ValueError` if shapes or dtypes differ
+    (each such frame is named), or the frames lack the axis, `TypeError` if the axis is not an
+    integer.
+    """
+    try:
+        axis = operator.index(axis)
+    except TypeError:
+        raise TypeError(f"axis={axis!r}: give the number of an axis") from None
+    ndim = Counter(frame.ndim for frame in frames).most_common(1)[0][0] + stacked
+    if not -ndim <= axis < ndim:
+        what = "stacked" if stacked else "concatenated"
+        raise ValueError(f"axis={axis}: the frames have {ndim - stacked} axes, and {what} {ndim}")
+    axis %= ndim
+    _require_fit(frames, None if stacked else axis)
+    if stacked:
+        return JoinedReference([frame.stacked(axis) for frame in frames], axis)
+    # frames without positions along the axis add nothing; if all are empty, keep one
+    return JoinedReference([frame for frame in frames if frame.shape[axis]] or frames[:1], axis)
+
+
+def _require_fit(frames: Sequence[FrameReference], along: int | None) -> None:
+    """Raise an error that names the frames unlike most others; lengths along `along` may differ."""
+
+    def kind(frame: FrameReference) -> tuple[Any, ...]:
+        shape = tuple(-1 if i == along else n for i, n in enumerate(frame.shape))
+        return shape, frame.dtype
+
+    # compare with the majority, since the first frame may be the wrong one
+    usual = Counter(map(kind, frames)).most_common(1)[0][0]
+    others = [frame for frame in frames if kind(frame) != usual]
+    if not others:
+        return
+    example = next(frame for frame in frames if kind(frame) == usual)
+    lines = [f"{frame.location.label}: {_difference(frame, example, along)}" for frame in others]
+    where = "" if along is None else f" (any length along axis {along})"
+    raise ValueError(
+        f"{len(others)} of {len(frames)} frames do not fit the others, which have "
+        f"shape {example.shape}{where} and dtype {example.dtype}, like {example.location.label}:"
+        + _listed(lines)
+    )
+
+
+def _difference(frame: FrameReference, usual: FrameReference, along: int | None) -> str:
+    found = []
+    if frame.ndim != usual.ndim:
+        found.append(f"{frame.ndim} axes, not {usual.ndim} (shape {frame.shape})")
+    elif wrong := [i for i in range(frame.ndim) if i != along and frame.shape[i] != usual.shape[i]]:
+        axes = ", ".join(f"{frame.shape[i]} along axis {i}, not {usual.shape[i]}" for i in wrong)
+        found.append(f"shape {frame.shape}: {axes}")
+    if frame.dtype != usual.dtype:
+        found.append(f"dtype {frame.dtype}, not {usual.dtype}")
+    return "; ".join(found)
+
+
 def _packed(frames: Sequence[FrameReference]) -> bytes:
     """Pack references, without their storage options, which may need cloudpickle."""
     known: dict[Any, Any] = {}
     rows = []
-    for at, version, *shared in (frame.fields for frame in frames):
-        kind = at.offset, (at.member, at.embedded, at.nbytes), *shared
+    for at, version, grid, fill, verify in (frame.fields for frame in frames):
+        kind = at.offset, (at.member, at.embedded, at.nbytes), grid, fill, verify
         rows.append((at.urlpath, version, known.setdefault(kind, kind)))
     # the path of a frame in memory is its bytes, which are compressed already
     level = 0 if any(isinstance(path, bytes) for path, *_ in rows) else 1
     return zlib.compress(pickle.dumps(rows), level)
 
 
-def _unpickled(
-    packed: bytes, options: tuple[Any, ...], axis: int, new_axis: int | None
-) -> JoinedReference:
+def _unpickled(packed: bytes, options: Any, axis: int, new_axis: int | None) -> JoinedReference:
     frames = []
     rows = pickle.loads(zlib.decompress(packed))  # noqa: S301 - part of a task's pickle
-    for (path, version, (offset, inside, *shared)), given in zip(rows, options, strict=True):
-        location = Location(path, offset, given, *inside)
-        frames.append(FrameReference(location, version, *shared, new_axis=new_axis))
+    for (path, version, kind), given in zip(rows, options, strict=True):
+        offset, inside, grid, fill, verify = kind
+        at = Location(path, offset, given, *inside)
+        frames.append(FrameReference(at, version, grid, fill, verify, new_axis=new_axis))
     return JoinedReference(frames, axis)

@@ -24,7 +24,7 @@ from b2nd_dask import (
     plan,
     to_b2nd,
 )
-from b2nd_dask.frame import join
+from b2nd_dask.frame import joined
 from b2nd_dask.frame.open import cache
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.tasks import index_block, reduce_block
@@ -322,10 +322,10 @@ def test_what_is_wrong_for_all_frames_is_raised_at_the_first(monkeypatch, kind):
             cancelled.set()
         raise kind(f"frame {source}")
 
-    monkeypatch.setattr(join, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(joined, "ThreadPoolExecutor", Pool)
     with pytest.raises(kind, match=r"^frame 0$"):
-        join.open_all(range(500), fail)
-    assert len(opened) <= join.THREADS + 1
+        joined.open_all(range(500), fail)
+    assert len(opened) <= joined.THREADS + 1
 
 
 def test_an_order_that_nobody_chose_is_an_error(days, tmp_path):
@@ -351,7 +351,7 @@ def test_files_stay_few(days, monkeypatch):
     monkeypatch.setattr(cache, "MAX_OPEN_FRAMES", 3)
     # other tests, and the writing, have left open files in the other one
     monkeypatch.setattr(cache, "_cache", cache.FrameCache())
-    monkeypatch.setattr(join, "THREADS", 2)
+    monkeypatch.setattr(joined, "THREADS", 2)
     before = _open_files()
     x = from_b2nd(paths)
     assert same(x.compute(), want)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask import ChecksumError, from_b2nd, to_b2nd
 from b2nd_dask.frame.array import reference_of
-from b2nd_dask.frame.join import join
+from b2nd_dask.frame.joined import join
 from b2nd_dask.frame.read import plan
 from b2nd_dask.frame.read.plan import decodes_per_block, relative_work
 from b2nd_dask.frame.reference import FrameReference

@@ -19,7 +19,7 @@ from b2nd_dask.format.labels.labels import COORDS, SCALING, UnpackedLabels, unpa
 from b2nd_dask.format.labels.manifest import COORD, Manifest
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import choice_name
-from b2nd_dask.frame.join import open_all
+from b2nd_dask.frame.joined import open_all
 from b2nd_dask.frame.members.store import some_of
 from b2nd_dask.storage import Location
 

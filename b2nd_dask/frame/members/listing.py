@@ -1,4 +1,4 @@
-"""List the members of a store; expand patterns into stores, such as ``run*.b2z/warm/rain``."""
+"""List the members of a store; expand patterns, also into stores as ``run*.b2z/warm/rain``."""
 
 from __future__ import annotations
 
@@ -197,3 +197,18 @@ def _matches(key: str, patterns: Sequence[str]) -> bool:
 
 def _is_long(key: str) -> bool:
     return len(key) > _MAX_KEY or key.count("/") > _MAX_PARTS
+
+
+def sources_of(given: Any, storage_options: Mapping[str, Any] | None = None) -> list[Any] | None:
+    """List the frames of a list or a pattern; None for the path of one frame.
+
+    Raises `FileNotFoundError` if nothing matches the pattern, `ValueError` if the list is empty.
+    """
+    if isinstance(given, str | os.PathLike):
+        in_stores = members_matching(given, storage_options)
+        return matches_of(given, storage_options) if in_stores is None else in_stores or None
+    if not isinstance(given, list | tuple):
+        return None
+    if not given:
+        raise ValueError("an empty list; from_b2nd needs at least one frame")
+    return list(given)

@@ -13,8 +13,8 @@ from dask.base import tokenize
 
 from b2nd_dask.frame.access import UrlPath, open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.join import join, open_all, sources_of
-from b2nd_dask.frame.joined import JoinedReference, Readable
+from b2nd_dask.frame.joined import JoinedReference, Readable, join, open_all
+from b2nd_dask.frame.members.listing import sources_of
 from b2nd_dask.frame.open.cache import Verify
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat

@@ -12,7 +12,7 @@ from dask.delayed import Delayed
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.join import sources_of
+from b2nd_dask.frame.members.listing import sources_of
 from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, shown
 from b2nd_dask.frame.rechunk.source import StoredChunks, View
