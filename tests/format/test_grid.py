@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask.format.grid import AxisCells, Grid, parse_selection
-from b2nd_dask.frame.read.scatter import scatter_chunk, tiles
+from b2nd_dask.frame.read.decode import scatter_chunk, tiles
 
 ranges = st.builds(
     lambda start, count, step: range(start, start + count * step, step),

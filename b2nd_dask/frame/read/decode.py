@@ -1,16 +1,19 @@
 """From chunk bytes to selected elements: decode chunks, or fill in the value of special ones.
 
+A stored chunk is a grid of blocks: elements are copied between its order and that of an array.
 C-Blosc2 takes the shapes for ZFP, NDLZ, NDCELL and NDMEAN from the metalayer of the chunk's frame.
 So such a chunk is wrapped in a small frame in memory, and decoded there.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +29,7 @@ from b2nd_dask.format.chunk.codec import (
     read_only,
 )
 from b2nd_dask.format.chunk.compression import Compression
-from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.header import FrameHeader, build_header, geometry_of
 from b2nd_dask.format.index import ChunkKind, build_index
 from b2nd_dask.format.trailer import build_trailer
@@ -35,7 +38,9 @@ from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.fetch import ChunkBytes
 from b2nd_dask.frame.read.plan import Part
-from b2nd_dask.frame.read.scatter import scatter_chunk
+
+#: Keep the moves of a layout for the next chunk if there are at most this many.
+_FEW_MOVES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +169,115 @@ def _is_c_order(grid: Grid, inner: tuple[range, ...], *, some_blocks: bool) -> b
     )
     # treat the touched blocks as a chunk of these blocks only
     return aligned and replace(grid, chunks=tuple(map(len, inner))).chunk_is_c_order
+
+
+class Tile(NamedTuple):
+    """Neighbouring blocks along one axis with the same selection in each."""
+
+    blocks: slice
+    """Numbers of the blocks along the axis."""
+    inner: slice
+    """Selected elements of each block."""
+    out: slice
+    """Position of these elements in the array."""
+
+
+# most chunks of a region have equal selections
+@lru_cache(maxsize=1024)
+def tiles(positions: range, block: int, *, compact: bool = False) -> tuple[Tile, ...]:
+    """Divide the selected positions along a chunk's axis into tiles of equal blocks.
+
+    `block` counts the elements of a block along this axis; `compact` says whether only touched
+    blocks are present and counted.
+
+    Examples
+    --------
+    >>> for tile in tiles(range(3, 14), 4):
+    ...     print(tile)
+    Tile(blocks=slice(0, 1, None), inner=slice(3, 4, 1), out=slice(0, 1, None))
+    Tile(blocks=slice(1, 3, None), inner=slice(0, 4, 1), out=slice(1, 9, None))
+    Tile(blocks=slice(3, 4, None), inner=slice(0, 2, 1), out=slice(9, 11, None))
+    >>> tiles(range(0, 40, 20), 10, compact=True)
+    (Tile(blocks=slice(0, 2, None), inner=slice(0, 1, 20), out=slice(0, 2, None)),)
+    """
+    merged: list[Tile] = []
+    for number, (cell, inner, out) in enumerate(AxisCells(positions, block)):
+        at = number if compact else cell
+        tile = Tile(slice(at, at + 1), slice(inner.start, inner.stop, inner.step), out)
+        if merged and merged[-1].inner == tile.inner and merged[-1].blocks.stop == at:
+            last = merged.pop()
+            blocks = slice(last.blocks.start, at + 1)
+            tile = Tile(blocks, tile.inner, slice(last.out.start, out.stop))
+        merged.append(tile)
+    return tuple(merged)
+
+
+def scatter_chunk(
+    raw: NDArray[Any],
+    grid: Grid,
+    inner: tuple[range, ...],
+    out: NDArray[Any],
+    *,
+    some_blocks: bool = False,
+) -> None:
+    """Copy the selected elements of a decoded chunk, 1-D in stored order, into an array.
+
+    `some_blocks` says whether `raw` has only the touched blocks.
+    """
+    for stored, target in _paired_views(raw, grid, inner, out, some_blocks=some_blocks):
+        target[...] = stored
+
+
+def gather_chunk(elements: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
+    """Copy the valid elements of a chunk, fewer at the array's edges, into stored order.
+
+    `raw` is 1-D, for all elements of the chunk; padding is unchanged.
+    """
+    inner = tuple(map(range, elements.shape))
+    for stored, source in _paired_views(raw, grid, inner, elements):
+        stored[...] = source
+
+
+# most chunks of a region have equal selections
+@lru_cache(maxsize=256)
+def _layout(grid: Grid, inner: tuple[range, ...], some_blocks: bool) -> tuple[Any, ...]:
+    """The layout of the selected elements of a chunk, in stored order and in an array.
+
+    Returns the shape of the stored elements, (block numbers ..., elements ...), the order of these
+    axes with both of an axis together, and tiles and moves; no moves if they are too many to keep.
+    """
+    axes = [tiles(r, b, compact=some_blocks) for r, b in zip(inner, grid.blocks, strict=True)]
+    counts = grid.blocks_per_chunk
+    if some_blocks:
+        counts = tuple(axis[-1].blocks.stop for axis in axes)
+    order = [i for axis in range(grid.ndim) for i in (axis, grid.ndim + axis)]
+    few = math.prod(map(len, axes)) <= _FEW_MOVES
+    return counts + grid.blocks, order, axes, tuple(_moves(axes)) if few else None
+
+
+def _moves(axes: Sequence[tuple[Tile, ...]]) -> Iterator[tuple[Any, Any]]:
+    """Yield the indices of the same elements in stored order and in the array, tile by tile."""
+    for several in itertools.product(*axes):
+        numbers, inside = (tile.blocks for tile in several), (tile.inner for tile in several)
+        # the ellipsis makes a 0-d result an array
+        yield (*numbers, *inside, ...), (*(tile.out for tile in several), ...)
+
+
+def _paired_views(
+    raw: NDArray[Any],
+    grid: Grid,
+    inner: tuple[range, ...],
+    elements: NDArray[Any],
+    *,
+    some_blocks: bool = False,
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yield views of the same elements in stored order and in the array, tile by tile."""
+    shape, order, axes, moves = _layout(grid, inner, some_blocks)
+    blocks = raw.reshape(shape)
+    for stored, out in moves or _moves(axes):
+        part = blocks[stored].transpose(order)
+        # splitting axes never needs a copy; a copy here would lose the written elements
+        yield part, elements[out].reshape(part.shape, copy=False)
 
 
 def decode_shaped_chunk(

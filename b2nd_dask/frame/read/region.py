@@ -1,4 +1,4 @@
-"""Read one region of a frame into an array: plan, fetch, decode, scatter."""
+"""Read one region of a frame into an array: plan, fetch, decode."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
-from b2nd_dask.frame.read.scatter import gather_chunk
+from b2nd_dask.frame.read.decode import gather_chunk
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords
 from b2nd_dask.storage import Staging
