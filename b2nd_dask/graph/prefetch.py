@@ -17,7 +17,7 @@ from typing import Any
 from dask.callbacks import Callback
 
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.rechunk.source import RegionSource, flat_source
+from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import begin_intermediate, open_view
 from b2nd_dask.frame.write.transaction import begin
 from b2nd_dask.graph._dask_compat import (
@@ -43,7 +43,7 @@ _FIRST_TASKS = 1000
 _MOST_OF_TASK = 16 << 20
 _GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
 #: Tasks whose results determine the reads and writes of other tasks.
-_MAKERS = (begin, begin_intermediate, open_view, flat_source)
+_MAKERS = (begin, begin_intermediate, open_view, FlatSource)
 
 
 class _Prefetching(Callback):
@@ -163,8 +163,8 @@ class TaskCalls:
     def _made(self, node: Task) -> Any:
         """The transaction that a task starts, or the source of a rechunk that it makes."""
         first, *others = (self._known(arg, {}) for arg in node.args)
-        if node.func is flat_source:
-            return flat_source(first, *others) if isinstance(first, RegionSource) else UNKNOWN
+        if node.func is FlatSource:
+            return FlatSource(first, *others) if isinstance(first, RegionSource) else UNKNOWN
         return RegionSource(first, *others[:2]) if node.func is open_view else first
 
 

@@ -77,11 +77,6 @@ class RegionSource:
     batch_nbytes: int
     """Compressed bytes to read at once."""
 
-    @property
-    def frames(self) -> tuple[FrameReference, ...]:
-        """The frames that are read."""
-        return self.frame.frames
-
     def read(self, region: Box) -> NDArray[Any]:
         """Read a region of the target; the reads of all regions verify every chunk of the view."""
         axes = self.view.axes_of(region)
@@ -117,9 +112,10 @@ class RegionSource:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class FlatSource(RegionSource):
-    """A reshaped view of a frame: its elements in C order."""
+class FlatSource:
+    """A reshaped view of a frame: its elements in C order. As a task it may get no source."""
 
+    source: RegionSource
     source_shape: tuple[int, ...]
     """Shape of the view."""
     shape: tuple[int, ...]
@@ -127,17 +123,17 @@ class FlatSource(RegionSource):
     def read(self, region: Box) -> NDArray[Any]:
         """Read a region of the target that is contiguous in C order."""
         sizes = tuple(along.stop - along.start for along in region)
-        elements = in_pages(sizes, carrier(self.frame.dtype))
+        dtype = self.source.frame.dtype
+        elements = in_pages(sizes, carrier(dtype))
         flat = elements.reshape(-1)
         for box, (begin, end) in self._boxes(region):
-            # not super(), which fails in a dataclass with slots
-            flat[begin:end] = RegionSource.read(self, box).reshape(-1).view(flat.dtype)
-        return elements.view(self.frame.dtype)
+            flat[begin:end] = self.source.read(box).reshape(-1).view(flat.dtype)
+        return elements.view(dtype)
 
     def regions(self, region: Box) -> Iterator[tuple[Readable, Region]]:
         """See `RegionSource.regions`."""
         for box, _ in self._boxes(region):
-            yield from RegionSource.regions(self, box)
+            yield from self.source.regions(box)
 
     def _boxes(self, region: Box) -> Iterator[tuple[Box, tuple[int, int]]]:
         start = [along.start for along in region]
@@ -184,15 +180,6 @@ def _verify(frame: FrameReference, chunks: list[int], nbytes: int) -> None:
                 pass
 
 
-def flat_source(
-    source: RegionSource | None, source_shape: tuple[int, ...], shape: tuple[int, ...]
-) -> FlatSource | None:
-    """Task that reshapes a source; None if there is no source."""
-    if source is None:
-        return None
-    return FlatSource(source.frame, source.view, source.batch_nbytes, source_shape, shape)
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class StoredChunks:
     """The stored chunks of a frame, by their numbers along one axis."""
@@ -205,7 +192,7 @@ class StoredChunks:
         yield self.frame, ChunkRange(chunks.start, chunks.stop)
 
 
-Source = RegionSource | StoredChunks
+Source = RegionSource | FlatSource | StoredChunks
 
 
 def flat_boxes(

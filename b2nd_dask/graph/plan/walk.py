@@ -16,7 +16,7 @@ from dask.optimization import cull
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.reduce import group_nbytes
-from b2nd_dask.frame.rechunk.source import FlatSource, Source, flat_source
+from b2nd_dask.frame.rechunk.source import FlatSource, Source
 from b2nd_dask.frame.rechunk.work import IntermediateFrame, rechunk_region
 from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.graph._dask_compat import (
@@ -181,7 +181,7 @@ class Walk:
             return [read_of([each], held) for each in regions_of_index(*args)]
         if blocks:
             return self._of_blocks(func, args, blocks)
-        if isinstance(first, Source) and func is not flat_source:
+        if isinstance(first, Source) and func is not FlatSource:
             read = read_of(first.regions(args[1]))
             read.is_copied = isinstance(first, FlatSource)
             return [read]

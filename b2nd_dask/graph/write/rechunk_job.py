@@ -20,7 +20,7 @@ from b2nd_dask.format.grid import Grid, steps
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, Budget, OnePass
 from b2nd_dask.frame.rechunk.passes import MOST_CHUNK, flat_pass, log_passes, plan_passes
-from b2nd_dask.frame.rechunk.source import RegionSource, View, flat_source
+from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource, View
 from b2nd_dask.frame.rechunk.work import (
     IntermediateFrame,
     begin_intermediate,
@@ -143,7 +143,7 @@ class IntermediateFrames:
         """Write elements in another shape, by ranges in C order; return the elements of a view."""
         way = flat_pass(shape, source.grid.itemsize, self.budget)
         self.budget = self.budget.without(way.graph_nbytes)
-        task = flat_source, source.made.key, source.grid.shape, shape
+        task = FlatSource, source.made.key, source.grid.shape, shape
         flat = self.task("flat", task, source.made)
         make = partial(RechunkJob, source=source._replace(made=flat), way=way)
         return self._once(name, way.target, source.dtype, make, view)
