@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import operator
 from collections.abc import Iterator
 from typing import NamedTuple
+
+import numpy as np
 
 from b2nd_dask.format.grid import Grid, contiguous_box
 from b2nd_dask.frame.rechunk.one_pass import (
@@ -23,6 +26,8 @@ from b2nd_dask.frame.rechunk.one_pass import (
     shown,
 )
 from b2nd_dask.frame.write.new_frame import halved
+
+Box = tuple[slice, ...]
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -204,3 +209,33 @@ def _flat_ways(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterato
         concurrency = budget.concurrency(each, always)
         nbytes = always + max(1, concurrency) * each
         yield OnePass(grid, region, concurrency, 0.0, nbytes, graph, decodes=1.0)
+
+
+def flat_boxes(
+    start: int, stop: int, shape: tuple[int, ...]
+) -> Iterator[tuple[Box, tuple[int, int]]]:
+    """Divide a range of an array in C order into boxes, each with its part of the range.
+
+    Examples
+    --------
+    >>> for box, part in flat_boxes(3, 21, (4, 6)):
+    ...     print([(along.start, along.stop) for along in box], part)
+    [(0, 1), (3, 6)] (0, 3)
+    [(1, 3), (0, 6)] (3, 15)
+    [(3, 4), (0, 3)] (15, 18)
+    """
+    at = start
+    # elements of whole rows along the last 0, 1, ... axes
+    rows = list(itertools.accumulate(reversed(shape), operator.mul, initial=1))
+    while at < stop:
+        # the largest rows that start here and end inside the range
+        whole, row = max((k, n) for k, n in enumerate(rows) if at % n == 0 and at + n <= stop)
+        cell = [int(i) for i in np.unravel_index(at, shape)] if shape else []
+        first, count = len(shape) - whole, 1
+        box = [slice(i, i + 1) for i in cell[:first]] + [slice(0, n) for n in shape[first:]]
+        if first:
+            along = first - 1
+            count = min(shape[along] - cell[along], (stop - at) // row)
+            box[along] = slice(cell[along], cell[along] + count)
+        yield tuple(box), (at - start, at - start + count * row)
+        at += count * row

@@ -16,8 +16,7 @@ from dask.optimization import cull
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.reduce import group_nbytes
-from b2nd_dask.frame.rechunk.source import FlatSource, Source
-from b2nd_dask.frame.rechunk.work import IntermediateFrame, rechunk_region
+from b2nd_dask.frame.rechunk.work import FlatSource, IntermediateFrame, Source, rechunk_region
 from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.graph._dask_compat import (
     DataNode,

@@ -20,7 +20,8 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask.frame.read.buffers import writable
 from b2nd_dask.frame.read.plan import decodes_per_block
 from b2nd_dask.frame.rechunk.one_pass import PER_KEY, TooLittleMemoryError, shown
-from b2nd_dask.frame.rechunk.source import Box, RegionSource, View
+from b2nd_dask.frame.rechunk.passes import Box
+from b2nd_dask.frame.rechunk.work import RegionSource, View
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.expression.nodes import Moved, Node, Read, Selection
 from b2nd_dask.graph.layers.layers import Layers, noted_dtype

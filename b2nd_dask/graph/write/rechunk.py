@@ -15,7 +15,7 @@ from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.members.listing import sources_of
 from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, shown
-from b2nd_dask.frame.rechunk.source import StoredChunks, View
+from b2nd_dask.frame.rechunk.work import StoredChunks, View
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.transaction import Transaction

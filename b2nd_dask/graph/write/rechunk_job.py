@@ -20,9 +20,11 @@ from b2nd_dask.format.grid import Grid, steps
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, Budget, OnePass
 from b2nd_dask.frame.rechunk.passes import MOST_CHUNK, flat_pass, log_passes, plan_passes
-from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource, View
 from b2nd_dask.frame.rechunk.work import (
+    FlatSource,
     IntermediateFrame,
+    RegionSource,
+    View,
     begin_intermediate,
     open_view,
     rechunk_region,
