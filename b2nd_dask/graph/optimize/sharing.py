@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections import defaultdict
 from collections.abc import Set
 from functools import cached_property
 from typing import Any
@@ -65,13 +64,9 @@ class Sharing:
         self, layers: Layers, outputs: set[str], answered: set[str], *, repeats: bool
     ) -> None:
         self._layers = layers
-        self._done = set(answered)
-        # dependents of a layer: number of lowered ones, and of those not lowered yet
-        self._used: defaultdict[str, int] = defaultdict(int)
-        self._left = {
-            name: sum(other not in answered for other in layers.dependents[name])
-            for name in layers.order
-        }
+        # layers that lowered ones use, and the dependents of each layer that are not lowered yet
+        self._used: set[str] = set()
+        self._left = {name: {*layers.dependents[name]} - answered for name in layers.order}
         self._outputs = outputs
         self._rank = {name: number for number, name in enumerate(layers.order)}
         self._late = _LateReads(layers) if repeats else None
@@ -125,12 +120,9 @@ class Sharing:
 
     def note_lowered(self, name: str, uses: set[str]) -> None:
         """Note the layers that a lowered layer uses."""
-        for used in uses:
-            self._used[used] += 1
-        if name not in self._done:
-            self._done.add(name)
-            for below in self._layers.graph.dependencies[name]:
-                self._left[below] -= 1
+        self._used |= uses
+        for below in self._layers.graph.dependencies[name]:
+            self._left[below].discard(name)
 
     def is_only_read(self, name: str) -> bool:
         """Whether no dependent of a layer may write into its blocks.
@@ -161,12 +153,10 @@ class Sharing:
         """Whether a tree may absorb a layer."""
         if name in self._outputs:
             return False
-        dependents = self._layers.dependents[name]
-        cut_up = self._is_cut_up(name) if len(dependents) > 1 else None
+        cut_up = self._is_cut_up(name) if len(self._layers.dependents[name]) > 1 else None
         if cut_up:
             return True
-        is_last = not self._used[name] and self._left[name] <= len(included)
-        if is_last and included.issuperset(set(dependents).difference(self._done)):
+        if name not in self._used and self._left[name] <= included:
             return cut_up is None
         return self._late is not None and self._late.is_repeated(name, included)
 
