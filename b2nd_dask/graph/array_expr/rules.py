@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -291,7 +290,4 @@ class ReducedExpr(ReadingExpr):
         )
 
     def _maker(self, *, asks: bool) -> TaskMaker:
-        compiled = self.compiled
-        read = replace(compiled.read, chunks=self.grid)
-        found = ReducedRead(compiled._replace(read=read), self.fold, asks=asks)
-        return found.task
+        return ReducedRead(self.compiled, self.fold, asks=asks).in_blocks(self.grid).task

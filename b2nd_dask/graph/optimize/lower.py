@@ -116,15 +116,14 @@ def with_own_names(graph: HighLevelGraph, lowered: set[str], outputs: set[str]) 
     changed: set[str] = set()
     while todo:
         name = todo.pop()
-        others = [graph.layers[other] for other in users[name]]
         if name in names or not all(map(can_be_renamed, (name, *users[name]))):
             continue
         names |= _names_in(name, graph.layers[name], sorted(graph.dependencies[name]))
         changed |= {name, *users[name]}
         todo += [
             other
-            for other, layer in zip(users[name], others, strict=True)
-            if block_function(layer) is None and other not in outputs
+            for other in users[name]
+            if block_function(graph.layers[other]) is None and other not in outputs
         ]
     if not names:
         return graph

@@ -201,10 +201,8 @@ def _check_layers(graph: HighLevelGraph, before: HighLevelGraph) -> None:
             _check_tasks(dict(layer), graph.dependencies[name])
 
 
-def _check_tasks(tasks: Any, below: Set[Any] = frozenset()) -> None:
+def _check_tasks(tasks: Mapping[Any, Any], below: Set[Any] = frozenset()) -> None:
     """Verify that tasks depend only on each other and on tasks of the layers below."""
-    if not isinstance(tasks, Mapping):
-        raise UnsoundGraphError(f"a rule returned a {type(tasks).__name__}, not tasks")
     for key, node in tasks.items():
         if not isinstance(node, GraphNode) or node.key != key:
             raise UnsoundGraphError(f"{key!r} is not the key of its task: {node!r:.200}")
