@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dask
 import numpy as np
@@ -114,13 +114,12 @@ def _result_of(layers: Layers, key: Key) -> Node | None:
     blocks = [node.args[0]]
     while all(isinstance(one, List) for one in blocks):
         blocks = list(itertools.chain.from_iterable(one.args for one in blocks))
-    first = getattr(blocks[0], "key", None) if blocks else None
-    found = layers.nodes.get(first[0]) if isinstance(first, tuple) else None
+    keys: list[Any] = [one.key if type(one) is TaskRef else None for one in blocks]
+    found = layers.nodes.get(keys[0][0]) if isinstance(keys[0], tuple) else None
     if not isinstance(found, Read | Elemwise) or found.chunks is None:
         return None
     every = itertools.product((found.layers[0],), *(range(len(along)) for along in found.chunks))
-    refers = all(type(one) is TaskRef for one in blocks)
-    return found if refers and [one.key for one in blocks] == list(every) else None
+    return found if keys == list(every) else None
 
 
 def _threads_for(read: Read, nbytes: int) -> int | None:
