@@ -62,7 +62,7 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
                 "one"
             )
         return x.copy(data=persist_compressed(x.data, cparams=cparams))
-    array = as_dask(x, named=False, snapshot=False)
+    array = as_dask(x)
     # raise errors of the options here, not on a worker
     memory_plan(tuple(max(axis, default=0) for axis in array.chunks), array.dtype, cparams)
     compressed = da.map_blocks(

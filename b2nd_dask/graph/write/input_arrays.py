@@ -19,12 +19,20 @@ from b2nd_dask.graph.read.sizes import aligned_sizes
 from b2nd_dask.graph.write.numpy_arrays import array_in_blocks, from_numpy, numpy_source
 
 
-def as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
+def as_dask(
+    arr: Any, dtype: np.dtype[Any] | None = None, *, named: bool = False, snapshot: bool = False
+) -> da.Array:
     """Make a dask array of anything array-like, block by block if it has chunks.
 
-    `named` and `snapshot` as for `from_numpy`. Raises TypeError for masked arrays and for a dtype
-    that a frame cannot hold, ValueError for an array of unknown shape.
+    `dtype` is that of an existing frame; `named` and `snapshot` as for `from_numpy`.
+
+    Raises TypeError for masked arrays, for a dtype that a frame cannot hold, and if a cast to
+    `dtype` would lose more than floating-point precision; ValueError for an array of unknown shape.
+    If an element is too large for `dtype`, or a time is no multiple of its unit, the computation
+    raises OverflowError.
     """
+    if dtype is not None:
+        return _converted(as_dask(_as_elements(arr, dtype), named=named, snapshot=snapshot), dtype)
     # an array of xarray may hold a mapped file
     arr = held_by(arr)
     if not hasattr(arr, "dtype"):
@@ -81,17 +89,12 @@ def _check_elements(arr: Any) -> None:
         )
 
 
-def as_elements(value: Any, dtype: np.dtype[Any]) -> Any:
+def _as_elements(value: Any, dtype: np.dtype[Any]) -> Any:
     """Convert numbers and lists to the dtype of a frame if it can represent them.
 
     The user did not choose their dtype: NumPy makes int64 of any ``[1, 2]``. So the numbers must
     fit, not the dtype. Arrays, whose dtype the user chose, and numbers that do not fit are returned
-    unchanged; see `converted`.
-
-    Examples
-    --------
-    >>> as_elements([1, 2], np.dtype("u1")).dtype, as_elements([1, 300], np.dtype("u1")).dtype
-    (dtype('uint8'), dtype('int64'))
+    unchanged.
     """
     is_scalar = isinstance(value, np.generic) or (type(value) is np.ndarray and value.ndim == 0)
     if hasattr(value, "dtype") and not is_scalar:
@@ -101,13 +104,8 @@ def as_elements(value: Any, dtype: np.dtype[Any]) -> Any:
     return da.full((), elements, dtype=elements.dtype) if not elements.ndim else elements
 
 
-def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
-    """Cast an array to the dtype of its frame.
-
-    Raises TypeError if the cast would lose more than floating-point precision. If an element is
-    too large for the dtype, or a time is no multiple of its unit, the computation raises
-    OverflowError.
-    """
+def _converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
+    """Cast an array to the dtype of its frame; errors as for `as_dask`."""
     if arr.dtype == dtype:
         return arr
     if not fits(arr.dtype, dtype):

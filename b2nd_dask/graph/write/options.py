@@ -66,6 +66,7 @@ class WriteOptions:
     resume: bool = False
     fsync: bool = True
     max_mem: int | float | str | None = None
+    compute: bool = True
     labels: Mapping[str, Any] | None = None
     """Default of `vlmeta` for a new frame."""
     entries: Callable[[FrameReference], Mapping[str, Any]] | None = None

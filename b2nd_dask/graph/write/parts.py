@@ -17,7 +17,7 @@ from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.frame.write.parts import Part, PendingFrame, pending_at
 from b2nd_dask.frame.write.records import ChunkBox
-from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, converted
+from b2nd_dask.graph.write.input_arrays import as_dask
 from b2nd_dask.graph.write.options import (
     LARGEST_DEFAULT_CHUNK,
     NEW,
@@ -132,15 +132,15 @@ def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
     return zeros
 
 
-def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> WriteJob:
+def part_job(arr: Any, location: Location, options: WriteOptions) -> WriteJob:
     """Make the job that stages a part of the frame created at a location.
 
     Raises FileNotFoundError if there is none, and ValueError if the region is not made of whole
     chunks or the array does not fit it.
     """
-    pending = pending_at(location)
+    pending, region = pending_at(location), options.region
     plan = pending.plan
-    array = as_dask(as_elements(arr, plan.dtype), named=False, snapshot=snapshot)
+    array = as_dask(arr, plan.dtype, snapshot=not options.compute)
     axes, singles = region_axes(region, plan.grid.shape)
     box = ChunkBox.of(corner_of(axes), tuple(map(len, axes)), plan.grid)
     # another part would write the rest of a cut chunk; an empty region has no chunks
@@ -149,7 +149,7 @@ def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> Wr
             f"region={region!r} cuts chunks of {plan.grid.chunks}, but a part must consist of "
             f"whole chunks: stage {box.region(plan.grid)}, or create the frame with other chunks"
         )
-    array = broadcast_to_region(converted(array, plan.dtype), plan.grid, axes, singles)
+    array = broadcast_to_region(array, plan.grid, axes, singles)
     # the staging area records whole parts, not the chunks that a part's tasks have staged
     staging = replace(pending.staging, resumable=False)
     part = Part(plan, staging, box, pending.frame_key)

@@ -134,11 +134,12 @@ def rechunk(
         resume=resume,
         fsync=fsync,
         max_mem=max_mem,
+        compute=compute,
     )
     plan = new_plan(array, options)
     if blocks is None and plan.grid.chunks == source.chunks:
         plan = new_plan(array, replace(options, blocks=source.blocks))
-    target = new_frame(location, plan, source, options, is_delayed=not compute)
+    target = new_frame(location, plan, source, options)
     job = _rechunk_job(source, target, options)
     return run_job(job, location, compute=compute)
 

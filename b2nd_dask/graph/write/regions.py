@@ -33,8 +33,8 @@ from b2nd_dask.frame.write.update import (
 )
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
-from b2nd_dask.graph.write.input_arrays import constant_element, converted
-from b2nd_dask.graph.write.options import WriteOptions
+from b2nd_dask.graph.write.input_arrays import as_dask, constant_element
+from b2nd_dask.graph.write.options import WriteOptions, check_existing
 from b2nd_dask.graph.write.write_tasks import WriteJob
 from b2nd_dask.storage import Location, list_staging
 
@@ -42,16 +42,16 @@ from b2nd_dask.storage import Location, list_staging
 Axes = tuple[range, ...]
 
 
-def update_job(
-    array: da.Array, frame: FrameReference, options: WriteOptions, *, is_delayed: bool
-) -> WriteJob:
+def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJob:
     """Make the job that changes a frame, planned on its current state.
 
-    Raises ValueError if the array does not fit the region or the axis, UnsupportedFrameError
-    if the frame cannot be changed in place.
+    Raises ValueError if the array does not fit the region or the axis, or options contradict the
+    frame, UnsupportedFrameError if the frame cannot be changed in place; else as `as_dask`.
     """
+    is_delayed, location = not options.compute, frame.location
+    array = as_dask(arr, frame.dtype, named=options.resume, snapshot=is_delayed)
+    check_existing(frame, array, options)
     entries = None if options.entries is None else options.entries(frame)
-    array, location = converted(array, frame.dtype), frame.location
     staging_of = partial(update_staging, location, frame.parsed, fsync=options.fsync)
     # raises if the frame cannot be changed in place, before any read of it
     staging, call = staging_of(), ""
@@ -60,37 +60,51 @@ def update_job(
         if (key := _finished_key(location, call)) is not None:
             done = Transaction(update_plan(frame.parsed, frame.shape), staging_of(resume_key=key))
             return WriteJob(transaction=done, elements=array, origin=(0,) * frame.ndim)
-    if options.region is not None:
-        axes, singles = region_axes(options.region, frame.shape)
-        array = broadcast_to_region(array, frame.grid, axes, singles)
-        shape = frame.shape
-    else:
-        axis = int(options.append_axis or 0)
-        axes = _appended_axes(array, frame.shape, axis)
-        if entries is None:
-            require_no_coordinates(frame, axis)
-        shape = tuple(along.stop for along in axes)
-    plan = update_plan(frame.parsed, shape)
+    array, axes = _placed(array, frame, options)
+    stops = (along.stop for along in axes)
+    plan = update_plan(frame.parsed, tuple(map(max, frame.shape, stops)))
     box = ChunkBox.of(corner_of(axes), tuple(map(len, axes)), plan.grid)
     whole = box.axes(plan.grid)
     carries = 0 not in array.shape and whole != axes
+    if options.resume:
+        old = box.within(frame.grid).chunks(frame.grid) if carries else np.empty(0, np.int64)
+        key = _unpublished_key(call, frame, (corner_of(axes), plan), old)
+        staging = staging_of(resume_key=key)
     # the frame may be updated concurrently while the old elements of cut chunks are read
     elements = _completed(array, frame.following(), axes, whole) if carries else array
-    if options.resume:
-        # Includes the digest of the chunks whose old elements stay in part. Not the time and size
-        # of the file (and so the names of tasks that read it), which change when a commit is
-        # killed, and no other chunks, which concurrent updates may change.
-        old = box.within(frame.grid).chunks(frame.grid) if carries else np.empty(0, np.int64)
-        content = content_digest(process_cache().open(location, frame.version), old)
-        keys = (call + tokenize(corner_of(axes), plan, content, n)[:8] for n in itertools.count())
-        # a key in the history would mean that this update was published, but it was an earlier one
-        # of the same elements, which others may have overwritten since
-        published = {update.key for update in frame.parsed.history.updates}
-        staging = staging_of(resume_key=next(key for key in keys if key not in published))
     state = frame.parsed.token, frame.shape, box, carries, entries_digest(frame.parsed, box)
     packed = pack_entries(entries, compressed=True)
     update = Update(plan, staging, *state, packed, is_delayed=is_delayed)
     return WriteJob(transaction=update, elements=elements, origin=corner_of(whole))
+
+
+def _placed(array: da.Array, frame: FrameReference, options: WriteOptions) -> tuple[da.Array, Axes]:
+    """The elements for a region or an append, and their positions."""
+    if options.region is not None:
+        axes, singles = region_axes(options.region, frame.shape)
+        return broadcast_to_region(array, frame.grid, axes, singles), axes
+    axis = int(options.append_axis or 0)
+    axes = _appended_axes(array, frame.shape, axis)
+    if options.entries is None:
+        require_no_coordinates(frame, axis)
+    return array, axes
+
+
+def _unpublished_key(
+    call: str, frame: FrameReference, place: tuple[Any, ...], old: NDArray[np.int64]
+) -> str:
+    """The key of an update that is not published; `old` are chunks whose old elements stay in part.
+
+    Includes the digest of these chunks. Not the time and size of the file (and so the names of
+    tasks that read it), which change when a commit is killed, and no other chunks, which
+    concurrent updates may change.
+    """
+    content = content_digest(process_cache().open(frame.location, frame.version), old)
+    keys = (call + tokenize(*place, content, n)[:8] for n in itertools.count())
+    # a key in the history would mean that this update was published, but it was an earlier one
+    # of the same elements, which others may have overwritten since
+    published = {update.key for update in frame.parsed.history.updates}
+    return next(key for key in keys if key not in published)
 
 
 def corner_of(axes: Axes) -> tuple[int, ...]:

@@ -23,12 +23,11 @@ from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.read.from_b2nd import array_of, expressions, is_expression
 from b2nd_dask.graph.read.sizes import own_or_auto
-from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, held_by
+from b2nd_dask.graph.write.input_arrays import as_dask, held_by
 from b2nd_dask.graph.write.options import (
     NEW,
     STAGED_LAYOUT,
     WriteOptions,
-    check_existing,
     dropped_metadata,
     new_plan,
 )
@@ -233,7 +232,7 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **given: Any) -> Any:
+def write_array(arr: Any, urlpath: Any, **given: Any) -> Any:
     """Write elements as `to_b2nd` does; `given` are fields of `WriteOptions`."""
     for name in ("append_dim", "encoding"):
         if name in given:
@@ -241,14 +240,13 @@ def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **given: Any) -
     options = WriteOptions(**given)
     if options.mode == "stage":
         location = target_of(urlpath, options.storage_options)
-        part = part_job(arr, location, options.region, snapshot=not compute)
+        part = part_job(arr, location, options)
         staged = part.graph()
-        if not compute:
+        if not options.compute:
             return staged
         staged.compute()
         return _as_given(arr, part.elements)
-    job, location = _job(arr, urlpath, options, is_delayed=not compute)
-    return _as_given(arr, run_job(job, location, compute=compute))
+    return _as_given(arr, run_job(*_job(arr, urlpath, options), compute=options.compute))
 
 
 def _as_given(arr: Any, written: da.Array | Delayed) -> Any:
@@ -257,24 +255,20 @@ def _as_given(arr: Any, written: da.Array | Delayed) -> Any:
     return expressions().expression_of(written) if is_array else written
 
 
-def _job(
-    arr: Any, urlpath: Any, options: WriteOptions, *, is_delayed: bool
-) -> tuple[Job, Location]:
-    """The job of a write, and the location of its frame; `is_delayed` as for `Transaction`."""
+def _job(arr: Any, urlpath: Any, options: WriteOptions) -> tuple[Job, Location]:
+    """The job of a write, and the location of its frame."""
     old = None if options.mode in NEW else _existing_frame(urlpath, options)
     if old is not None:
-        array = as_dask(as_elements(arr, old.dtype), named=options.resume, snapshot=is_delayed)
-        check_existing(old, array, options)
-        return update_job(array, old, options, is_delayed=is_delayed), old.location
+        return update_job(arr, old, options), old.location
     location = target_of(urlpath, options.storage_options, contiguous=options.contiguous)
-    array = as_dask(arr, named=options.resume, snapshot=is_delayed)
+    array = as_dask(arr, named=options.resume, snapshot=not options.compute)
     if options.append_axis is not None:
         checked_axis(options.append_axis, array.ndim)
     dropped = dropped_metadata(arr, array, options)
     if options.vlmeta is None and options.labels:
         options = replace(options, vlmeta=options.labels)
     plan = new_plan(array, options)
-    new = new_frame(location, plan, array, options, is_delayed=is_delayed)
+    new = new_frame(location, plan, array, options)
     whole = WriteJob(transaction=new, elements=array, origin=(0,) * array.ndim)
     job: Job = whole
     if options.max_mem is not None:
@@ -295,17 +289,11 @@ def _existing_frame(urlpath: Any, options: WriteOptions) -> FrameReference | Non
 
 
 def new_frame(
-    location: Location,
-    plan: FramePlan,
-    source: object,
-    options: WriteOptions,
-    *,
-    is_delayed: bool,
+    location: Location, plan: FramePlan, source: object, options: WriteOptions
 ) -> Transaction:
     """Make the write of a new frame; raise OSError if the target cannot be written.
 
     `source` identifies the elements: an array by its name, or a frame by its version.
-    `is_delayed` as for `Transaction`.
     """
     replaces, key = NEW.get(options.mode, False), None
     if options.resume:
@@ -316,7 +304,7 @@ def new_frame(
             # if this run is killed after it published, the next one is an append of the same array
             key = options.change_key(source, location.label) + key[:8]
     staging = plan.staging(location, replace=replaces, resume_key=key, fsync=options.fsync)
-    return Transaction(plan, staging, is_delayed=is_delayed)
+    return Transaction(plan, staging, is_delayed=not options.compute)
 
 
 def write_together(writes: Iterable[Write]) -> None:
@@ -324,7 +312,7 @@ def write_together(writes: Iterable[Write]) -> None:
 
     If one fails, the staging areas of all frames that are not published are removed.
     """
-    jobs = [_job(arr, to, WriteOptions(**given), is_delayed=False)[0] for arr, to, given in writes]
+    jobs = [_job(arr, to, WriteOptions(**given))[0] for arr, to, given in writes]
     together = [job for job in jobs if isinstance(job, WriteJob)]
     others = [job.graph() for job in jobs if not isinstance(job, WriteJob)]
     with ExitStack() as areas:
