@@ -39,7 +39,7 @@ from b2nd_dask.frame.rechunk import work as work_module
 from b2nd_dask.frame.write.transaction import begin
 from b2nd_dask.frame.write.writer import StagedBatches
 from b2nd_dask.graph.resources import nbytes_of
-from b2nd_dask.graph.write.rechunk_job import with_concurrency
+from b2nd_dask.graph.write.write_tasks import with_concurrency
 from tests.forked import run_to_end
 from tests.peak import peak_growth, write_maps
 from tests.strategies import examples
@@ -483,7 +483,7 @@ def test_a_killed_rechunk_goes_on(
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="sync"):
         plain = work_module.rechunk_region
         patch.setattr(
-            "b2nd_dask.graph.write.rechunk_job.rechunk_region",
+            "b2nd_dask.graph.write.rechunk.rechunk_region",
             lambda *arguments: read.append(arguments[1]) or plain(*arguments),
         )
         rechunk(maps, target, chunks=SERIES, max_mem=LITTLE, resume=True)

@@ -4,8 +4,8 @@
 converts the argument to a dask array, `numpy_arrays` an array of NumPy. `parts` creates frames that
 jobs stage in parts, `regions` plans changes of frames. `write_tasks` makes the graph of a job.
 
-`frame.rechunk` plans writes within a memory limit: `rechunk` for a frame to a frame, `bounded`
-for the rechunks of a dask array. `rechunk_job` makes the tasks of both.
+`frame.rechunk` plans writes within a memory limit: `rechunk` makes the jobs, for a frame to a
+frame and for the rechunks of a dask array, which `bounded` finds.
 Imports: `graph.read` and `frame`; of the format only the grid (`frame.write` knows the limits of
 the format); of the front ends only `graph.layers`, for bounded memory.
 """

@@ -28,7 +28,7 @@ from b2nd_dask.graph.layers.layers import Layers, noted_dtype
 from b2nd_dask.graph.read.blocks import is_layer_of_expression, regions_of
 from b2nd_dask.graph.read.sizes import aligned_sizes
 from b2nd_dask.graph.write.numpy_arrays import numpy_source
-from b2nd_dask.graph.write.rechunk_job import (
+from b2nd_dask.graph.write.rechunk import (
     Elements,
     IntermediateFrames,
     RechunkJob,
@@ -92,11 +92,6 @@ class _Seen(NamedTuple):
         """Whether the node reads a frame, or a slice of one, by dask's own tasks."""
         is_moved = self.is_rechunked or self.view.order != tuple(sorted(self.view.order))
         return isinstance(self.base, Read) and not is_moved
-
-    @property
-    def is_reshape(self) -> bool:
-        """Whether the base is a reshape of another node."""
-        return isinstance(self.base, Moved) and self.base.is_reshape
 
 
 def _seen(node: Node, seen: Mapping[str, _Seen]) -> _Seen:
@@ -183,8 +178,9 @@ class _Bounded:
     def _is_view(self, name: str) -> bool:
         """Whether a layer has the elements of another layer, in other blocks or another shape."""
         seen = self._seen[name]
-        moved = seen.is_rechunked or isinstance(seen.base, Read)
-        return (moved and seen.name != name) or seen.is_reshape
+        if isinstance(seen.base, Moved) and seen.base.is_reshape:
+            return True
+        return (seen.is_rechunked or isinstance(seen.base, Read)) and seen.name != name
 
     def _elements(self, name: str) -> Elements:
         """The elements of a view, which is a layer's name."""

@@ -163,6 +163,21 @@ def _chunk_ranges(sizes: tuple[int, ...], start: int, chunk: int) -> list[slice]
     return [slice(a // chunk, -(-b // chunk)) for a, b in itertools.pairwise(edges)]
 
 
+def with_concurrency(
+    work: dict[Any, tuple[Any, ...]], concurrency: int
+) -> dict[Any, tuple[Any, ...]]:
+    """Let each task depend on the task `concurrency` places earlier: no more run at once.
+
+    This bounds the memory of all tasks on every scheduler: none starts a task before its
+    dependencies are done, whatever its number of threads.
+    """
+    keys = list(work)
+    return {
+        key: (*task, keys[i - concurrency]) if i >= concurrency else task
+        for i, (key, task) in enumerate(work.items())
+    }
+
+
 def log_reused(staging: Staging, reused: int, nchunks: int) -> None:
     """Log how many chunks of a write are reused."""
     logger.info("%s: %d of %d chunks are reused", staging.label, reused, nchunks)
