@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from b2nd_dask.edges.convert.convert import OPTIONS, announce
+from b2nd_dask.edges.convert.convert import FORMATS, OPTIONS, announce
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.read_hdf5 import Reading, hdf5_member, hdf5_tree
-from b2nd_dask.edges.convert.write_frames import check_frames, write_archive, write_folder
 from b2nd_dask.edges.convert.zarr_store import zarr_tree
 from b2nd_dask.edges.datasets.staged import local_target, staged
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
@@ -62,12 +61,12 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
         )
     # without max_mem: the user's scheduler runs the blocks
     chosen = Options(**{name: options[name] for name in OPTIONS if name in options})
-    check_frames(tree, chosen)
+    how = FORMATS[target.suffix.removeprefix(".")]
+    how.check(tree, chosen)
     announce(tree, "a frame", skip=None)
     replace, fsync = mode == "w", options.get("fsync", True)
     with staged(target, replace=replace, advice='mode="w"', fsync=fsync) as ready:
-        write = write_archive if target.suffix == ".b2z" else write_folder
-        write(tree, ready, chosen)
+        how.write(tree, ready, chosen)
     return {path: from_b2nd(target, component=_key(path, member)) for path, member in tree.walk()}
 
 

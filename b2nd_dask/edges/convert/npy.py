@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import shutil
 import zipfile
@@ -132,16 +131,13 @@ def _allocate(path: Path, start: int, nbytes: int) -> None:
         try:
             os.posix_fallocate(file.fileno(), 0, start + nbytes)
         except AttributeError:
-            # the system has no such call
-            _fill(file, start, nbytes)
+            pass  # macOS has no such call
         except OSError as error:
             if error.errno not in _NO_ALLOCATION:
                 raise
-            _fill(file, start, nbytes)
-
-
-def _fill(file: io.FileIO, start: int, nbytes: int) -> None:
-    zeros = memoryview(bytes(min(nbytes, _ZEROS_NBYTES)))
-    file.seek(start)
-    while nbytes:
-        nbytes -= file.write(zeros[:nbytes])
+        else:
+            return
+        zeros = memoryview(bytes(min(nbytes, _ZEROS_NBYTES)))
+        file.seek(start)
+        while nbytes:
+            nbytes -= file.write(zeros[:nbytes])
