@@ -16,7 +16,6 @@ from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Source
 from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
-from b2nd_dask.format.labels.attrs import NotKeptError
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.storage import printable
 
@@ -240,7 +239,7 @@ def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
             continue
         try:
             value = plain(node.attrs[name])
-        except (NotKeptError, OSError, TypeError, ValueError) as reason:
+        except (OSError, TypeError, ValueError) as reason:
             lost.append(f"attribute {name!r} of {label} ({reason})")
             continue
         is_single = np.shape(value) == (1,) and not isinstance(value, str)
@@ -253,7 +252,7 @@ def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """Decode the texts in an attribute of h5py; numbers stay.
 
-    Raises NotKeptError for references, empty values, records and sequences without a fixed length.
+    Raises TypeError for references, empty values, records and sequences without a fixed length.
     """
     if isinstance(value, bytes):
         try:
@@ -269,7 +268,7 @@ def plain(value: Any) -> Any:
     if are_texts or (kind == "S" and value.ndim == 1):
         return plain(value.tolist())
     if kind in "OV":
-        raise NotKeptError(f"a value of type {type(value).__name__}")
+        raise TypeError(f"a value of type {type(value).__name__}")
     return value
 
 

@@ -16,7 +16,6 @@ from b2nd_dask.edges.convert.blocks import Copier
 from b2nd_dask.edges.convert.options import Options, name_of, settings_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
 from b2nd_dask.edges.extras import require
-from b2nd_dask.format.labels.attrs import NotKeptError
 
 _UNITS = {
     "ns": "nanoseconds",
@@ -106,7 +105,7 @@ def _attr(_name: str, value: Any, _member: Member | None) -> Any:
     """An attribute as a type of h5py: an array of objects for a list of texts."""
     kind = np.asarray(value).dtype.kind if not isinstance(value, Mapping) else "O"
     if kind in "OmMV":
-        raise NotKeptError(f"HDF5 has no type for {type(value).__name__}")
+        raise TypeError(f"HDF5 has no type for {type(value).__name__}")
     return np.array(value, object) if kind == "U" and isinstance(value, list) else value
 
 

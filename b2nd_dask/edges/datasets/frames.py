@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, manifest_json, sizes_of
+from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, sizes_of, updated_manifest
 from b2nd_dask.format.labels.labels import too_many_coords
-from b2nd_dask.format.labels.manifest import MANIFEST, build_embed
+from b2nd_dask.format.labels.manifest import MANIFEST, Manifest, build_embed
 from b2nd_dask.frame.members.store import EMBED
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 from b2nd_dask.storage import about, printable, remove_path
@@ -75,7 +75,8 @@ def _begun(tree: Tree, folder: Path) -> list[Write]:
     for inner, level in tree.levels():
         place = folder / inner
         place.mkdir()
-        (place / MANIFEST).write_bytes(manifest_json(level))
+        manifest = Manifest(groups=tuple(level.groups))
+        (place / MANIFEST).write_bytes(updated_manifest(manifest, level))
         # without fsync: `staged` syncs all files
         writes += frames_of(level, place, fsync=False)
     # the member list of python-blosc2

@@ -12,7 +12,7 @@ from typing import Any
 
 import dask.array as da
 
-from b2nd_dask.format.labels.attrs import NotKeptError, storable
+from b2nd_dask.format.labels.attrs import storable
 from b2nd_dask.format.labels.labels import Labels, default_dims, pack_labels
 from b2nd_dask.format.labels.manifest import COORD, Manifest, build_manifest
 from b2nd_dask.frame.members.store import some_of
@@ -204,7 +204,7 @@ def keep_attrs(tree: Tree, form: Form = lambda name, value, _: storable(name, va
         for name, value in list(attrs.items()):
             try:
                 attrs[name] = form(name, value, member)
-            except (NotKeptError, TypeError, ValueError, KeyError) as reason:
+            except (TypeError, ValueError, KeyError) as reason:
                 del attrs[name]
                 tree.lost.append(f"attribute {name!r} of {owner} ({reason})")
 
@@ -254,11 +254,6 @@ def sizes_of(tree: Tree) -> dict[str, int]:
                     f"{size} in {name!r}; arrays of one dataset share their dims"
                 )
     return {dim: size for dim, (size, _) in found.items()}
-
-
-def manifest_json(tree: Tree) -> bytes:
-    """`dataset.json` of a group."""
-    return updated_manifest(Manifest(groups=tuple(tree.groups)), tree)
 
 
 def updated_manifest(

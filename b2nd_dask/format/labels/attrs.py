@@ -11,12 +11,8 @@ import numpy as np
 from b2nd_dask.format.values import pack_value
 
 
-class NotKeptError(Exception):
-    """The value of an attribute cannot be stored."""
-
-
 def storable(name: Any, value: Any) -> Any:
-    """Return the value of an attribute; NotKeptError if it cannot be stored.
+    """Return the value of an attribute; TypeError if it cannot be stored.
 
     Examples
     --------
@@ -24,14 +20,14 @@ def storable(name: Any, value: Any) -> Any:
     [1, 2.5, 'm']
     """
     if not isinstance(name, str):
-        raise NotKeptError("its name is not text")
+        raise TypeError("its name is not text")
     try:
         if _loses_type(value):
             pack_value(_with_arrays(value))
         else:
             json.dumps(as_json(value)).encode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise NotKeptError(str(error) or type(error).__name__) from error
+        raise TypeError(str(error) or type(error).__name__) from error
     return value
 
 
@@ -43,7 +39,7 @@ def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
             typed[name] = _with_arrays(value)
         try:
             plain[name] = as_json(value)
-        except NotKeptError:
+        except TypeError:
             continue
     return plain, typed
 
@@ -51,22 +47,22 @@ def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
 def as_json(value: Any) -> Any:
     """Convert a value to JSON's types: numbers without their dtype, arrays as lists.
 
-    Raises `NotKeptError` for bytes, complex numbers, times, other objects.
+    Raises TypeError for bytes, complex numbers, times, other objects.
     """
     if isinstance(value, np.ndarray | np.generic):
         # Python has no number that is wider than a double
         if value.dtype.kind not in "biufU" or value.dtype.char == "g":
-            raise NotKeptError(f"a value of {value.dtype}")
+            raise TypeError(f"a value of {value.dtype}")
         return value.tolist()
     if isinstance(value, list | tuple):
         return [as_json(each) for each in value]
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise NotKeptError("a map whose keys are not text")
+            raise TypeError("a map whose keys are not text")
         return {key: as_json(each) for key, each in value.items()}
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise NotKeptError(f"a value of type {type(value).__name__}")
+    raise TypeError(f"a value of type {type(value).__name__}")
 
 
 def _loses_type(value: Any) -> bool:
