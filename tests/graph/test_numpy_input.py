@@ -192,7 +192,7 @@ def test_a_file_that_was_made_shorter(target, file, mode, size):
 def test_a_file_that_is_made_shorter_before_it_is_mapped_again(file, monkeypatch):
     part = part_of_file(file)
     os.truncate(file, 5000)
-    monkeypatch.setattr(mapped, "_state", lambda stat: part.state)
+    monkeypatch.setattr(mapped, "file_state", lambda stat: part.state)
     with pytest.raises(StaleFrameError, match=r"values\.npy: .*shorter"):
         np.asarray(part)
 

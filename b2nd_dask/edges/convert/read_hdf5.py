@@ -17,6 +17,7 @@ from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.write.new_frame import check_storable
+from b2nd_dask.graph.write.numpy_arrays import file_state
 from b2nd_dask.storage import printable
 
 #: Attributes for the bookkeeping of dimension scales and of the NetCDF library.
@@ -51,12 +52,6 @@ class StoredDataset:
                 raise OSError(f"{self.path}: the file changed after it was opened")
             dataset = file[self.name].asstr() if self.is_text else file[self.name]
             return dataset[index]
-
-
-def file_state(path: str) -> tuple[int, ...]:
-    """Inode, size and time of a file, to detect changes."""
-    stat = os.stat(path)  # noqa: PTH116 - only its state is needed
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 @dataclass

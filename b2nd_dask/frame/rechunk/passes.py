@@ -1,4 +1,4 @@
-"""Plan the passes of a rechunk, one or several with intermediate frames, and of a reshape."""
+"""Plan the passes of a rechunk, with intermediate frames if needed, of a copy and of a reshape."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ _INTERMEDIATE = 1 / 0.4e9
 _SAVED = 0.85
 #: Fractions of a thread's memory to try for the regions on both sides of an intermediate frame.
 _REGION_SHARES = (0.8, 0.4, 0.2)
+#: Bytes of chunks that one task copies as stored.
+_COPIED_AT_ONCE = 64 << 20
 #: Bytes of the chunks of a reshape, and their largest fraction of a region.
 _FLAT_CHUNK, _FLAT_SHARE = 4 << 20, 1 / 4
 
@@ -167,6 +169,24 @@ def log_passes(label: str, passes: PassPlan) -> None:
             step.decodes,
             step.nbytes / 2**20,
         )
+
+
+def copying_pass(grid: Grid, budget: Budget) -> OnePass:
+    """The pass that copies stored chunks; its regions are ranges of chunk numbers.
+
+    Raises ValueError if the memory is too small.
+    """
+
+    def each(given: Budget) -> int:
+        return 2 * given.read_batch + given.write_batch + 3 * grid.chunk_nbytes
+
+    concurrency = budget.concurrency(each(budget))
+    if not concurrency:
+        raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
+    # time and memory are 0, since no other pass is compared; the grid has one axis: chunk numbers
+    numbers = Grid((grid.nchunks,), (1,), (1,), 1)
+    region = (max(1, _COPIED_AT_ONCE // max(1, grid.chunk_nbytes)),)
+    return OnePass(numbers, region, concurrency, 0.0, 0.0, 0.0, decodes=0.0)
 
 
 def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:

@@ -84,7 +84,7 @@ class MappedArray:
         return elements if dtype is None else elements.astype(dtype, copy=False)
 
     def _require_unchanged(self) -> None:
-        if _state(self.path) != self.state:
+        if file_state(self.path) != self.state:
             raise StaleFrameError(
                 "the file of a memory-mapped array changed after it was passed to to_b2nd",
                 path=self.path,
@@ -144,7 +144,7 @@ def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
     mapping.flush()
     first = elements.ctypes.data - shift
     try:
-        state = _state(name)
+        state = file_state(name)
         found = MappedArray(name, state, first, elements.shape, elements.strides, elements.dtype)
         same = mapping.size() == state[1] and _same_ends(found, elements)
     except OSError:
@@ -162,7 +162,8 @@ def _same_ends(found: MappedArray, elements: NDArray[Any]) -> bool:
     return all(np.asarray(found[end]).tobytes() == elements[end].tobytes() for end in (head, tail))
 
 
-def _state(path: str) -> tuple[int, ...]:
+def file_state(path: str) -> tuple[int, ...]:
+    """Inode, size and time of the last change of a file, to detect changes."""
     stat = os.stat(path)  # noqa: PTH116 - the name may be any that is given
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 

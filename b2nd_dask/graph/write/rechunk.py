@@ -22,8 +22,14 @@ from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.members.listing import sources_of
 from b2nd_dask.frame.members.writable import target_of
-from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, Budget, OnePass, shown
-from b2nd_dask.frame.rechunk.passes import MOST_CHUNK, flat_pass, log_passes, plan_passes
+from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, Budget, OnePass
+from b2nd_dask.frame.rechunk.passes import (
+    MOST_CHUNK,
+    copying_pass,
+    flat_pass,
+    log_passes,
+    plan_passes,
+)
 from b2nd_dask.frame.rechunk.work import (
     FlatSource,
     IntermediateFrame,
@@ -50,8 +56,6 @@ from b2nd_dask.storage import Location, Staging
 _SHARE, _MOST_OF_THREAD = 1 / 4, 512 << 20
 #: Compressed bytes of one read from a store, if the memory allows.
 _REMOTE_BATCH = 64 << 20
-#: Bytes of chunks that one task copies as stored.
-_COPIED_AT_ONCE = 64 << 20
 
 
 def rechunk(
@@ -171,7 +175,7 @@ def _rechunk_job(source: FrameReference, target: Transaction, options: WriteOpti
         return frames.rechunked(frames.elements_of(source, View.whole(source.shape)), "rechunk")
     made = frames.task("source", StoredChunks(source))
     elements = Elements(made, source.grid, source.dtype)
-    return RechunkJob(transaction=target, source=elements, way=_copying_pass(plan.grid, budget))
+    return RechunkJob(transaction=target, source=elements, way=copying_pass(plan.grid, budget))
 
 
 def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
@@ -196,21 +200,6 @@ def _stays(source: FrameReference, plan: FramePlan) -> bool:
         and parsed.header.compression == plan.compression
         and (source.statistics is not None or not plan.stats)
     )
-
-
-def _copying_pass(grid: Grid, budget: Budget) -> OnePass:
-    """The pass that copies stored chunks; its regions are ranges of chunk numbers."""
-
-    def each(given: Budget) -> int:
-        return 2 * given.read_batch + given.write_batch + 3 * grid.chunk_nbytes
-
-    concurrency = budget.concurrency(each(budget))
-    if not concurrency:
-        raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
-    # time and memory are 0, since no other pass is compared; the grid has one axis: chunk numbers
-    numbers = Grid((grid.nchunks,), (1,), (1,), 1)
-    region = (max(1, _COPIED_AT_ONCE // max(1, grid.chunk_nbytes)),)
-    return OnePass(numbers, region, concurrency, 0.0, 0.0, 0.0, decodes=0.0)
 
 
 def budget_of(max_mem: Any, staging: Staging, *, is_remote: bool) -> Budget:
