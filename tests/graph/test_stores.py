@@ -216,8 +216,11 @@ def test_commands_say_what_a_path_into_a_store_is(made, name):
     store = f"{made}/{name}"
     for command in ("info", "verify"):
         assert "no member /no in this store, which has /g/" in _said(command, f"{store}/no")
+    listed = CliRunner().invoke(main, ("info", f"{store}/g"), catch_exceptions=False)
+    assert listed.exit_code == 0
+    assert "large" in listed.output
     if name != "a.b2d":  # there it is a folder
-        said = _said("info", f"{store}/g")
+        said = _said("map", f"{store}/g")
         assert (
             said
             == f"Error: {store}: /g is a group; pass one of its members: /g/"

@@ -101,7 +101,6 @@ class LocalStaging(Staging):
         with about(self.target):
             # a Delayed may be computed twice
             self.directory.mkdir(exist_ok=True)
-            (self.directory / _FOLDER).mkdir(exist_ok=True)
             (self.directory / LOCK_NAME).touch()
 
     def inside(self, name: str) -> Location:
@@ -162,7 +161,12 @@ class LocalStaging(Staging):
     def _unnamed(self, payload: bytes, *, fsync: bool = True) -> Path:
         """Write a small file under a random name, before it gets its own name."""
         ready = self.directory / _FOLDER / uuid.uuid4().hex
-        write_file(ready, payload, fsync=fsync)
+        try:
+            write_file(ready, payload, fsync=fsync)
+        except FileNotFoundError:
+            # not made with the area: a full disk would then leave half of one
+            ready.parent.mkdir(exist_ok=True)
+            write_file(ready, payload, fsync=fsync)
         return ready
 
     def sync(self, parts: Sequence[str]) -> None:
