@@ -95,7 +95,7 @@ def map_command(
     reference = reference_of(frame)
     table = chunk_table(reference, None if all_of_them else _MOST_HEADERS)
     values = chunk_values(frame, by, table)
-    chosen = _chosen(values.codes.ndim, at)
+    chosen = _chosen(values.codes.shape, at)
     console = Console()
     rows = max(4, console.height - _TEXT_LINES) if console.is_terminal else _ROWS
     columns = width or console.width
@@ -127,15 +127,18 @@ def _save(frame: Frame, by: str, output: Path) -> None:
     figure.savefig(output, format=suffix, dpi=150, bbox_inches="tight")
 
 
-def _chosen(ndim: int, at: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    """The positions along the first axes; rows and columns have none."""
+def _chosen(grid: tuple[int, ...], at: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """Check the positions along the first axes; rows and columns have none."""
     given = () if at is None else at if isinstance(at, tuple) else (at,)
-    left_out = max(0, ndim - 2)
+    left_out = max(0, len(grid) - 2)
     if len(given) > left_out:
         raise ValueError(
             f"--at has {len(given)} positions, but the chunk grid has {left_out} axes besides rows "
             "and columns"
         )
+    for axis, (position, count) in enumerate(zip(given, grid, strict=False)):
+        if not -count <= position < count:
+            raise ValueError(f"--at {position}: axis {axis} has {count} chunks")
     return given
 
 
