@@ -157,7 +157,7 @@ class FrameCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._frames: OrderedDict[Location, OpenedFrame] = OrderedDict()
+        self._frames: OrderedDict[str, OpenedFrame] = OrderedDict()
 
     def open(
         self, location: Location, version: str | None = None, parsed: ParsedFrame | None = None
@@ -177,8 +177,8 @@ class FrameCache:
             )
         with self._lock:
             # threads may open a frame at the same time; each reads with its own, later ones share
-            self._frames[location] = opened
-            self._frames.move_to_end(location)
+            self._frames[location.key] = opened
+            self._frames.move_to_end(location.key)
             while len(self._frames) > MAX_OPEN_FRAMES:
                 # a reader in use outlives the cache entry and closes its file at its end
                 self._frames.popitem(last=False)
@@ -186,7 +186,7 @@ class FrameCache:
 
     def current(self, location: Location) -> OpenedFrame:
         """Open the current frame; if an open one is still current, it is not parsed again."""
-        known = self._frames.get(location)
+        known = self._frames.get(location.key)
         if known is None or not known.parsed.changes_show:
             return self.open(location)
         # a file that became a directory, or the reverse, has no identity of the old kind
@@ -203,7 +203,7 @@ class FrameCache:
 
     def present(self, location: Location) -> OpenedFrame:
         """As `current`, by size and times alone, which every update by this package changes."""
-        known = self._frames.get(location)
+        known = self._frames.get(location.key)
         # a file that became a directory, or the reverse, has no identity of the old kind
         with suppress(StaleFrameError, FileNotFoundError, NotADirectoryError):
             if known is not None and known.is_current():
@@ -212,11 +212,12 @@ class FrameCache:
 
     def known(self, location: Location, version: str) -> OpenedFrame | None:
         """Return a version of a frame if it is already open, else None."""
+        key = location.key
         with self._lock:
-            found = self._frames.get(location)
+            found = self._frames.get(key)
             if found is None or found.parsed.version != version:
                 return None
-            self._frames.move_to_end(location)
+            self._frames.move_to_end(key)
         return found if found.is_held() else None
 
 

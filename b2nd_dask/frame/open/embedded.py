@@ -50,8 +50,7 @@ def parsed_once(
     if not reader.identity_is_cheap:
         # the identity may be weaker than the list
         return parse(reader)
-    # without options, which such a reader does not take
-    key = (replace(location, member="", embedded=False).fingerprint, reader.opened_identity())
+    key = (replace(location, member="", embedded=False).key, reader.opened_identity())
     found: _Parsed | None = _lists.get(key)
     if found is None:
         found = _lists[key] = parse(reader)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import pickle
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -38,7 +39,7 @@ _MARKS = re.compile(r"[*?\[]")
 _NUMBERS = re.compile(r"(\d+)")
 
 
-@dataclass(frozen=True)  # no slots: they leave no room for the cached fingerprint
+@dataclass(frozen=True)  # no slots: they leave no room for the cached key
 class Location:
     """Path or URL of a frame, with storage options. Pickles; made by `Location.of`."""
 
@@ -115,6 +116,17 @@ class Location:
         # must not change for frames that are not embedded: names of arrays depend on it
         inside = self.member.encode() + b"\0" if self.embedded else b""
         return hashlib.blake2b(inside + b"%d " % self.offset + path, digest_size=16).hexdigest()
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of all fields, for caches inside one process.
+
+        Values of storage options may pickle differently each time. The keys then differ: a cache
+        misses, but never returns a wrong object.
+        """
+        options = sorted((self.storage_options or {}).items())
+        fields = (self.urlpath, self.offset, self.nbytes, options, self.member, self.embedded)
+        return hashlib.blake2b(pickle.dumps(fields), digest_size=16).hexdigest()
 
     def open(self) -> ByteReader:
         """Open a reader; the caller closes it.
