@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import threading
 import uuid
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +108,23 @@ def test_a_forked_child_connects_anew(http_server: HttpServer) -> None:
     child.join(300)
     assert child.exitcode == 0
     assert reader.identity() == identity
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_fork_keeps_no_file_system_in_the_parent() -> None:
+    class Unshared(AbstractFileSystem):
+        protocol = ("unshared",)
+        cachable = False
+
+    fsspec.register_implementation("unshared", Unshared, clobber=True)
+    connection = Connection.of(Location.of("unshared://a"))
+    alive = weakref.ref(connection.fs)
+    child = multiprocessing.get_context("fork").Process(target=os.getpid)
+    child.start()
+    child.join(300)
+    del connection
+    gc.collect()
+    assert alive() is None
 
 
 def test_names_are_looked_up_while_threads_wait_for_a_file_system(

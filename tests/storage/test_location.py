@@ -22,6 +22,16 @@ def test_the_forms_of_a_local_path_are_one_place(
     assert Location.of(path).label == str(path)
 
 
+class Credentials:
+    """As of a store's library: without equality."""
+
+
+def test_options_without_equality_are_one_place() -> None:
+    one = Location.of("s3://bucket/a.b2nd", storage_options={"session": Credentials()})
+    two, three = (pickle.loads(pickle.dumps(one)) for _ in range(2))
+    assert two.key == three.key == one.key
+
+
 def test_a_path_object_is_never_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("zip::a.b2nd").write_bytes(b"data")

@@ -171,6 +171,16 @@ def test_answers_without_bytes_of_the_object(
         Location.of(url).open().identity()
 
 
+def test_answers_of_proxies(http_server: HttpServer) -> None:
+    url = http_server.put("a.b2nd", DATA)
+    http_server.status = 203  # with an empty body
+    assert Location.of(url).open().identity().size == 0
+    # it is the page of the error that is compressed
+    http_server.status = 416
+    http_server.headers = {"Content-Encoding": "gzip", "Content-Range": "bytes */0"}
+    assert Location.of(url).open().identity().size == 0
+
+
 def test_a_range_of_other_bytes_is_no_data(http_server: HttpServer) -> None:
     url = http_server.put("a.b2nd", DATA)
     http_server.status = 206

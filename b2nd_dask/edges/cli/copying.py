@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,11 @@ def convert_command(path: str, target: str, **options: Any) -> None:
       b2nd-dask convert archive.b2z archive.nc
     """
     cparams = compression_in(options) or None
-    with progress(f"converting {label_of(path)}") as show:
-        convert(path, target, cparams=cparams, progress=show, **options)
+    with warnings.catch_warnings(record=True) as noted:
+        # whatever the user's filters are: they say what is lost
+        warnings.simplefilter("always", UserWarning)
+        with progress(f"converting {label_of(path)}") as show:
+            convert(path, target, cparams=cparams, progress=show, **options)
+    for message in dict.fromkeys(str(each.message) for each in noted):
+        click.echo(safe(f"Warning: {message}"), err=True)
     click.echo(safe(target))

@@ -92,7 +92,7 @@ def stats_command(
                         click.echo(safe(f"{frame.path}: {frame.dtype}, skipped"), err=True)
                         continue
                     if name in local:
-                        add_stats(name)
+                        _add(name)
                         frame = open_b2nd(name)
                     found.append(_described(frame, axis, read=read))
                     if not as_json:
@@ -100,6 +100,14 @@ def stats_command(
     if as_json:
         print_json(found)
     return failures.code
+
+
+def _add(path: str) -> None:
+    """Add statistics to a frame of a directory; note a dtype without them."""
+    try:
+        add_stats(path)
+    except TypeError as error:
+        click.echo(safe(f"{path}: {error}"), err=True)
 
 
 def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) -> dict[str, Any]:

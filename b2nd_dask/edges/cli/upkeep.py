@@ -122,7 +122,10 @@ def _superseded(path: str) -> int:
     # raises the errors of `compact`
     local_frame(path, "are compacted")
     reference = reference_of(open_b2nd(path, verify=False))
-    return superseded_in(reference, chunk_table(reference)) or 0
+    nbytes = superseded_in(reference, chunk_table(reference))
+    if nbytes is None:
+        raise click.ClickException(f"{path}: what `compact` would free cannot be determined")
+    return nbytes
 
 
 @click.command("staging", cls=Verb)

@@ -207,7 +207,7 @@ def _axis_number(source: Source, axis: int | str) -> int:
     if isinstance(axis, str) and axis not in names:
         raise ValueError(f"no axis is called {axis!r}; the axes are {', '.join(names)}")
     number = names.index(axis) if isinstance(axis, str) else axis
-    return int(np.lib.array_utils.normalize_axis_index(number, len(names)))
+    return int(np.lib.array_utils.normalize_axis_index(number, len(names), f"axis={axis}"))
 
 
 class SliceBrowser:

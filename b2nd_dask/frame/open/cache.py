@@ -218,7 +218,11 @@ class FrameCache:
             if found is None or found.parsed.version != version:
                 return None
             self._frames.move_to_end(key)
-        return found if found.is_held() else None
+            if found.is_held():
+                return found
+            # do not keep the space of removed files
+            del self._frames[key]
+        return None
 
 
 def _open_again(location: Location, parsed: ParsedFrame | None) -> OpenedFrame:

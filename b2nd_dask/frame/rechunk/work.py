@@ -125,7 +125,11 @@ class RegionSource:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FlatSource:
-    """A reshaped view of a frame: its elements in C order. As a task it may get no source."""
+    """A reshaped view of a frame: its elements in C order.
+
+    As a task it gets no source if the intermediate frame was removed with the staging area of the
+    target; then nothing is read.
+    """
 
     source: RegionSource
     source_shape: tuple[int, ...]

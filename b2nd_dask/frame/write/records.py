@@ -135,7 +135,7 @@ class ChunkRecords(StagedChunks):
     def of_special(
         cls, row: np.dtype[Any], chunks: Sequence[int] | NDArray[np.int64] = (), code: int = 0
     ) -> Self:
-        """Build records of chunks with one special code, by default of none."""
+        """Build records of chunks with one special code; by default there are no chunks."""
         rows = np.zeros(len(chunks), row)
         rows["chunk"], rows["part"], rows["entry"]["offset"] = chunks, -1, code
         return cls((), rows)

@@ -48,7 +48,7 @@ _locks: dict[int, threading.Lock] = {}
 
 # A forked child must never finalize the file systems of its parent: this would remove the parent's
 # connections from the event queue (epoll) that both share, and the parent would wait for ever.
-# fsspec drops its references in the child.
+# fsspec drops its references in the child, so `_at_fork` keeps others.
 _live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _at_fork: dict[tuple[int, int], list[Any]] = {}
 """By process and thread: the file systems at its last fork. A child keeps those of its parents."""
@@ -60,7 +60,11 @@ def _before_fork() -> None:
     _at_fork[os.getpid(), threading.get_ident()] = live
 
 
-at_fork(before=_before_fork)
+def _after_in_parent() -> None:
+    _at_fork.pop((os.getpid(), threading.get_ident()), None)
+
+
+at_fork(before=_before_fork, after_in_parent=_after_in_parent)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,8 +1,8 @@
 """Frames in memory, at an offset inside another object, and in a ZIP archive.
 
-A ``.b2z`` of python-blosc2 is a ZIP archive of frames that are stored, not deflated. Each frame is
-contiguous and is read in place (docs/format.md, Stores). Nothing is extracted: names in an archive
-are compared, never used as paths.
+A ``.b2z`` of python-blosc2 is a ZIP archive of frames that are stored, not deflated. Each frame in
+an archive is contiguous and is read in place (docs/format.md, Stores). Nothing is extracted: names
+in an archive are compared, never used as paths.
 """
 
 from __future__ import annotations

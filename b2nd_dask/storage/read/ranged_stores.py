@@ -40,11 +40,8 @@ if TYPE_CHECKING:
 
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
-_WITH_OBJECT = (
-    HTTPStatus.OK,
-    HTTPStatus.PARTIAL_CONTENT,
-    HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
-)
+_WHOLE = (HTTPStatus.OK, HTTPStatus.NON_AUTHORITATIVE_INFORMATION)
+_RANGE = (HTTPStatus.PARTIAL_CONTENT, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
 #: Encodings that aiohttp decodes. Some servers send others, such as "binary", which are none.
 _COMPRESSED = ("gzip", "deflate", "br", "zstd")
 #: Statuses of a server or proxy that is overloaded or restarts.
@@ -105,12 +102,13 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
         wanted = headers.get("Retry-After", "")
         problem = f"the server sent status {status} ({response.reason}) for {ATTEMPTS} requests"
         raise PassingError(problem, float(wanted) if wanted.isdecimal() else None)
-    if status not in _WITH_OBJECT:
+    if status not in _WHOLE + _RANGE:
         response.raise_for_status()
         raise OSError(f"the server sent status {status} ({response.reason}), not the object")
-    if headers.get("Content-Encoding", "").lower() in _COMPRESSED:
+    is_past_the_end = status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+    if not is_past_the_end and headers.get("Content-Encoding", "").lower() in _COMPRESSED:
         raise OSError("the server compresses the object and its ranges; read a local copy of it")
-    content_range = None if status == HTTPStatus.OK else headers.get("Content-Range", "")
+    content_range = headers.get("Content-Range", "") if status in _RANGE else None
     found, nbytes = described(request, headers, content_range, response.content_length)
     # closing the connection drops the rest
     return found._replace(data=await read_body(response.content, nbytes))

@@ -71,7 +71,9 @@ def frame_locked(
     shared: bool = False,
     wait: bool = True,
 ) -> Iterator[None]:
-    """Wait for the lock of a frame, of the index file of a sparse one, or of a dataset; hold it.
+    """Hold the lock of a frame, of the index file of a sparse one, or of a dataset.
+
+    By default wait for it.
 
     `label` is the path of the frame. The removal of `area`, the staging area of the waiting write,
     ends the wait. `identity` is that of the expected frame; with `is_directory` the path must name
@@ -125,11 +127,11 @@ def _wait_for(
         if fd is not None:
             return fd
         if not wait:
-            problem = "another process changes this dataset; try again when it is done"
+            problem = "another process changes it; try again when it is done"
             raise StaleFrameError(problem, path=label)
         if time.monotonic() - began > _LONG * (said + 1):
             said += 1
-            logger.info("%s: waits for another process that changes the frame", label)
+            logger.info("%s: waits for another process that changes it", label)
         time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads the waiting writers
         pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -240,7 +240,7 @@ class ServerJoin:
                     check.result()
                 raise
             finally:
-                for each in made:
+                for each in running:
                     each.cancel()
         return [each.result() for each in made]
 

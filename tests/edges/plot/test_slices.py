@@ -135,12 +135,7 @@ def test_planes_of_nan_and_of_bools(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "how", "error", "message"),
     [
-        (
-            np.ones((2, 3)),
-            {"axis": 2},
-            ValueError,
-            "axis 2 is out of bounds",
-        ),
+        (np.ones((2, 3)), {"axis": 2}, ValueError, "axis=2: axis 2 is out of bounds"),
         (np.ones((2, 3, 4, 5)), {}, ValueError, "not a stack of planes"),
         (np.ones((2, 3, 0)), {}, ValueError, "not a stack of planes"),
         (
