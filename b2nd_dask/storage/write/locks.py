@@ -127,7 +127,7 @@ def _wait_for(
         if fd is not None:
             return fd
         if not wait:
-            problem = "another process changes it; try again when it is done"
+            problem = "another process changes this dataset; try again when it is done"
             raise StaleFrameError(problem, path=label)
         if time.monotonic() - began > _LONG * (said + 1):
             said += 1
