@@ -82,7 +82,7 @@ def stats_command(
     found, failures = [], Failures()
     for path in paths:
         with failures.noted(path, storage_options):
-            local = files_in(path) if add else []
+            local = set(files_in(path) if add else ())
             if add and not local:
                 add_stats(path)
             for name in frames_at(path, storage_options):

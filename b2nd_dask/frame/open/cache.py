@@ -218,10 +218,12 @@ class FrameCache:
             if found is None or found.parsed.version != version:
                 return None
             self._frames.move_to_end(key)
-            if found.is_held():
-                return found
+        if found.is_held():
+            return found
+        with self._lock:
             # do not keep the space of removed files
-            del self._frames[key]
+            if self._frames.get(key) is found:
+                del self._frames[key]
         return None
 
 
