@@ -64,6 +64,13 @@ def product_kernel(
         return {"": np.prod(narrowed, axis=axis, dtype=wide, keepdims=True)}
 
 
+def count_kernel(elements: NDArray[Any], axis: Axis) -> NDArray[np.int64]:
+    """Count the elements that are not missing."""
+    missing = np.isnan(elements) if elements.dtype.kind in "fc" else None
+    has_missing = missing is not None and missing.any()
+    return _count(elements, axis, missing if has_missing else None)
+
+
 def mean_kernel(
     elements: NDArray[Any],
     axis: Axis,

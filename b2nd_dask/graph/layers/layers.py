@@ -94,7 +94,7 @@ class Layers:
     def _of_blocks(self, name: str) -> Node | None:
         """The node of a layer with one task per block."""
         layer: Any = self.graph.layers[name]
-        if not _is_plain(layer):
+        if not is_plain(layer):
             return None
         axes = transposed_axes(layer, self.graph.layers)
         if axes is not None:
@@ -249,7 +249,7 @@ def _in_order(graph: HighLevelGraph, dependents: dict[str, list[str]]) -> list[s
     return order
 
 
-def _is_plain(layer: Any) -> bool:
+def is_plain(layer: Any) -> bool:
     """Whether a layer only calls a function with one block of each argument."""
     task = layer.task
     return (

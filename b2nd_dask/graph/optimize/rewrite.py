@@ -23,7 +23,13 @@ from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
 from b2nd_dask.graph.optimize.indexing import lowered_filter, lowered_positions
-from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree, renamable_layers, with_own_names
+from b2nd_dask.graph.optimize.lower import (
+    Lowered,
+    lowered_groups,
+    lowered_tree,
+    renamable_layers,
+    with_own_names,
+)
 from b2nd_dask.graph.optimize.reductions import Reductions
 from b2nd_dask.graph.optimize.sharing import Sharing
 from b2nd_dask.graph.prefetch import prefetching
@@ -151,6 +157,7 @@ class _Rewriting:
         node = self._layers.nodes[name]
         if self._reductions:
             yield "reductions", self._reductions.lowered(name, self._sharing)
+            yield "reductions", lowered_groups(self._layers.graph, name)
         if isinstance(node, Read | Elemwise):
             yield _rule_of(node), self._tree(name, node)
         if "masks" in self._rules:
