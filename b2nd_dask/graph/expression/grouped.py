@@ -97,7 +97,7 @@ class GroupedStep:
         with np.errstate(all="ignore"):
             for group, run in runs:
                 combine(result[group], reduce(elements[run], dtype), out=result[group])
-            return np.moveaxis(result, 0, -1).astype(dtype, copy=False)
+            return np.ascontiguousarray(np.moveaxis(result, 0, -1), dtype)
 
 
 def _runs(group_idx: NDArray[Any]) -> Iterator[tuple[int, slice]]:
