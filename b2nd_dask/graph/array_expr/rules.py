@@ -33,7 +33,7 @@ from b2nd_dask.graph.expression.nodes import (
     Node,
     Read,
     size_of,
-    with_leaves,
+    with_nodes,
 )
 from b2nd_dask.graph.optimize.optimizer import active_rules
 from b2nd_dask.graph.optimize.reductions import ReducedRead, merge_limit
@@ -92,7 +92,7 @@ def inlined(source: FrameExpr, parent: FrameExpr, dependents: Dependents) -> Any
         is_source = isinstance(node, Argument) and node.name == source._name
         return source.top if is_source else node
 
-    top = with_leaves(parent.top, own)
+    top = with_nodes(parent.top, own)
     return parent.with_top(top) if top.size <= MAX_NODES else "they are too many functions together"
 
 

@@ -14,7 +14,7 @@ from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import Task
 from b2nd_dask.graph.array_expr import compat
-from b2nd_dask.graph.expression.nodes import Literal, Node, Opaque, Read, Selection, with_leaves
+from b2nd_dask.graph.expression.nodes import Literal, Node, Opaque, Read, Selection, with_nodes
 from b2nd_dask.graph.expression.program import Compiled, Operand, Result, compile_tree
 from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.optimize.at_once import AtOnce
@@ -134,7 +134,7 @@ def operands_of(top: Node) -> tuple[Tree, list[Any]]:
         number, _ = inputs.setdefault(node.name, (len(inputs), node.expression))
         return Opaque(str(number), node.chunks)
 
-    top = with_leaves(top, numbered)
+    top = with_nodes(top, numbered)
     found = [expression for _, expression in inputs.values()]
     return Tree(top, tuple(each.chunks for each in found)), found
 
@@ -156,7 +156,7 @@ class ReadingExpr(_IO):  # type: ignore[misc]
     @property
     def top(self) -> Any:
         """The node of all elements, with the inputs as leaves."""
-        return with_leaves(self.tree.top, self._bind())
+        return with_nodes(self.tree.top, self._bind())
 
     @property
     def compiled(self) -> Compiled:

@@ -247,14 +247,15 @@ class Elemwise:
         if self.filters:
             return None
         # an argument that is used twice remains one node
-        moved: dict[int, Node | Literal] = {}
+        moved: dict[int, Node] = {}
         for arg in self.args:
-            if id(arg) not in moved:
-                found = arg if isinstance(arg, Literal) else move(arg)
-                if found is None:
-                    return None
-                moved[id(arg)] = _in_layer(found, self.layers[0], layer) if found is arg else found
-        args = tuple(moved[id(arg)] for arg in self.args)
+            if id(arg) in moved or isinstance(arg, Literal):
+                continue
+            found = move(arg)
+            if found is None:
+                return None
+            moved[id(arg)] = _in_layer(found, self.layers[0], layer) if found is arg else found
+        args = tuple(moved.get(id(arg), arg) for arg in self.args)
         return replace(self, args=args, chunks=chunks, layers=(layer, *self.layers))
 
     def _part_of(self, arg: Node, selection: Selection) -> Selection | None:
@@ -305,21 +306,15 @@ class Moved(Refusing):
 Node = Opaque | Read | Elemwise | Moved
 
 
-def _in_layer(top: Node | Literal, old: str, new: str) -> Any:
+def _in_layer(top: Node, old: str, new: str) -> Node:
     """Add the layer `new` to a subtree moved by `old`; `new` leaves its elements as they are."""
-    done: dict[int, Any] = {}
 
-    def renamed(node: Node | Literal) -> Any:
-        if isinstance(node, Literal | Opaque) or node.layers[0] != old:
+    def renamed(node: Node) -> Node:
+        if isinstance(node, Opaque) or node.layers[0] != old:
             return node
-        if id(node) not in done:
-            moved = replace(node, layers=(new, *node.layers))
-            if isinstance(moved, Elemwise):
-                moved = replace(moved, args=tuple(map(renamed, moved.args)))
-            done[id(node)] = moved
-        return done[id(node)]
+        return replace(node, layers=(new, *node.layers))
 
-    return renamed(top)
+    return with_nodes(top, renamed)
 
 
 def repeated(node: Node) -> Literal | None:
@@ -346,23 +341,21 @@ def nodes_of(top: Node) -> Iterator[Node]:
             todo += reversed(node.args) if isinstance(node, Elemwise) else ()
 
 
-def with_leaves(top: Node, leaf: Callable[[Node], Node]) -> Node:
-    """Replace nodes of a tree by the result of a function, from the top down."""
+def with_nodes(top: Node, change: Callable[[Node], Node]) -> Node:
+    """Replace the nodes of a tree, from the leaves up, by the results of a function."""
     done: dict[int, Node] = {}
 
-    def replaced(node: Node) -> Node:
+    def changed(node: Node) -> Node:
         if id(node) not in done:
-            found = leaf(node)
-            if found is node and isinstance(node, Elemwise):
-                args = tuple(
-                    arg if isinstance(arg, Literal) else replaced(arg) for arg in node.args
-                )
+            found = node
+            if isinstance(node, Elemwise):
+                args = tuple(a if isinstance(a, Literal) else changed(a) for a in node.args)
                 if any(one is not other for one, other in zip(args, node.args, strict=True)):
                     found = replace(node, args=args)
-            done[id(node)] = found
+            done[id(node)] = change(found)
         return done[id(node)]
 
-    return replaced(top)
+    return changed(top)
 
 
 def compose(positions: range, along: range) -> range:

@@ -17,7 +17,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import GraphNode, block_function, flatten
-from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_leaves
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_nodes
 from b2nd_dask.graph.expression.program import leaf_key
 from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
@@ -180,7 +180,7 @@ class _Rewriting:
             return None
         tree = self._sharing.absorbed(node)
         if isinstance(tree, Elemwise):
-            tree = with_leaves(tree, lambda leaf: self._read_by_another(name, leaf))
+            tree = with_nodes(tree, lambda leaf: self._read_by_another(name, leaf))
         if not isinstance(tree, Read | Elemwise):
             return None
         predicate = predicate_of(tree) if self._asks else None

@@ -30,7 +30,7 @@ from b2nd_dask.graph.expression.elementwise import (
     is_elementwise,
     may_return_view,
 )
-from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_leaves
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_nodes
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.layers.moves import as_task
 from b2nd_dask.graph.resources import available
@@ -95,7 +95,7 @@ class Sharing:
             is_cut = node.layers[0] in opaque
             return Opaque(node.layers[0], node.chunks) if is_cut else node
 
-        return with_leaves(top, cut)
+        return with_nodes(top, cut)
 
     def _from_top(self, top: Node) -> list[Node]:
         """The computed nodes of a tree, each after all its dependents."""
