@@ -72,7 +72,7 @@ IF_RIGHT = "If the frame is right, write new checksums by b2nd_dask.seal"
 
 
 class ChecksumState(Enum):
-    """Validity of the checksums or the statistics of a frame."""
+    """Validity of the checksums of a frame."""
 
     VALID = "valid"
     ABSENT = "absent"
@@ -83,7 +83,7 @@ class ChecksumState(Enum):
 
 
 class Verdict(NamedTuple):
-    """Validity of the checksums or the statistics of a frame, and the reason."""
+    """Validity of the checksums of a frame, and the reason."""
 
     state: ChecksumState
     reason: str = ""
@@ -134,24 +134,21 @@ class ChunkColumns:
         return column
 
     @cached_property
-    def _statistics(self) -> tuple[Verdict, ChunkStatistics | None]:
+    def _statistics(self) -> tuple[ChunkStatistics | None, str]:
         if self.entry is None or self.dtype is None:
-            return Verdict(ChecksumState.ABSENT), None
+            return None, ""
         found = parse_statistics(self.entry, self.record_digest, self.dtype, self.grid, self.index)
-        if isinstance(found, str):
-            return Verdict(ChecksumState.DAMAGED, found), None
-        state = ChecksumState.ABSENT if found is None else ChecksumState.VALID
-        return Verdict(state), found
+        return (None, found) if isinstance(found, str) else (found, "")
 
     @property
     def statistics(self) -> ChunkStatistics | None:
         """Statistics of all chunks; None if absent, damaged or of another state."""
-        return self._statistics[1]
+        return self._statistics[0]
 
     @property
-    def statistics_verdict(self) -> Verdict:
-        """Verdict on the statistics; absent if the checksums are not valid."""
-        return self._statistics[0]
+    def bad_statistics(self) -> str:
+        """Damage in the statistics of the chunks, which are then ignored; usually empty."""
+        return self._statistics[1]
 
     def table(self, statistics: NDArray[Any] | None = None) -> NDArray[Any]:
         """Build the table of all chunks, one row each, for the next state of the frame.

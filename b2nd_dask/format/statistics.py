@@ -1,4 +1,4 @@
-"""Chunk statistics, and the entry of vlmeta that holds them for all chunks of a frame.
+"""Chunk statistics: of elements, in few passes, and the entry of vlmeta for all chunks of a frame.
 
 docs/statistics.md, Entry: the entry contains the digest of the record of checksums of the same
 write. If this record is valid, no other software has changed a chunk since. An entry with another
@@ -8,6 +8,7 @@ digest is old or was copied from another frame, and is ignored. Its own digest r
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -36,6 +37,19 @@ _COMPRESSION = Compression(codec=5, clevel=1, filters=(0, 0, 0, 0, 0, 1))
 #: Kinds of dtype, and the dtypes of their sums.
 _TOTALS = {"b": "<i8", "i": "<i8", "u": "<u8", "f": "<f8", "c": "<c16", "m": "<i8", "M": "<i8"}
 _WIDTHS = {"f": (2, 4, 8), "c": (8, 16)}
+#: A piece stays in the L2 cache while all its statistics are computed. Smaller pieces cost more
+#: calls (docs/decisions.md, Statistics).
+_PIECE_NBYTES = 1 << 19
+_NAT = np.iinfo(np.int64).min
+#: How the fields of a `statistics_row` of several pieces are merged.
+_MERGED_BY = {
+    "total": np.add,
+    "least": np.fmin,
+    "greatest": np.fmax,
+    "nans": np.add,
+    "nonzeros": np.add,
+    "known": np.logical_and,
+}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -95,6 +109,95 @@ def statistics_row(dtype: np.dtype[Any]) -> np.dtype[Any]:
     ends = [("least", dtype), ("greatest", dtype)]
     counts = [("nans", "<u4"), ("nonzeros", "<u4"), ("known", "u1")]
     return np.dtype([("total", _TOTALS[dtype.kind]), *ends, *counts])
+
+
+def chunk_statistics(elements: NDArray[Any]) -> Any:
+    """Compute the statistics of a chunk's valid elements, at least one, as a `statistics_row`.
+
+    Their dtype is one that `supports_statistics`.
+
+    Examples
+    --------
+    >>> row = chunk_statistics(np.array([1.0, np.nan, -2.0]))
+    >>> float(row["least"]), float(row["total"]), int(row["nans"]), int(row["nonzeros"])
+    (-2.0, -1.0, 1, 3)
+    """
+    steps = zip(elements.strides, elements.shape, strict=True)
+    is_repeated = all(stride == 0 or n == 1 for stride, n in steps)
+    corner: tuple[Any, ...] = (*(slice(0, 1),) * elements.ndim, ...)
+    pieces = [elements[corner].reshape(-1)] if is_repeated else _pieces(elements)
+    with np.errstate(all="ignore"):
+        rows = np.array([_find(piece) for piece in pieces], statistics_row(elements.dtype))
+        if is_repeated:
+            for name in ("total", "nans", "nonzeros"):
+                column = rows[name]
+                # by parts: a complex product would multiply an infinite part by 0, which is NaN
+                parts = column.view("f8") if column.dtype.kind == "c" else column
+                parts *= elements.size
+        elif len(rows) > 1:
+            merged = [how.reduce(rows[name]) for name, how in _MERGED_BY.items()]
+            rows = np.array([tuple(merged)], rows.dtype)
+    return rows[0]
+
+
+def _pieces(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Divide elements into contiguous pieces, in any order."""
+    if elements.flags.f_contiguous:
+        elements = elements.T
+    if elements.flags.c_contiguous:
+        flat = elements.reshape(-1)
+        step = _PIECE_NBYTES // elements.itemsize
+        for start in range(0, len(flat), step):
+            yield flat[start : start + step]
+        return
+    step = len(elements) * _PIECE_NBYTES // elements.nbytes
+    if step >= len(elements):
+        yield elements.reshape(-1)
+    elif step:
+        for start in range(0, len(elements), step):
+            yield elements[start : start + step].reshape(-1)
+    else:
+        for row in elements:
+            yield from _pieces(row)
+
+
+def _find(piece: NDArray[Any]) -> tuple[Any, ...]:
+    """Compute the fields of a `statistics_row` of a contiguous piece."""
+    if not piece.dtype.isnative:
+        piece = piece.astype(piece.dtype.newbyteorder("="))
+    kind, size, wide = piece.dtype.kind, piece.size, statistics_row(piece.dtype)["total"]
+    if kind == "b":
+        nonzeros = int(np.count_nonzero(piece.view(np.uint8)))
+        return nonzeros, nonzeros == size, nonzeros > 0, 0, nonzeros, True
+    if kind == "c":
+        return _find_complex(piece)
+    missing = _NAT if kind in "mM" else np.nan
+    if kind in "mM":
+        piece = piece.view(np.int64)
+    elif piece.dtype == np.float16:
+        # NumPy compares and adds half floats one by one, which is slow
+        piece = piece.astype(np.float32)
+    least = np.minimum.reduce(piece)
+    # NaT is the least integer; with a NaN among the elements, the least is NaN
+    if least == missing or least != least:
+        piece = piece[piece != missing] if kind in "mM" else piece[~np.isnan(piece)]
+        if not piece.size:
+            return 0, missing, missing, size, size, True
+        least = np.minimum.reduce(piece)
+    greatest, nonzeros = np.maximum.reduce(piece), size
+    if least <= 0 <= greatest:
+        nonzeros -= piece.size - np.count_nonzero(piece if piece.dtype.kind in "iu" else piece != 0)
+    total, ends = np.add.reduce(piece, dtype=wide), (least.item(), greatest.item())
+    return total, *ends, size - piece.size, nonzeros, True
+
+
+def _find_complex(piece: NDArray[Any]) -> tuple[Any, ...]:
+    total, size = np.add.reduce(piece, dtype=np.complex128), piece.size
+    if np.isnan(total):
+        piece = piece[~np.isnan(piece)]
+        total = np.add.reduce(piece, dtype=np.complex128)
+    # without an order
+    return total, 0, 0, size - piece.size, size - int(np.count_nonzero(piece == 0)), True
 
 
 def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> ChunkStatistics:

@@ -20,12 +20,11 @@ from b2nd_dask.errors import (
     UninitializedChunkError,
     UnsupportedFrameError,
 )
-from b2nd_dask.format.chunk_statistics import chunk_statistics
 from b2nd_dask.format.header import odd_byte, with_new_tail
 from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.format.integrity import IF_RIGHT, ChecksumState, Verdict, has_room, require_digest
 from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.statistics import statistics_row
+from b2nd_dask.format.statistics import chunk_statistics, statistics_row
 from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.members.writable import local_frame
 from b2nd_dask.frame.open.cache import OpenedFrame, process_cache
@@ -141,7 +140,7 @@ def verify_noting(
     """Verify, and call `note` after each chunk with the number of finished and of all chunks."""
     opened = process_cache().open(location)
     columns = opened.parsed.columns
-    digests, statistics = columns.digests, columns.statistics_verdict
+    digests = columns.digests
     bad: dict[int, B2ndError] = {}
     nchunks = 0
     if digests is not None:
@@ -158,7 +157,7 @@ def verify_noting(
         reason=columns.checksums.reason,
         nchunks=nchunks,
         bad=tuple(bad[chunk] for chunk in sorted(bad)),
-        bad_statistics=statistics.reason,
+        bad_statistics=columns.bad_statistics,
     )
 
 

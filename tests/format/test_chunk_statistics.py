@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from b2nd_dask.format import chunk_statistics as kernel
-from b2nd_dask.format.chunk_statistics import chunk_statistics
-from b2nd_dask.format.statistics import statistics_row
+from b2nd_dask.format import statistics as kernel
+from b2nd_dask.format.statistics import chunk_statistics, statistics_row
 
 KINDS = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 KINDS += ["m8[s]", "M8[25us]"]

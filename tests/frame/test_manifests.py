@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask.format.chunk_statistics import chunk_statistics
 from b2nd_dask.format.index import special_code
+from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records, row_dtype, with_digest
 from b2nd_dask.storage import Run
 from tests.strategies import examples

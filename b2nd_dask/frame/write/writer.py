@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from b2nd_dask.format.chunk.blocks import join_chunks
 from b2nd_dask.format.chunk.codec import encode_chunk, encode_repeated, nan_element
 from b2nd_dask.format.chunk.compression import Compression
-from b2nd_dask.format.chunk_statistics import chunk_statistics
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
+from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.decode import gather_chunk
 from b2nd_dask.frame.write.new_frame import FramePlan
