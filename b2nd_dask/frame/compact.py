@@ -26,7 +26,6 @@ from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.frame.write.transaction import (
     Envelope,
-    keys_of,
     publish,
 )
 from b2nd_dask.frame.write.writer import StagedBatches
@@ -131,8 +130,7 @@ def _rewrite(opened: OpenedFrame, chunks: NDArray[np.int64], path: Path) -> Stag
                 batches.add(fetched.chunk, bytes(fetched.data[: fetched.header.cbytes]))
         stored = batches.finish()
         with staging.exclusive():
-            keys = keys_of(opened.reader)
-            envelope = Envelope.of(opened.reader, parsed, keys[0] if keys else None)
+            envelope = Envelope.of(opened.reader, parsed, next(iter(parsed.keys), None))
             publish(stored, parsed.columns.table(), envelope, staging)
     return staging
 

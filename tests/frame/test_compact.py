@@ -19,7 +19,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.edges.cli import main
 from b2nd_dask.frame.array import reference_of
-from b2nd_dask.frame.write.transaction import keys_of
+from b2nd_dask.frame.open.opening import parse_frame
 from b2nd_dask.storage.read.local_reader import LocalReader
 
 VALUES = np.random.default_rng(5).normal(size=(90, 40))
@@ -56,10 +56,10 @@ def test_the_space_of_superseded_chunks_is_given_back(target, contiguous):
         expected, fresh, chunks=(20, 20), contiguous=contiguous, vlmeta={"a": [1]}, meta={"m": 2}
     )
     before = size(target)
-    key = keys_of(LocalReader(str(target)))[:1]
+    key = parse_frame(LocalReader(str(target))).keys[:1]
     assert compact(target) == before - size(target) > 0
     assert size(target) == size(fresh)
-    assert keys_of(LocalReader(str(target)))[:1] == key
+    assert parse_frame(LocalReader(str(target))).keys[:1] == key
     frame = open_b2nd(target)
     np.testing.assert_array_equal(frame[...], expected)
     assert frame.vlmeta["a"] == [1]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -50,8 +50,6 @@ _RECORD_NBYTES = 16 + MAX_ROW_NBYTES
 #: python-blosc2 may store an index chunk uncompressed.
 _OFFSET_NBYTES = 16
 
-_Result = TypeVar("_Result")
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ParsedFrame:
@@ -72,6 +70,9 @@ class ParsedFrame:
     """XXH3 of header, index and trailer, in hexadecimal."""
     history: History
     """Updates since the last change by other software."""
+    keys: tuple[str, ...]
+    """Keys of the writes that made and changed the frame, as far as it records them, the last one
+    first; other software may have changed its metadata since."""
     changes_show: bool
     """Whether the identity reveals any change after the parse; that of an object in a store may
     not."""
@@ -123,22 +124,15 @@ def parse_frame(reader: ByteReader) -> ParsedFrame:
     the frame is damaged, `UnsupportedFrameError` if the frame is not an array.
     """
     with locating(path=reader.label):
-        return steadily(reader, lambda identity: _parse(reader, identity))
-
-
-def steadily(reader: ByteReader, read: Callable[[Identity], _Result]) -> _Result:
-    """Read metadata by several calls, given the object's identity.
-
-    All are repeated if a concurrent update made them inconsistent.
-    """
-    for _ in range(_TRIES):
-        identity = reader.opened_identity()
-        try:
-            return read(identity)
-        except B2ndError:
-            if reader.opened_identity() == identity:
-                raise
-    return read(reader.opened_identity())
+        for _ in range(_TRIES):
+            identity = reader.opened_identity()
+            try:
+                return _parse(reader, identity)
+            except B2ndError:
+                # otherwise a concurrent update made the bytes of several reads inconsistent
+                if reader.opened_identity() == identity:
+                    raise
+        return _parse(reader, reader.opened_identity())
 
 
 def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
@@ -158,8 +152,9 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
     digest = xxhash.xxh3_64(whole_head)
     digest.update(index_bytes)
     digest.update(trailer)
-    metadata = metadata_digest(header.array_meta, vlmeta)
-    _, history = parse_marks(index_bytes[-MARKS_NBYTES:], metadata)
+    marks, metadata = index_bytes[-MARKS_NBYTES:], metadata_digest(header.array_meta, vlmeta)
+    key, past = parse_marks(marks, None)
+    keys = tuple(update.key for update in reversed(past.updates)) or (key,)
     return ParsedFrame(
         header,
         grid,
@@ -169,7 +164,8 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
         columns,
         identity,
         digest.hexdigest(),
-        history,
+        parse_marks(marks, metadata)[1],
+        tuple(filter(None, keys)),
         reader.identity_is_cheap and changes_show(identity, moment_ns),
     )
 

@@ -20,20 +20,16 @@ from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_tail
 from b2nd_dask.format.trailer import (
-    MARKS_NBYTES,
-    TAIL_LEN,
     History,
     build_history,
     build_write_id,
     metadata_digest,
-    parse_marks,
-    trailer_len_of,
 )
-from b2nd_dask.frame.open.opening import ParsedFrame, read_header, steadily
+from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, put_manifest, require_all
 from b2nd_dask.processes import unseen
-from b2nd_dask.storage import ByteReader, Identity, Span, Staging
+from b2nd_dask.storage import ByteReader, Span, Staging
 
 #: Errors of a duplicate task after the publication of its write: the staged files are gone, the
 #: target exists, the frame to change differs, records are missing. Disk errors are not among them.
@@ -249,7 +245,7 @@ def commit(transaction: Transaction, records: ChunkRecords) -> str:
 
 def has_published(staging: Staging, key: str) -> bool:
     """Whether the write with a key made the frame at the target, or is among its last updates."""
-    return _of_target(staging, lambda reader: key in keys_of(reader))
+    return _of_target(staging, lambda reader: key in parse_frame(reader).keys)
 
 
 def _of_target(staging: Staging, says: Callable[[ByteReader], bool]) -> bool:
@@ -259,27 +255,3 @@ def _of_target(staging: Staging, says: Callable[[ByteReader], bool]) -> bool:
             return says(reader)
     except (OSError, B2ndError):
         return False
-
-
-def keys_of(reader: ByteReader) -> tuple[str, ...]:
-    """Read the keys of the writes that made and changed a frame, as far as it records them.
-
-    The last one comes first; there are none if other software made or changed the frame. Raises
-    OSError if the frame cannot be read, `FrameFormatError` if it is not a frame.
-    """
-    return steadily(reader, lambda identity: _keys_of(reader, identity))
-
-
-def _keys_of(reader: ByteReader, identity: Identity) -> tuple[str, ...]:
-    _, header = read_header(reader, identity.size)
-    end = header.frame_len
-    (tail,) = reader.read([Span(end - TAIL_LEN, end)])
-    start = end - trailer_len_of(tail, end - header.header_len)
-    first = max(start - MARKS_NBYTES, header.index_start)
-    if first >= start:
-        return ()
-    (marks,) = reader.read([Span(first, start)])
-    key, history = parse_marks(marks, None)
-    if key is None:
-        return ()
-    return tuple(update.key for update in reversed(history.updates)) or (key,)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,7 @@ from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import pack_entries
 from b2nd_dask.frame.write.records import ChunkBox
-from b2nd_dask.frame.write.transaction import Transaction, keys_of
+from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.frame.write.update import (
     Update,
     entries_digest,
@@ -36,7 +35,7 @@ from b2nd_dask.graph.read.sizes import sizes_in
 from b2nd_dask.graph.write.input_arrays import as_dask, constant_element
 from b2nd_dask.graph.write.options import WriteOptions, check_existing
 from b2nd_dask.graph.write.write_tasks import WriteJob
-from b2nd_dask.storage import Location, list_staging
+from b2nd_dask.storage import list_staging
 
 #: Positions along each axis: ranges of step 1.
 Axes = tuple[range, ...]
@@ -57,7 +56,7 @@ def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJ
     staging, call = staging_of(), ""
     if options.resume:
         call = options.change_key(array, location.label)
-        if (key := _finished_key(location, call)) is not None:
+        if (key := _finished_key(frame, call)) is not None:
             done = Transaction(update_plan(frame.parsed, frame.shape), staging_of(resume_key=key))
             return WriteJob(transaction=done, elements=array, origin=(0,) * frame.ndim)
     array, axes = _placed(array, frame, options)
@@ -112,16 +111,15 @@ def corner_of(axes: Axes) -> tuple[int, ...]:
     return tuple(along.start for along in axes)
 
 
-def _finished_key(location: Location, call: str) -> str | None:
+def _finished_key(frame: FrameReference, call: str) -> str | None:
     """The key of an interrupted run of a call that has already changed the frame; else None.
 
     The frame's history contains that write and its staging area still exists: it was killed, or
     failed, after it published the new state. A second run would append twice.
     """
-    with closing(location.open()) as reader:
-        keys = [key for key in keys_of(reader) if key.startswith(call)]
+    keys = [key for key in frame.parsed.keys if key.startswith(call)]
     # listed only if needed: it takes long in a directory of many files
-    left = {info.key for info in list_staging(location.urlpath)} if keys else set()
+    left = {info.key for info in list_staging(frame.location.urlpath)} if keys else set()
     return next((key for key in keys if key in left), None)
 
 
