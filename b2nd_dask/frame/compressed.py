@@ -140,7 +140,7 @@ def _frame_of(elements: NDArray[Any], plan: FramePlan) -> bytes:
         inside = (slice(along.start, along.stop) for along in grid.extent(chunk))
         # the ellipsis makes the result of a 0-d array an array
         where: tuple[Any, ...] = (*inside, ...)
-        encoded = encode_elements(elements[where], grid, plan.compression)
+        encoded, _ = encode_elements(elements[where], plan)
         if isinstance(encoded, int):
             table["offset"][chunk] = encoded
             continue

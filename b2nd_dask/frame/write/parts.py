@@ -38,7 +38,7 @@ from b2nd_dask.frame.write.records import (
     with_digest,
 )
 from b2nd_dask.frame.write.transaction import Envelope, Transaction, has_published
-from b2nd_dask.frame.write.writer import cast_fill, constant_records, write_block
+from b2nd_dask.frame.write.writer import StagedBatches, cast_fill, constant_records
 from b2nd_dask.storage import Location, Staging, staging_for
 
 #: Key of the staging area of every pending frame: any process finds it without a search.
@@ -321,17 +321,12 @@ def _filled(
     fill: Any, chunks: NDArray[np.int64], plan: FramePlan, staging: Staging
 ) -> ChunkRecords:
     """Record chunks that repeat one element; stage those without a special code."""
-    grid = plan.grid
-    element = cast_fill(fill, plan.dtype)
-    constant = constant_records(element, (0,) * grid.ndim, grid.shape, plan)
-    known = ChunkRecords.of_special(plan.row) if constant is None else constant
-    known = ChunkRecords((), known.rows[np.isin(known.rows["chunk"], chunks)])
-    tables = [known]
+    element, staged = cast_fill(fill, plan.dtype), StagedBatches(plan.row, staging)
+    known = constant_records(element, chunks, plan)
     for chunk in np.setdiff1d(chunks, known.rows["chunk"]).tolist():
-        axes = grid.extent(chunk)
-        elements = np.broadcast_to(element, tuple(map(len, axes)))
-        tables.append(write_block(elements, tuple(axis.start for axis in axes), plan, staging))
-    return merge_records(tables)
+        shape = tuple(map(len, plan.grid.extent(chunk)))
+        staged.add_elements(chunk, np.broadcast_to(element, shape), plan)
+    return merge_records([known, staged.finish()])
 
 
 def require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label: str) -> None:

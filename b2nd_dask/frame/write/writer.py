@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -48,8 +48,8 @@ def write_block(
         # a view of one element, which may need no stored chunk
         corner: tuple[Any, ...] = (*(0,) * elements.ndim, ...)
         element = elements[corner]
-        constant = constant_records(element, origin, elements.shape, plan)
-        if constant is not None and len(constant.rows) == box.nchunks:
+        constant = constant_records(element, box.chunks(grid), plan)
+        if len(constant.rows) == box.nchunks:
             return constant
     for chunk in box.chunks(grid).tolist():
         along = zip(grid.extent(chunk), origin, strict=True)
@@ -75,14 +75,12 @@ class StagedBatches:
 
     def add_elements(self, chunk: int, elements: NDArray[Any], plan: FramePlan) -> None:
         """Encode and add a chunk of valid elements."""
-        known: list[Any] = []
-        look = (lambda found: known.append(chunk_statistics(found))) if plan.stats else None
-        encoded = encode_elements(elements, plan.grid, plan.compression, look, self._threads)
+        encoded, statistics = encode_elements(elements, plan, self._threads)
         if isinstance(encoded, int):
             _, *nothing = np.zeros((), self._row["entry"])[()]
             self._rows.append((chunk, -1, 0, 0, (encoded, *nothing)))
         else:
-            self.add(chunk, encoded, *known)
+            self.add(chunk, encoded, *statistics)
 
     def add(self, chunk: int, encoded: bytes, *statistics: Any) -> None:
         """Add a stored chunk, with its statistics if the table has some.
@@ -111,59 +109,54 @@ class StagedBatches:
 
 
 def constant_records(
-    element: NDArray[Any], origin: tuple[int, ...], shape: tuple[int, ...], plan: FramePlan
-) -> ChunkRecords | None:
-    """Record the chunks of a region that repeats one element (0-d), if they need no data.
-
-    `origin` is the index of the region's first element in the frame, the corner of a chunk; the
-    region is not empty. None if the offset index has no code for the element.
-    """
+    element: NDArray[Any], chunks: NDArray[np.int64], plan: FramePlan
+) -> ChunkRecords:
+    """Record those of some chunks that need no data if they repeat one element (0-d)."""
     grid = plan.grid
     code = encode_constant(element, grid)
     if not isinstance(code, int):
-        return None
-    box = ChunkBox.of(origin, shape, grid)
+        return ChunkRecords.of_special(plan.row)
     if code != special_code(ChunkKind.ZEROS):
-        # a chunk at the array's edge has zeros behind the edge
-        whole = (n // c for n, c in zip(grid.shape, grid.chunks, strict=True))
-        box = box._replace(stop=tuple(map(min, box.stop, whole)))
-    return ChunkRecords.of_special(plan.row, box.chunks(grid), code)
+        # a chunk at the array's edge has zeros behind the edge; the first axis is for 0-d arrays
+        cells = np.unravel_index(chunks, (1, *grid.counts))
+        sizes = zip(cells, (1, *grid.shape), (1, *grid.chunks), strict=True)
+        chunks = chunks[np.logical_and.reduce([cell < n // c for cell, n, c in sizes])]
+    return ChunkRecords.of_special(plan.row, chunks, code)
 
 
 def encode_elements(
-    elements: NDArray[Any],
-    grid: Grid,
-    how: Compression,
-    look: Callable[[NDArray[Any]], None] | None = None,
-    threads: int = 1,
-) -> int | bytes:
+    elements: NDArray[Any], plan: FramePlan, threads: int = 1
+) -> tuple[int | bytes, list[Any]]:
     """Encode the valid elements of one chunk: those of its shape, or fewer at the array's edges.
 
-    `look` is called with the valid elements of a stored chunk, in any order and shape, while they
-    are in the processor's cache; `threads` compress boxes of a large chunk. Returns a special code
-    for the offset index, or a chunk.
+    `threads` compress boxes of a large chunk. Returns a special code for the offset index, or a
+    chunk; also the statistics of a stored chunk if the frame has some, computed while the elements
+    are in the processor's cache.
     """
+    grid, how = plan.grid, plan.compression
     element = repeated_element(elements)
     # padding of a chunk at the edge must read as zeros after an append: only zeros are constant
     if element is not None and (elements.shape == grid.chunks or not any(element.tobytes())):
         encoded = encode_constant(element, grid)
-        if look is not None and not isinstance(encoded, int):
-            look(np.broadcast_to(element, elements.shape))
-        return encoded
+        is_stored = plan.stats and isinstance(encoded, bytes)
+        repeated = np.broadcast_to(element, elements.shape)
+        return encoded, [chunk_statistics(repeated)] if is_stored else []
     moved = elements if elements.dtype.fields is None else elements.view(f"V{grid.itemsize}")
     most = BOX_NBYTES if threads > 1 else MAX_SCRATCH_NBYTES
     is_large = grid.chunk_nbytes > most and how.has_independent_blocks
     if is_large and (threads > 1 or not _lies_as_stored(moved, grid)):
         chunk = join_chunks(_encoded_boxes(moved, grid, how, threads))
         if chunk is not None:
-            if look is not None:
-                look(elements)
-            return chunk
+            return chunk, [chunk_statistics(elements)] if plan.stats else []
+    statistics = []
     with _in_stored_order(moved, grid) as raw:
-        if look is not None:
+        if plan.stats:
             # the elements of a whole chunk were just moved, and are contiguous now
-            look(raw.view(elements.dtype) if elements.shape == grid.padded_chunk else elements)
-        return encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
+            is_whole = elements.shape == grid.padded_chunk
+            valid = raw.view(elements.dtype) if is_whole else elements
+            statistics.append(chunk_statistics(valid))
+        chunk = encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
+    return chunk, statistics
 
 
 def _encoded_boxes(
@@ -236,7 +229,7 @@ def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def encode_constant(element: NDArray[Any], grid: Grid) -> int | bytes:
-    """Encode a chunk that repeats one element (0-d), as `encode_elements` does."""
+    """Encode a chunk that repeats one element (0-d): a special code, or a chunk."""
     value = element.tobytes()
     if not any(value):
         return special_code(ChunkKind.ZEROS)

@@ -22,6 +22,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.buffers import BOX_NBYTES
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
+    ChunkBox,
     ChunkRecords,
     merge_records,
     read_manifests,
@@ -193,7 +194,10 @@ class _Blocks(Tasks):
         no_constant = job.staging.resumable or 0 in shape
         element = None if no_constant else constant_element(job.elements)
         # records of constant chunks, which need no data
-        made = None if element is None else constant_records(element, job.origin, shape, job.plan)
+        made = None
+        if element is not None:
+            chunks = ChunkBox.of(job.origin, shape, grid).chunks(grid)
+            made = constant_records(element, chunks, job.plan)
         is_missing, self.known = self.missing(self.array.chunks, job.origin, grid, made)
         self.at = [tuple(at) for at in np.argwhere(is_missing).tolist()]
         """Indices of the blocks that are computed."""
