@@ -275,8 +275,7 @@ def boxes_of(names: Iterable[str], grid: Grid) -> list[ChunkBox]:
     """Find the boxes of all staged parts by the names of their manifests."""
     named = filter(None, map(MANIFEST.fullmatch, names))
     ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
-    possible = (pair for pair in ends if pair[0] <= pair[1] < grid.nchunks)
-    boxes = (ChunkBox.between(first, last, grid) for first, last in possible)
+    boxes = (ChunkBox.between(first, last, grid) for first, last in ends)
     return [box for box in boxes if box.nchunks]
 
 

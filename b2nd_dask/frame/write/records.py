@@ -81,7 +81,9 @@ class ChunkBox(NamedTuple):
 
     @classmethod
     def between(cls, first: int, last: int, grid: Grid) -> Self:
-        """Build the box with these first and last chunks."""
+        """Build the box with these first and last chunks, without chunks if there are none."""
+        if not first <= last < grid.nchunks:
+            return cls((0,) * grid.ndim, (0,) * grid.ndim)
         return cls(grid.cell(first), tuple(at + 1 for at in grid.cell(last)))
 
     @property

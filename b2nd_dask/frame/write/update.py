@@ -168,7 +168,8 @@ class Update(Transaction):
                 path=label,
             )
         for update in since or ():
-            common = self.box.common(_box_of(update, present.grid))
+            written = ChunkBox.between(update.first, update.last, present.grid)
+            common = self.box.common(written)
             if common.nchunks:
                 raise StaleFrameError(
                     f"{CHANGED}: this update writes the chunks of the elements "
@@ -241,8 +242,8 @@ def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> H
     past = present.history
     base = past.base if past.updates else present.token
     earlier = (
-        PastUpdate(update.key, update.published, *_box_of(update, present.grid).ends(grid))
-        for update in past.updates
+        PastUpdate(by, published, *ChunkBox.between(first, last, present.grid).ends(grid))
+        for by, published, first, last in past.updates
     )
     now = time.time_ns() // 1_000_000
     return History(base, (*earlier, PastUpdate(key, now, *box.ends(grid))))
@@ -267,13 +268,6 @@ def entries_digest(frame: ParsedFrame, box: ChunkBox) -> str:
         return digest.hexdigest()
     digest.update(digests[chunks].astype("<u8").tobytes())
     return digest.hexdigest() + "+"
-
-
-def _box_of(update: PastUpdate, grid: Grid) -> ChunkBox:
-    """The chunks that an update wrote."""
-    if update.last < update.first or update.last >= grid.nchunks:
-        return ChunkBox((0,) * grid.ndim, (0,) * grid.ndim)
-    return ChunkBox.between(update.first, update.last, grid)
 
 
 def _named(verb: str, updates: Sequence[PastUpdate]) -> str:
