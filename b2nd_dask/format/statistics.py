@@ -1,4 +1,4 @@
-"""Chunk statistics: of elements, in few passes, and the entry of vlmeta for all chunks of a frame.
+"""Chunk statistics: computed from elements, and the entry of vlmeta for all chunks of a frame.
 
 docs/statistics.md, Entry: the entry contains the digest of the record of checksums of the same
 write. If this record is valid, no other software has changed a chunk since. An entry with another
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -37,23 +36,17 @@ _COMPRESSION = Compression(codec=5, clevel=1, filters=(0, 0, 0, 0, 0, 1))
 #: Kinds of dtype, and the dtypes of their sums.
 _TOTALS = {"b": "<i8", "i": "<i8", "u": "<u8", "f": "<f8", "c": "<c16", "m": "<i8", "M": "<i8"}
 _WIDTHS = {"f": (2, 4, 8), "c": (8, 16)}
+
 #: A piece stays in the L2 cache while all its statistics are computed. Smaller pieces cost more
 #: calls (docs/decisions.md, Statistics).
 _PIECE_NBYTES = 1 << 19
-_NAT = np.iinfo(np.int64).min
-#: How the fields of a `statistics_row` of several pieces are merged.
-_MERGED_BY = {
-    "total": np.add,
-    "least": np.fmin,
-    "greatest": np.fmax,
-    "nans": np.add,
-    "nonzeros": np.add,
-    "known": np.logical_and,
-}
+_NAT = np.int64(np.iinfo(np.int64).min)
+#: How the columns of several pieces become those of the chunk, in the order of `statistics_row`.
+_MERGES = {"total": np.add, "least": np.fmin, "greatest": np.fmax, "nans": np.add}
+_MERGES |= {"nonzeros": np.add, "known": np.minimum}
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ChunkStatistics:
+class ChunkStatistics(NamedTuple):
     """Statistics of the elements of each chunk, without the padding behind the array's edge."""
 
     known: NDArray[np.bool_]
@@ -70,11 +63,6 @@ class ChunkStatistics:
     """Number of elements that differ from zero, NaN and NaT included."""
 
     @property
-    def columns(self) -> tuple[NDArray[Any], ...]:
-        """All columns, in the order of the fields."""
-        return tuple(getattr(self, field.name) for field in fields(self))
-
-    @property
     def has_range(self) -> bool:
         """Whether `least` and `greatest` are meaningful: complex numbers have no order."""
         return self.least.dtype.kind != "c"
@@ -83,13 +71,13 @@ class ChunkStatistics:
         """Select chunks by their numbers."""
         if len(chunks) == len(self.known) and np.array_equal(chunks, np.arange(len(chunks))):
             return self
-        return ChunkStatistics(*(column[chunks] for column in self.columns))
+        return ChunkStatistics(*(column[chunks] for column in self))
 
     def rows(self, of: slice = slice(None)) -> NDArray[Any]:
         """Build the rows of a slice of the chunks, by default of all."""
         rows = np.empty(len(self.known[of]), statistics_row(self.least.dtype))
-        for field in fields(self):
-            rows[field.name] = getattr(self, field.name)[of]
+        for name, column in self._asdict().items():
+            rows[name] = column[of]
         return rows
 
 
@@ -111,97 +99,6 @@ def statistics_row(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype([("total", _TOTALS[dtype.kind]), *ends, *counts])
 
 
-def chunk_statistics(elements: NDArray[Any]) -> Any:
-    """Compute the statistics of a chunk's valid elements, at least one, as a `statistics_row`.
-
-    Their dtype is one that `supports_statistics`.
-
-    Examples
-    --------
-    >>> row = chunk_statistics(np.array([1.0, np.nan, -2.0]))
-    >>> float(row["least"]), float(row["total"]), int(row["nans"]), int(row["nonzeros"])
-    (-2.0, -1.0, 1, 3)
-    """
-    steps = zip(elements.strides, elements.shape, strict=True)
-    is_repeated = all(stride == 0 or n == 1 for stride, n in steps)
-    corner: tuple[Any, ...] = (*(slice(0, 1),) * elements.ndim, ...)
-    pieces = [elements[corner].reshape(-1)] if is_repeated else _pieces(elements)
-    with np.errstate(all="ignore"):
-        rows = np.array([_find(piece) for piece in pieces], statistics_row(elements.dtype))
-        if is_repeated:
-            for name in ("total", "nans", "nonzeros"):
-                column = rows[name]
-                # by parts: a complex product would multiply an infinite part by 0, which is NaN
-                parts = column.view("f8") if column.dtype.kind == "c" else column
-                parts *= elements.size
-        elif len(rows) > 1:
-            merged = [how.reduce(rows[name]) for name, how in _MERGED_BY.items()]
-            rows = np.array([tuple(merged)], rows.dtype)
-    return rows[0]
-
-
-def _pieces(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Divide elements into contiguous pieces, in any order."""
-    if elements.flags.f_contiguous:
-        elements = elements.T
-    if elements.flags.c_contiguous:
-        flat = elements.reshape(-1)
-        step = _PIECE_NBYTES // elements.itemsize
-        for start in range(0, len(flat), step):
-            yield flat[start : start + step]
-        return
-    step = len(elements) * _PIECE_NBYTES // elements.nbytes
-    if step >= len(elements):
-        yield elements.reshape(-1)
-    elif step:
-        for start in range(0, len(elements), step):
-            yield elements[start : start + step].reshape(-1)
-    else:
-        for row in elements:
-            yield from _pieces(row)
-
-
-def _find(piece: NDArray[Any]) -> tuple[Any, ...]:
-    """Compute the fields of a `statistics_row` of a contiguous piece."""
-    if not piece.dtype.isnative:
-        piece = piece.astype(piece.dtype.newbyteorder("="))
-    kind, size, wide = piece.dtype.kind, piece.size, statistics_row(piece.dtype)["total"]
-    if kind == "b":
-        nonzeros = int(np.count_nonzero(piece.view(np.uint8)))
-        return nonzeros, nonzeros == size, nonzeros > 0, 0, nonzeros, True
-    if kind == "c":
-        return _find_complex(piece)
-    missing = _NAT if kind in "mM" else np.nan
-    if kind in "mM":
-        piece = piece.view(np.int64)
-    elif piece.dtype == np.float16:
-        # NumPy compares and adds half floats one by one, which is slow
-        piece = piece.astype(np.float32)
-    least = np.minimum.reduce(piece)
-    # NaT is the least integer; with a NaN among the elements, the least is NaN
-    if least == missing or least != least:
-        piece = piece[piece != missing] if kind in "mM" else piece[~np.isnan(piece)]
-        if not piece.size:
-            return 0, missing, missing, size, size, True
-        least = np.minimum.reduce(piece)
-    greatest, nonzeros = np.maximum.reduce(piece), size
-    if least <= 0 <= greatest:
-        # NumPy counts integers faster than it compares them
-        differ = piece if piece.dtype.kind in "iu" else piece != 0
-        nonzeros -= piece.size - int(np.count_nonzero(differ))
-    total, ends = np.add.reduce(piece, dtype=wide), (least.item(), greatest.item())
-    return total, *ends, size - piece.size, nonzeros, True
-
-
-def _find_complex(piece: NDArray[Any]) -> tuple[Any, ...]:
-    total, size = np.add.reduce(piece, dtype=np.complex128), piece.size
-    if np.isnan(total):
-        piece = piece[~np.isnan(piece)]
-        total = np.add.reduce(piece, dtype=np.complex128)
-    # without an order
-    return total, 0, 0, size - piece.size, size - int(np.count_nonzero(piece == 0)), True
-
-
 def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> ChunkStatistics:
     """Add the statistics of special chunks to those of stored chunks.
 
@@ -213,7 +110,7 @@ def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> Ch
         return _all_zeros(stored, len(index), known=index.single_kind == ChunkKind.ZEROS)
     kinds, dtype = index.kinds, stored.least.dtype
     at = kinds == ChunkKind.STORED
-    every = ChunkStatistics(*(_spread(column, at) for column in stored.columns))
+    every = ChunkStatistics(*(_spread(column, at) for column in stored))
     every.known[kinds == ChunkKind.ZEROS] = True
     is_nan = kinds == ChunkKind.NAN
     # NaN chunks of other dtypes are read errors
@@ -237,9 +134,9 @@ def element_counts(grid: Grid) -> NDArray[np.int64]:
 
 def _all_zeros(stored: ChunkStatistics, nchunks: int, *, known: bool) -> ChunkStatistics:
     """Build statistics of zeros for all chunks, without memory per chunk."""
-    zeros = (np.zeros((), column.dtype) for column in stored.columns)
+    zeros = (np.zeros((), column.dtype) for column in stored)
     every = ChunkStatistics(*(np.broadcast_to(zero, (nchunks,)) for zero in zeros))
-    return replace(every, known=np.broadcast_to(np.bool_(known), (nchunks,)))
+    return every._replace(known=np.broadcast_to(np.bool_(known), (nchunks,)))
 
 
 def _spread(column: NDArray[Any], at: NDArray[np.bool_]) -> NDArray[Any]:
@@ -323,3 +220,100 @@ def _digest(record_digest: bytes, dtype: str, columns: bytes) -> bytes:
     digest.update(dtype.encode())
     digest.update(columns)
     return digest.digest()
+
+
+def chunk_statistics(elements: NDArray[Any]) -> Any:
+    """Compute the statistics of a chunk's valid elements, at least one, as a `statistics_row`.
+
+    Makes few passes over the elements. Their dtype is one that `supports_statistics`.
+
+    Examples
+    --------
+    >>> row = chunk_statistics(np.array([1.0, np.nan, -2.0]))
+    >>> float(row["least"]), float(row["total"]), int(row["nans"]), int(row["nonzeros"])
+    (-2.0, -1.0, 1, 3)
+    """
+    dtype, size = elements.dtype, elements.size
+    is_time = dtype.kind in "mM"
+    if is_time:
+        # ticks, which are integers
+        elements = elements.view(f"{dtype.str[0]}i8")
+    steps = zip(elements.strides, elements.shape, strict=True)
+    is_repeated = all(stride == 0 or n == 1 for stride, n in steps)
+    if is_repeated:
+        corner: tuple[Any, ...] = (*(slice(0, 1),) * elements.ndim, ...)
+        elements = elements[corner]
+    with np.errstate(all="ignore"):
+        found = [_find(piece, is_time) for piece in _pieces(elements)]
+        rows = np.array(found, statistics_row(elements.dtype)).view(statistics_row(dtype))
+        if is_repeated:
+            _multiply(rows, size)
+        elif len(rows) > 1:
+            rows[0] = tuple(_MERGES[name].reduce(rows[name]) for name in rows.dtype.names or ())
+    return rows[0]
+
+
+def _pieces(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Divide elements into contiguous pieces, in any order."""
+    if elements.flags.f_contiguous:
+        elements = elements.T
+    if elements.flags.c_contiguous:
+        flat = elements.reshape(-1)
+        step = _PIECE_NBYTES // elements.itemsize
+        for start in range(0, len(flat), step):
+            yield flat[start : start + step]
+        return
+    step = len(elements) * _PIECE_NBYTES // elements.nbytes
+    if step >= len(elements):
+        yield elements.reshape(-1)
+    elif step:
+        for start in range(0, len(elements), step):
+            yield elements[start : start + step].reshape(-1)
+    else:
+        for row in elements:
+            yield from _pieces(row)
+
+
+def _find(piece: NDArray[Any], is_time: bool) -> tuple[Any, ...]:
+    """Compute the statistics of a contiguous piece, in the order of `statistics_row`."""
+    kind, size = piece.dtype.kind, piece.size
+    if not piece.dtype.isnative:
+        piece = piece.astype(piece.dtype.newbyteorder("="))
+    if kind == "b":
+        count = np.count_nonzero(piece.view(np.uint8))
+        return count, count == size, count > 0, 0, count, True
+    if kind == "c":
+        total = np.add.reduce(piece, dtype=np.complex128)
+        if np.isnan(total):
+            piece = piece[~np.isnan(piece)]
+            total = np.add.reduce(piece, dtype=np.complex128)
+        nans = size - piece.size
+        return total, 0, 0, nans, nans + np.count_nonzero(piece != 0), True
+    if piece.dtype == np.float16:
+        # NumPy compares and adds half floats one by one, which is slow
+        piece = piece.astype(np.float32)
+    least = np.minimum.reduce(piece)
+    # with a NaN or NaT among the elements, it is the least
+    if least == _NAT if is_time else least != least:
+        piece = piece[piece != _NAT if is_time else ~np.isnan(piece)]
+        if not piece.size:
+            return 0, least, least, size, size, True
+        least = np.minimum.reduce(piece)
+    greatest, nans = np.maximum.reduce(piece), size - piece.size
+    nonzeros = size
+    if least <= 0 <= greatest:
+        nonzeros = nans + np.count_nonzero(piece != 0 if kind == "f" else piece)
+    # integer sums wrap around as in NumPy
+    total = np.add.reduce(piece, dtype=_TOTALS[kind])
+    return total, least, greatest, nans, nonzeros, True
+
+
+def _multiply(rows: NDArray[Any], size: int) -> None:
+    """Convert the statistics of one element to those of `size` copies."""
+    for name in ("nans", "nonzeros"):
+        rows[name] *= size
+    total = rows["total"]
+    # a complex product would multiply an infinite part by 0, which is NaN
+    parts = (total.real, total.imag) if total.dtype.kind == "c" else (total,)
+    for part in parts:
+        np.multiply(part, size, out=part)

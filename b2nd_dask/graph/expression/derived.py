@@ -64,7 +64,7 @@ class Derived:
         """The statistics with zeros in place of NaN; minimum and maximum become unknown."""
         known = self.statistics
         rest = known.nonzeros - known.nans
-        statistics = replace(known, nans=np.zeros_like(known.nans), nonzeros=rest)
+        statistics = known._replace(nans=np.zeros_like(known.nans), nonzeros=rest)
         nothing = np.zeros(len(self.counts), np.bool_)
         partly = {**self.partly, "least": nothing, "greatest": nothing}
         return Derived(statistics, self.counts, partly)
