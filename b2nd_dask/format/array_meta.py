@@ -66,13 +66,13 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
                 f"this frame is {meaning}, not a plain array (metalayer {shell!r}); "
                 "open it with python-blosc2, and save its values as an array"
             )
-    for name in _OWN_METALAYERS:
-        if name in metalayers:
-            try:
-                return parse_array_meta(name, metalayers[name])
-            except (FrameFormatError, UnsupportedFrameError) as error:
-                error.problem = f"in the {name} metalayer: {error.problem}"
-                raise
+    name = name_of_array(metalayers)
+    if name in metalayers:
+        try:
+            return parse_array_meta(name, metalayers[name])
+        except (FrameFormatError, UnsupportedFrameError) as error:
+            error.problem = f"in the {name} metalayer: {error.problem}"
+            raise
     if "b2embed" in metalayers:
         raise UnsupportedFrameError(
             f"a .b2e is a store of python-blosc2, not an array: {OPEN_STORE}"
@@ -114,15 +114,13 @@ def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
 
 def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
     """Replace the shape in an array metalayer by one of as many dimensions, as a resize does."""
-    return (
-        raw[:4] + b"".join(struct.pack(">Bq", _INT64, n) for n in shape) + raw[4 + 9 * len(shape) :]
-    )
+    return raw[:3] + _build_sizes(">Bq", _INT64, shape) + raw[4 + 9 * len(shape) :]
 
 
 def build_array_meta(grid: Grid, dtype: np.dtype[Any]) -> bytes:
     """Build the content of a b2nd metalayer in the current form, with 7 fields."""
     text = format_dtype(dtype)
-    return b"\x97" + _build_sizes(grid) + struct.pack(">BBI", 0, _STR32, len(text)) + text
+    return b"\x97" + _build_grid(grid) + struct.pack(">BBI", 0, _STR32, len(text)) + text
 
 
 def build_caterva_meta(grid: Grid) -> bytes:
@@ -130,20 +128,20 @@ def build_caterva_meta(grid: Grid) -> bytes:
 
     The grid has at most `MAX_CATERVA_NDIM` dimensions.
     """
-    return b"\x95" + _build_sizes(grid)
+    return b"\x95" + _build_grid(grid)
 
 
-def _build_sizes(grid: Grid) -> bytes:
+def _build_grid(grid: Grid) -> bytes:
     """Build version, ndim, and the lists of shape, chunks and blocks."""
-    # 16 dimensions overflow the marker to 0xa0, as in files of python-blosc2
+    shape = _build_sizes(">Bq", _INT64, grid.shape)
+    sizes = (_build_sizes(">Bi", _INT32, axes) for axes in (grid.chunks, grid.blocks))
+    return b"".join([bytes([0, grid.ndim]), shape, *sizes])
+
+
+def _build_sizes(code: str, marker: int, sizes: tuple[int, ...]) -> bytes:
+    # 16 dimensions overflow the first byte to 0xa0, as in files of python-blosc2
     # (docs/format.md, Array metalayer)
-    marker = bytes([0x90 + grid.ndim])
-    shape = b"".join(struct.pack(">Bq", _INT64, n) for n in grid.shape)
-    sizes: list[bytes] = [
-        b"".join(struct.pack(">Bi", _INT32, n) for n in axes) for axes in (grid.chunks, grid.blocks)
-    ]
-    head = bytes([0, grid.ndim])
-    return head + marker + shape + marker + sizes[0] + marker + sizes[1]
+    return bytes([0x90 + len(sizes)]) + b"".join(struct.pack(code, marker, n) for n in sizes)
 
 
 def _parse_sizes(
