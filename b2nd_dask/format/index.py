@@ -266,22 +266,18 @@ def _slices(length: int) -> Iterator[slice]:
 
 def _check_entries(offsets: NDArray[np.int64], first: int, last: int) -> None:
     """Check entries; `first` is the chunk of the first one, `last` the largest valid offset."""
-    special = offsets < 0
+    special, wrong = offsets < 0, offsets > last
     if special.any():
-        _check_kinds(_kinds_of(offsets), special, first)
-    outside = offsets > last
-    if outside.any():
-        at = int(np.argmax(outside))
+        known = [ChunkKind.ZEROS, ChunkKind.NAN, ChunkKind.UNINIT]
+        wrong |= special & ~np.isin(_kinds_of(offsets), known)
+    if not wrong.any():
+        return
+    at = int(np.argmax(wrong))
+    if special[at]:
         raise FrameFormatError(
-            f"the offset index puts chunk {first + at} at {offsets[at]}, the last offset is {last}"
+            f"the offset index has the special code {_kinds_of(offsets)[at]} for chunk "
+            f"{first + at}; known are 1, 2 and 4"
         )
-
-
-def _check_kinds(kinds: NDArray[np.uint8], special: NDArray[np.bool_], first: int) -> None:
-    wrong = special & ~np.isin(kinds, [ChunkKind.ZEROS, ChunkKind.NAN, ChunkKind.UNINIT])
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise FrameFormatError(
-            f"the offset index has the special code {kinds[at]} for chunk {first + at}; "
-            "known are 1, 2 and 4"
-        )
+    raise FrameFormatError(
+        f"the offset index puts chunk {first + at} at {offsets[at]}, the last offset is {last}"
+    )

@@ -51,19 +51,20 @@ class FramePart(NamedTuple):
 class JoinedReference(ArrayReference):
     """A reference to several frames as one array, for tasks; `FrameReference` is that of one frame.
 
-    The frames fit, as checked by `join`. A part of another array, `whole`, has
-    its label; the whole is not pickled with it.
+    The frames fit, as checked by `join`. A part of another array has the label of that array.
     """
 
     def __init__(
         self,
         frames: Sequence[FrameReference],
         axis: int,
-        whole: JoinedReference | None = None,
+        label: str = "",
     ) -> None:
         self.frames = tuple(frames)
         self.axis = axis
-        self.whole = self if whole is None else whole
+        others = f" and {len(frames) - 1} others" if len(frames) > 1 else ""
+        self.label = label or frames[0].label + others
+        """Path or URL of the first frame, and the number of other frames."""
         self.starts: NDArray[np.int64] = np.cumsum([0, *(frame.shape[axis] for frame in frames)])
         """Start of each frame along the axis, and the end of the last one."""
         first = self.frames[0]
@@ -97,12 +98,6 @@ class JoinedReference(ArrayReference):
         return writable(elements[selection.finish] if selection.finish else elements)
 
     @property
-    def label(self) -> str:
-        """Path or URL of the first frame of the whole, and the number of other frames."""
-        frames = self.whole.frames
-        return frames[0].label + (f" and {len(frames) - 1} others" if len(frames) > 1 else "")
-
-    @property
     def description(self) -> str:
         """Number of frames, the first one, shape and dtype, for messages."""
         first = self.frames[0].label
@@ -133,8 +128,7 @@ class JoinedReference(ArrayReference):
         """Refer only to the frames of a region; also return the region's positions in them."""
         along = axes[self.axis]
         first, last = self._frame_of(along[0]), self._frame_of(along[-1])
-        frames = self.frames[first : last + 1]
-        part = JoinedReference(frames, self.axis, self.whole)
+        part = JoinedReference(self.frames[first : last + 1], self.axis, self.label)
         return part, self._counted_from(int(self.starts[first]), axes, along)
 
     def _counted_from(self, start: int, axes: tuple[range, ...], along: range) -> tuple[range, ...]:

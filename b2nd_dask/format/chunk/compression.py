@@ -155,13 +155,13 @@ def _smaller(block: int, chunk: int) -> int:
 def cparams_of(how: Compression, typesize: int) -> Any:
     """Convert to python-blosc2's parameters; codecs and filters that it lacks stay numbers."""
     return blosc2.CParams(
-        codec=_known(blosc2.Codec, how.codec),
+        codec=how.codec,
         codec_meta=how.codec_meta,
         clevel=how.clevel,
         use_dict=how.use_dict,
         typesize=typesize,
-        splitmode=_known(blosc2.SplitMode, how.splitmode),
-        filters=[_known(blosc2.Filter, number) for number in how.filters],
+        splitmode=how.splitmode,
+        filters=list(how.filters),
         filters_meta=list(how.filters_meta),
     )
 
@@ -181,10 +181,6 @@ def _member(parameter: str, kind: type[Enum], value: Any) -> Any:
         return value
     names = ", ".join(name.lower() for name in kind.__members__)
     raise TypeError(f"{parameter}={value!r}; known are blosc2.{kind.__name__} and {names}")
-
-
-def _known(kind: type[Enum], number: int) -> Any:
-    return kind(number) if number in {member.value for member in kind} else number
 
 
 def _slots(values: Any) -> tuple[int, ...]:
