@@ -95,15 +95,13 @@ def parse_manifest(raw: bytes) -> Manifest:
         # as xarray-blosc2 reads it: text, since netCDF attributes cannot be maps
         attrs["lineage"] = lineage if isinstance(lineage, str) else json.dumps(lineage)
     attrs |= _typed(own)
+    variable_attrs = _map(stored, "variable_attrs")
     return Manifest(
         _names(stored, "data_vars"),
         _names(stored, "coords"),
         _sizes(stored),
         attrs,
-        {
-            name: _map(_map(stored, "variable_attrs"), name)
-            for name in _map(stored, "variable_attrs")
-        },
+        {name: _map(variable_attrs, name) for name in variable_attrs},
         {name: _geogrid(name, packing) for name, packing in _map(stored, "geogrid").items()},
         _names(stored, "group_by"),
         _names(own, "groups"),

@@ -228,9 +228,21 @@ class FrameCache:
 
 
 def _open_again(location: Location, parsed: ParsedFrame | None) -> OpenedFrame:
-    """Open a frame that was opened before, perhaps by a client on another host."""
+    """Open a frame that was opened before, perhaps by a client on another host.
+
+    Known metadata is parsed again only if the frame may have changed.
+    """
     try:
-        return (parsed and _reopened(location, parsed)) or _open(location)
+        if parsed is not None:
+            reader = open_reader(location)
+            # a sparse frame that is replaced is emptied
+            with suppress(FileNotFoundError):
+                # the identity in a store may be weaker than the metadata
+                cheap = reader.identity_is_cheap
+                if cheap and reader.opened_identity().is_untouched(parsed.identity):
+                    return OpenedFrame(reader, parsed)
+            reader.close()
+        return _open(location)
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         if location.is_url:
             raise
@@ -247,18 +259,6 @@ def _open(location: Location) -> OpenedFrame:
             if not reader.is_directory:
                 raise
     raise StaleFrameError("it is replaced again and again while it is opened", path=location.label)
-
-
-def _reopened(location: Location, parsed: ParsedFrame) -> OpenedFrame | None:
-    """Open a frame with known metadata; None if the frame may have changed."""
-    reader = open_reader(location)
-    # the identity in a store may be weaker than the metadata
-    if reader.identity_is_cheap:
-        with suppress(FileNotFoundError):  # a sparse frame that is replaced is emptied
-            if reader.opened_identity().is_untouched(parsed.identity):
-                return OpenedFrame(reader, parsed)
-    reader.close()
-    return None
 
 
 _cache = FrameCache()
