@@ -44,8 +44,6 @@ _SHELLS = {
 class ArrayMeta:
     """The fields of the array metalayer."""
 
-    name: str
-    """Name of the metalayer: ``b2nd`` or ``caterva``."""
     shape: tuple[int, ...]
     """Without the axes of elements that are arrays, as `chunks` and `blocks`."""
     chunks: tuple[int, ...]
@@ -69,7 +67,7 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
     name = name_of_array(metalayers)
     if name in metalayers:
         try:
-            return parse_array_meta(name, metalayers[name])
+            return parse_array_meta(metalayers[name])
         except (FrameFormatError, UnsupportedFrameError) as error:
             error.problem = f"in the {name} metalayer: {error.problem}"
             raise
@@ -94,8 +92,8 @@ def users_meta(metalayers: Mapping[str, bytes]) -> dict[str, bytes]:
     return {name: raw for name, raw in metalayers.items() if name not in _OWN_METALAYERS}
 
 
-def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
-    """Parse the content of an array metalayer, named ``b2nd`` or ``caterva``.
+def parse_array_meta(raw: bytes) -> ArrayMeta:
+    """Parse the content of an array metalayer, of any form.
 
     Raises `FrameFormatError` for wrong markers, lengths or sizes, `UnsupportedFrameError` for a
     dtype format other than NumPy's, or an object dtype.
@@ -109,7 +107,7 @@ def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
     chunks, pos = _parse_sizes(raw, pos, ndim, _INT32, ">i")
     blocks, pos = _parse_sizes(raw, pos, ndim, _INT32, ">i")
     _check_sizes(shape, chunks, blocks)
-    return ArrayMeta(name, shape, chunks, blocks, _parse_dtype_fields(raw, pos))
+    return ArrayMeta(shape, chunks, blocks, _parse_dtype_fields(raw, pos))
 
 
 def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
@@ -117,25 +115,19 @@ def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
     return raw[:3] + _build_sizes(">Bq", _INT64, shape) + raw[4 + 9 * len(shape) :]
 
 
-def build_array_meta(grid: Grid, dtype: np.dtype[Any]) -> bytes:
-    """Build the content of a b2nd metalayer in the current form, with 7 fields."""
-    text = format_dtype(dtype)
-    return b"\x97" + _build_grid(grid) + struct.pack(">BBI", 0, _STR32, len(text)) + text
+def build_array_meta(grid: Grid, dtype: np.dtype[Any] | None) -> bytes:
+    """Build the content of a b2nd metalayer in the current form, with 7 fields.
 
-
-def build_caterva_meta(grid: Grid) -> bytes:
-    """Build the content of a Caterva metalayer: the same sizes, no dtype.
-
-    The grid has at most `MAX_CATERVA_NDIM` dimensions.
+    Without a dtype, that of a Caterva metalayer: the same sizes, and the grid has at most
+    `MAX_CATERVA_NDIM` dimensions.
     """
-    return b"\x95" + _build_grid(grid)
-
-
-def _build_grid(grid: Grid) -> bytes:
-    """Build version, ndim, and the lists of shape, chunks and blocks."""
     shape = _build_sizes(">Bq", _INT64, grid.shape)
     sizes = (_build_sizes(">Bi", _INT32, axes) for axes in (grid.chunks, grid.blocks))
-    return b"".join([bytes([0, grid.ndim]), shape, *sizes])
+    fields = b"".join([bytes([0, grid.ndim]), shape, *sizes])
+    if dtype is None:
+        return b"\x95" + fields
+    text = format_dtype(dtype)
+    return b"\x97" + fields + struct.pack(">BBI", 0, _STR32, len(text)) + text
 
 
 def _build_sizes(code: str, marker: int, sizes: tuple[int, ...]) -> bytes:

@@ -170,7 +170,7 @@ def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
     grid = Grid(meta.shape + axes, meta.chunks + axes, meta.blocks + axes, itemsize)
     if grid.ndim > MAX_NDIM:
         raise UnsupportedFrameError(f"an array of {grid.ndim} axes; the maximum is {MAX_NDIM}")
-    if meta.name == "caterva" or axes:
+    if name_of_array(header.metalayers) == "caterva" or axes:
         _refuse_shaped(header)
     if grid.itemsize > MAX_ITEMSIZE:
         raise FrameFormatError(

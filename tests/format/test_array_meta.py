@@ -16,7 +16,6 @@ from b2nd_dask.format.array_meta import (
     ArrayMeta,
     array_meta_of,
     build_array_meta,
-    build_caterva_meta,
     name_of_array,
     parse_array_meta,
     with_shape,
@@ -56,13 +55,13 @@ NOW = by_hand(7, b"\0" + DTYPE)
 )
 def test_all_forms_are_read(name: str, raw: bytes, dtype: str | None) -> None:
     expected = None if dtype is None else np.dtype(dtype)
-    assert parse_array_meta(name, raw) == ArrayMeta(name, SHAPE, CHUNKS, BLOCKS, expected)
+    assert array_meta_of({name: raw}) == ArrayMeta(SHAPE, CHUNKS, BLOCKS, expected)
 
 
 def test_what_is_written() -> None:
     grid = Grid(SHAPE, CHUNKS, BLOCKS, 8)
     assert build_array_meta(grid, np.dtype("<f8")) == NOW
-    assert build_caterva_meta(grid) == by_hand(5, b"")
+    assert build_array_meta(grid, None) == by_hand(5, b"")
 
 
 @examples(40)
@@ -77,9 +76,9 @@ def test_what_is_written() -> None:
 )
 def test_round_trip(sizes: tuple[list[int], list[int]], dtype: Any) -> None:
     shape, chunks = map(tuple, sizes)
-    meta = ArrayMeta("b2nd", shape, chunks, tuple(max(1, c // 3) for c in chunks), np.dtype(dtype))
+    meta = ArrayMeta(shape, chunks, tuple(max(1, c // 3) for c in chunks), np.dtype(dtype))
     grid = Grid(meta.shape, meta.chunks, meta.blocks, meta.dtype.itemsize)
-    assert parse_array_meta("b2nd", build_array_meta(grid, meta.dtype)) == meta
+    assert parse_array_meta(build_array_meta(grid, meta.dtype)) == meta
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (0,), (3, 0, 2), (2,) * 15, (1,) * 16])
@@ -88,7 +87,7 @@ def test_frames_of_python_blosc2(shape: tuple[int, ...]) -> None:
     head = parts_of(array.to_cframe()).head
     # the content ends the header: an array has no other metalayer here
     content = head[head.index(b"\xc6") + 5 :]
-    meta = parse_array_meta("b2nd", content)
+    meta = parse_array_meta(content)
     assert (meta.shape, meta.chunks, meta.blocks) == (shape, array.chunks, array.blocks)
     assert meta.dtype == array.dtype
     assert build_array_meta(Grid(shape, meta.chunks, meta.blocks, 4), meta.dtype) == content
@@ -119,12 +118,12 @@ LISTS = (3, 3 + 19, 3 + 19 + 11, 3 + 19 + 11 + 11)
 )
 def test_damage_is_named(raw: bytes, problem: str) -> None:
     with pytest.raises(FrameFormatError, match=problem):
-        parse_array_meta("b2nd", raw)
+        parse_array_meta(raw)
 
 
 def test_other_formats_of_dtypes_are_unsupported() -> None:
     with pytest.raises(UnsupportedFrameError, match="dtype format 1"):
-        parse_array_meta("b2nd", changed(NOW, LISTS[3], 1))
+        parse_array_meta(changed(NOW, LISTS[3], 1))
 
 
 @pytest.mark.parametrize("shell", ["b2o", "LazyArray", "proxy-source"])
@@ -135,8 +134,8 @@ def test_shells_of_other_objects_are_no_arrays(shell: str) -> None:
 
 def test_which_metalayer_counts() -> None:
     caterva = by_hand(5, b"")
-    assert array_meta_of({"caterva": caterva}).name == "caterva"
-    assert array_meta_of({"caterva": caterva, "b2nd": NOW}).name == "b2nd"
+    assert array_meta_of({"caterva": caterva}).dtype is None
+    assert array_meta_of({"caterva": caterva, "b2nd": NOW}).dtype == "<f8"
     assert name_of_array({"caterva": caterva, "b2nd": NOW}) == "b2nd"
     assert name_of_array({"caterva": caterva}) == "caterva"
     with pytest.raises(FrameFormatError, match="in the b2nd metalayer: it starts"):

@@ -7,7 +7,6 @@ from b2nd_dask import FrameFormatError
 from b2nd_dask.format.array_meta import (
     array_meta_of,
     build_array_meta,
-    build_caterva_meta,
     parse_array_meta,
 )
 from b2nd_dask.format.grid import Grid
@@ -43,7 +42,7 @@ def test_header_index_and_trailer_are_built_as_upstream_writes_them(row):
     meta = array_meta_of(header.metalayers)
     grid = Grid(meta.shape, meta.chunks, meta.blocks, header.typesize)
     content = build_array_meta(grid, meta.dtype)
-    assert parse_array_meta("b2nd", content) == meta
+    assert parse_array_meta(content) == meta
     # fields of bytes are spelled '|S5' by NumPy's descr, 'S5' where the user said so
     if b"|" not in content or meta.dtype.fields is None:
         assert content == header.metalayers["b2nd"]
@@ -64,8 +63,8 @@ def test_the_caterva_metalayer_is_built_as_python_caterva_writes_it(row):
     path = row.path / "chunks.b2frame" if row.path.is_dir() else row.path
     raw = path.read_bytes()
     content = parse_header(raw, len(raw)).metalayers["caterva"]
-    meta = parse_array_meta("caterva", content)
-    assert build_caterva_meta(Grid(meta.shape, meta.chunks, meta.blocks, 1)) == content
+    meta = parse_array_meta(content)
+    assert build_array_meta(Grid(meta.shape, meta.chunks, meta.blocks, 1), None) == content
 
 
 @pytest.mark.parametrize("counted_from", [0, 1])

@@ -364,7 +364,7 @@ def test_a_frame_for_older_readers_too(target, contiguous):
     to_b2nd(VALUES[:5], target, mode="r+", append_axis=0)
     layers = reference_of(open_b2nd(target)).parsed.header.metalayers
     for name in ("b2nd", "caterva"):
-        assert parse_array_meta(name, layers[name]).shape == (105, 60)
+        assert parse_array_meta(layers[name]).shape == (105, 60)
     expected = np.concatenate([VALUES, VALUES[:5]])
     np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
     reader = os.environ.get("CATERVA_PYTHON")

@@ -16,7 +16,6 @@ from b2nd_dask.format.array_meta import (
     MAX_CHUNKS,
     MAX_NDIM,
     build_array_meta,
-    build_caterva_meta,
     users_meta,
 )
 from b2nd_dask.format.chunk.chunk_header import MAX_BLOCKSIZE
@@ -88,7 +87,7 @@ class FramePlan:
         """The metalayers that make the frame an array."""
         own = {"b2nd": build_array_meta(self.grid, self.dtype)}
         if self.caterva:
-            own["caterva"] = build_caterva_meta(self.grid)
+            own["caterva"] = build_array_meta(self.grid, None)
         return own
 
     def header(self) -> bytes:
