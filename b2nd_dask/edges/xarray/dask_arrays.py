@@ -20,6 +20,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
+from xarray.backends import BackendArray
+from xarray.core import indexing
 
 from b2nd_dask.edges.xarray._xarray_compat import names
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
@@ -66,14 +68,18 @@ def _install_in(manager: Any, library: ModuleType) -> None:
 
     @functools.wraps(own)
     def from_array(self: Any, data: Any, chunks: Any, **kwargs: Any) -> Any:
-        frames = _Converter(names(), library)
-        bottom = frames.bottom_of(data)
+        bottom = _bottom_of(data)
         if bottom is None:
             return own(self, data, chunks, **kwargs)
         if not kwargs.get("lock") and kwargs.keys() <= _KNOWN:
-            found = _array_of(frames, data, chunks)
-            if found is not None:
-                return found
+            try:
+                array = _converted(data.array, chunks, library)
+            except (_UnknownError, UnsupportedFrameError) as unknown:
+                logger.debug("left to xarray: %s", unknown)
+            else:
+                if array.shape == data.shape and array.dtype == data.dtype:
+                    return array
+                logger.debug("left to xarray: %s %s", array, data)
         if kwargs.get("name"):
             # xarray's name depends on the time of the path, not on the version of the frame
             kwargs["name"] = f"{kwargs['name']}-{tokenize(bottom)}"
@@ -83,102 +89,78 @@ def _install_in(manager: Any, library: ModuleType) -> None:
     manager.from_array = from_array
 
 
-def _array_of(frames: _Converter, data: Any, chunks: Any) -> Any:
-    """The array by `from_b2nd`; None if xarray must make it."""
-    try:
-        array = frames.convert(data.array, chunks)
-    except (_UnknownError, UnsupportedFrameError) as unknown:
-        logger.debug("left to xarray: %s", unknown)
+def _bottom_of(data: Any) -> Any:
+    """The innermost array of xarray's lazy array, if it is one of this engine; else None."""
+    combined = names().DaskIndexingAdapter
+    if not isinstance(data, names().ImplicitToExplicitIndexingAdapter):
         return None
-    if array.shape != data.shape or array.dtype != data.dtype:
-        logger.debug("left to xarray: %s %s", array, data)
-        return None
-    return array
+    lazy, ends = data.array, (BackendArray, combined)
+    while isinstance(lazy, indexing.ExplicitlyIndexed) and not isinstance(lazy, ends):
+        lazy = getattr(lazy, "array", None)
+    if isinstance(lazy, combined):
+        # arrays of expressions come from combined frames
+        reads = is_expression(lazy.array) or next(readings(lazy.array.dask), None) is not None
+        return lazy.array if reads else None
+    return lazy if isinstance(lazy, FrameArray | GeogridArray) else None
 
 
-class _Converter:
-    """Converts xarray's lazy arrays to dask arrays."""
+def _converted(lazy: Any, chunks: Any, library: ModuleType) -> Any:
+    """Convert xarray's lazy array to a dask array; `chunks` as for `from_b2nd`."""
+    own, kind = names(), type(lazy)
+    if kind is FrameArray:
+        return _read(lazy, chunks, library)
+    if kind is own.DaskIndexingAdapter:
+        return lazy.array if chunks is None else lazy.array.rechunk(chunks)
+    if kind in (own.CopyOnWriteArray, own.MemoryCachedArray):
+        return _converted(lazy.array, chunks, library)
+    if kind is own.LazilyIndexedArray:
+        return _selected(lazy, chunks, library)
+    if kind in (own.NativeEndiannessArray, own.BoolTypeArray):
+        return _converted(lazy.array, chunks, library).astype(lazy.dtype)
+    if kind is own._ElementwiseFunctionArray:
+        return _decoded(_converted(lazy.array, chunks, library), lazy.func, lazy.dtype, library)
+    raise _UnknownError(kind.__name__)
 
-    def __init__(self, names: Any, library: ModuleType) -> None:
-        self._names = names
-        self._library = library
-        self._wrappers = (names.CopyOnWriteArray, names.MemoryCachedArray)
-        self._casts = (names.NativeEndiannessArray, names.BoolTypeArray)
-        self._decoded = names._ElementwiseFunctionArray
 
-    def bottom_of(self, data: Any) -> Any:
-        """The innermost array, if it is one of this engine; else None."""
-        if not isinstance(data, self._names.ImplicitToExplicitIndexingAdapter):
-            return None
-        lazy = data.array
-        layers = (*self._wrappers, *self._casts, self._decoded, self._names.LazilyIndexedArray)
-        while type(lazy) in layers:
-            lazy = lazy.array
-        if type(lazy) is self._names.DaskIndexingAdapter:
-            # arrays of expressions come from combined frames
-            reads = is_expression(lazy.array) or next(readings(lazy.array.dask), None) is not None
-            return lazy.array if reads else None
-        return lazy if isinstance(lazy, FrameArray | GeogridArray) else None
+def _selected(lazy: Any, chunks: Any, library: ModuleType) -> Any:
+    """Convert a lazy selection of an inner array."""
+    parts = {
+        axis: part
+        for axis, (part, n) in enumerate(zip(lazy.key.tuple, lazy.array.shape, strict=True))
+        if not isinstance(part, slice) or range(n)[part] != range(n)
+    }
+    if not parts:
+        return _converted(lazy.array, chunks, library)
+    array = _converted(lazy.array, None, library)
+    # arrays of positions select along one axis each
+    for axis in sorted(parts, reverse=True):
+        array = array[(*[slice(None)] * axis, parts[axis])]
+    return array.rechunk(chunks)
 
-    def convert(self, lazy: Any, chunks: Any) -> Any:
-        """Convert a lazy array; `chunks` as for `from_b2nd`."""
-        kind = type(lazy)
-        if kind is FrameArray:
-            return _read(lazy, chunks, self._library)
-        if kind is self._names.DaskIndexingAdapter:
-            return lazy.array if chunks is None else lazy.array.rechunk(chunks)
-        if kind in self._wrappers:
-            return self.convert(lazy.array, chunks)
-        if kind is self._names.LazilyIndexedArray:
-            return self._selected(lazy, chunks)
-        if kind in self._casts:
-            return self.convert(lazy.array, chunks).astype(lazy.dtype)
-        if kind is self._decoded:
-            return self._decode(self.convert(lazy.array, chunks), lazy.func, lazy.dtype)
-        raise _UnknownError(kind.__name__)
 
-    def _selected(self, lazy: Any, chunks: Any) -> Any:
-        """Convert a lazy selection of an inner array."""
-        key = lazy.key.tuple
-        whole = slice(None)
-        sizes = lazy.array.shape
-        if all(
-            isinstance(k, slice) and range(n)[k] == range(n)[whole]
-            for k, n in zip(key, sizes, strict=True)
-        ):
-            return self.convert(lazy.array, chunks)
-        array = self.convert(lazy.array, None)
-        # arrays of positions select along one axis each
-        for axis in reversed(range(len(key))):
-            if not isinstance(key[axis], slice) or key[axis] != whole:
-                array = array[(*[whole] * axis, key[axis])]
-        return array.rechunk(chunks)
-
-    def _decode(self, array: Any, func: Any, dtype: np.dtype[Any]) -> Any:
-        """Apply a decoding function of xarray."""
-        known = isinstance(func, partial) and not func.args
-        numbers = array.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
-        if known and numbers and func.func is self._names._apply_mask:
-            return _masked(array, self._library, **func.keywords)
-        if known and numbers and func.func is self._names._scale_offset_decoding:
+def _decoded(array: Any, func: Any, dtype: np.dtype[Any], library: ModuleType) -> Any:
+    """Apply a decoding function of xarray, if possible by functions that reads can apply."""
+    known = isinstance(func, partial) and not func.args
+    if known and array.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS:
+        if func.func is names()._apply_mask:
+            return _masked(array, library, **func.keywords)
+        if func.func is names()._scale_offset_decoding:
             return _scaled(array, **func.keywords)
-        meta = np.empty((0,) * array.ndim, dtype)
-        return self._library.map_blocks(func, array, dtype=dtype, meta=meta)
+    meta = np.empty((0,) * array.ndim, dtype)
+    return library.map_blocks(func, array, dtype=dtype, meta=meta)
 
 
 def _read(lazy: FrameArray, chunks: Any, library: ModuleType) -> Any:
     """The frame as a dask array."""
+    whole = lazy.shape == lazy.frame.shape
     array_type = "dask" if library is da else "dask-array"
-
-    def read(**chunks: Any) -> Any:
-        return from_b2nd(lazy.frame, array_type=array_type, **chunks).astype(lazy.dtype)
-
-    if lazy.shape == lazy.frame.shape:
-        return read(chunks=chunks)
-    if len(lazy.shape) < lazy.frame.ndim:
-        return read()[0]
-    committed = tuple(slice(0, n) for n in lazy.shape)
-    return read()[committed].rechunk({} if chunks is None else chunks)
+    array = from_b2nd(lazy.frame, chunks=chunks if whole else None, array_type=array_type)
+    array = array.astype(lazy.dtype)
+    if whole:
+        return array
+    if not lazy.shape:
+        return array[0]
+    return array[tuple(map(slice, lazy.shape))].rechunk({} if chunks is None else chunks)
 
 
 def _masked(
