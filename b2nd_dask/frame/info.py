@@ -191,7 +191,7 @@ def packing_of(reference: FrameReference) -> dict[str, Any]:
         with warnings.catch_warnings():
             # about other attributes, which cannot be decoded
             warnings.simplefilter("ignore", UserWarning)
-            attrs = unpack_labels(reference.vlmeta, reference.shape).labels.attrs
+            attrs = unpack_labels(reference.vlmeta, reference.shape).attrs
     except B2ndError:
         return {}
     found = {name: np.asarray(attrs[name]).tolist() for name in PACKING if name in attrs}

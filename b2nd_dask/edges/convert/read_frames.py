@@ -52,8 +52,8 @@ def _single(contents: Contents, label: str) -> Tree:
 def _members(contents: Contents) -> dict[str, Member]:
     found = {}
     for name, variable in contents.variables.items():
-        dims = None if name in contents.without_dims else tuple(map(str, variable.dims))
+        labels = contents.labels[name]
+        dims = tuple(map(str, variable.dims)) if labels.has_dims else None
         elements = variable.chunk(variable.encoding.get("preferred_chunks", {})).data
-        is_coord = name in contents.coords
-        found[name] = Member(elements, dims, dict(variable.attrs), is_coord=is_coord)
+        found[name] = Member(elements, dims, dict(variable.attrs), is_coord=labels.is_coord)
     return found

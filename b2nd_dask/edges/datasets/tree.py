@@ -176,22 +176,17 @@ def some_notes(notes: list[str]) -> str:
     return "; ".join(notes[:_LISTED]) + more
 
 
-def _labels_of(member: Member, name: str | None) -> Labels:
-    """Labels of an array with the name `name` in a tree."""
-    is_coord = name is not None and member.is_coordinate(name)
-    return Labels(member.dims or default_dims(member.array.ndim), name, is_coord, member.attrs)
-
-
 def entries_of(
     member: Member, name: str | None, *, coords: Mapping[str, bytes] | None = None
 ) -> dict[str, Any]:
     """Entries of vlmeta for an array; none if it has only labels that are defaults."""
-    labels = replace(_labels_of(member, name), coords=coords or {})
-    has_dims = member.dims is not None
-    is_bare = labels == Labels(default_dims(member.array.ndim))
-    if is_bare or not (has_dims or member.attrs):
+    is_coord = name is not None and member.is_coordinate(name)
+    own, bare = member.dims, Labels(default_dims(member.array.ndim))
+    dims, has_dims = (bare.dims if own is None else own), own is not None
+    labels = Labels(dims, name, is_coord, member.attrs, coords or {}, has_dims)
+    if labels == bare or not (has_dims or member.attrs):
         return {}
-    return pack_labels(labels, has_dims=has_dims)
+    return pack_labels(labels)
 
 
 #: Converts an attribute (name, value, its array) for a target; raises an error if it cannot.
@@ -260,10 +255,15 @@ def updated_manifest(
     manifest: Manifest, tree: Tree, sizes: Mapping[str, int] | None = None
 ) -> bytes:
     """Update a `dataset.json` with the variables and attributes of a tree, and lengths of dims."""
-    labels = {}
-    for name in manifest.names:
-        attrs = manifest.variable_attrs.get(name, {})
-        labels[name] = Labels((), name, name not in manifest.data_vars, attrs)
-    labels |= {name: _labels_of(member, name) for name, member in tree.members.items()}
-    lengths = {**manifest.sizes, **sizes_of(tree), **(sizes or {})}
-    return build_manifest(labels, lengths, {**manifest.attrs, **tree.attrs}, manifest.groups)
+    is_coord = {name: name not in manifest.data_vars for name in manifest.names}
+    is_coord |= {name: member.is_coordinate(name) for name, member in tree.members.items()}
+    attrs = {name: member.attrs for name, member in tree.members.items()}
+    changed = replace(
+        manifest,
+        data_vars=tuple(name for name in is_coord if not is_coord[name]),
+        coords=tuple(name for name in is_coord if is_coord[name]),
+        sizes={**manifest.sizes, **sizes_of(tree), **(sizes or {})},
+        attrs={**manifest.attrs, **tree.attrs},
+        variable_attrs={**manifest.variable_attrs, **attrs},
+    )
+    return build_manifest(changed)

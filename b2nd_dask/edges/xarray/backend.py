@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -276,7 +275,6 @@ def _of_list(
 
     for source in sources:
         contents.update(open_snapshot(source, storage_options, partial(contents_of, source)))
-    contents.require_fit()
     return contents
 
 
@@ -313,10 +311,10 @@ def _decoded(contents: Contents, options: OpenOptions, decoders: Mapping[str, An
             "or decode_coords=False opens it as it is stored"
         )
         raise
-    dims = chain.from_iterable(each.dims for each in variables.values())
-    names = {*contents.coords, *coords, *dims}
-    data = {name: each for name, each in variables.items() if name not in names}
-    beside = {name: each for name, each in variables.items() if name in names}
+    coords |= {name for name, labels in contents.labels.items() if labels.is_coord}
+    coords.update(*(each.dims for each in variables.values()))
+    data = {name: each for name, each in variables.items() if name not in coords}
+    beside = {name: each for name, each in variables.items() if name in coords}
     ds = xr.Dataset(data, xr.Coordinates(beside, indexes={}), attrs)
     ds.encoding["source"] = contents.label
     return ds

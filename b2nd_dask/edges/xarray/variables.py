@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -15,7 +15,7 @@ from xarray.core import indexing
 from b2nd_dask.edges.datasets.places import OpenOptions, Place, manifest_of
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
 from b2nd_dask.errors import B2ndError, FrameFormatError, locating
-from b2nd_dask.format.labels.labels import COORDS, SCALING, UnpackedLabels, unpack_labels
+from b2nd_dask.format.labels.labels import COORDS, SCALING, Labels, unpack_labels
 from b2nd_dask.format.labels.manifest import COORD, Manifest
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import choice_name
@@ -31,7 +31,7 @@ _COMMIT = "_commit"
 logger = logging.getLogger("b2nd_dask")
 
 #: The stem of a frame's file, the frame and its labels.
-_Read = tuple[str, Frame, UnpackedLabels]
+_Read = tuple[str, Frame, Labels]
 
 
 @dataclass
@@ -39,75 +39,60 @@ class Contents:
     """Variables and attributes of a dataset before decoding."""
 
     label: str
-    variables: dict[str, xr.Variable] = field(default_factory=dict)
-    coords: set[str] = field(default_factory=set)
-    without_dims: set[str] = field(default_factory=set)
-    """Variables of frames without names of dims."""
     attrs: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, xr.Variable] = field(default_factory=dict)
+    labels: dict[str, Labels] = field(default_factory=dict)
+    """Labels of the variables, by the same names."""
+    _sizes: dict[Any, tuple[int, str]] = field(default_factory=dict)
+    """Lengths of dims, each with the first variable that has it."""
 
-    def add(
-        self, name: str, variable: xr.Variable, *, is_coord: bool, has_dims: bool = True
-    ) -> None:
-        """Add a variable; its name must be new."""
+    def add(self, name: str, variable: xr.Variable, labels: Labels) -> None:
+        """Add a variable: its name must be new, and its lengths those of the other variables."""
+        source = variable.encoding["source"]
         if name in self.variables:
             other = self.variables[name].encoding["source"]
             raise FrameFormatError(
-                f"two variables are called {name!r}: the other one is in {other}",
-                path=variable.encoding["source"],
+                f"two variables are called {name!r}: the other one is in {other}", path=source
             )
-        self.variables[name] = variable
-        if is_coord:
-            self.coords.add(name)
-        if not has_dims:
-            self.without_dims.add(name)
+        self.variables[name], self.labels[name] = variable, labels
+        for dim, size in variable.sizes.items():
+            known, other = self._sizes.setdefault(dim, (size, name))
+            if known != size:
+                raise FrameFormatError(
+                    f"dim {dim!r} of {name!r} has the length {size}, but {known} in {other!r} "
+                    f"({self.variables[other].encoding['source']}); drop_variables=[{name!r}] "
+                    "omits it",
+                    path=source,
+                )
 
     def update(self, other: Contents) -> None:
         """Add the variables of other contents; their attributes only if there are none yet."""
         for name, variable in other.variables.items():
             known = self.variables.get(name)
             same = known is not None and known.identical(variable)  # type: ignore[no-untyped-call]
-            if name in other.coords and same:
-                continue
-            self.add(name, variable, is_coord=name in other.coords)
+            if not (same and other.labels[name].is_coord):
+                self.add(name, variable, other.labels[name])
         if not self.attrs:
             self.attrs = dict(other.attrs)
-
-    def require_fit(self) -> None:
-        """Check that the lengths of dims agree between variables."""
-        found: dict[Any, tuple[int, str]] = {}
-        for name, variable in self.variables.items():
-            for dim, size in variable.sizes.items():
-                known, other = found.setdefault(dim, (size, name))
-                if known != size:
-                    source = self.variables[other].encoding["source"]
-                    raise FrameFormatError(
-                        f"dim {dim!r} of {name!r} has the length {size}, but {known} in {other!r} "
-                        f"({source}); drop_variables=[{name!r}] omits it",
-                        path=variable.encoding["source"],
-                    )
 
 
 def contents_of_frame(frame: Frame, stem: str | None) -> Contents:
     """The contents of a single frame: its array, called `stem` by default, and its coordinates."""
     contents = Contents(frame.path)
-    unpacked = _unpacked(frame)
-    labels = unpacked.labels
-    name = labels.name if unpacked.is_named else stem
-    name = NAMELESS if name is None else name
-    variable = _variable(frame, unpacked, frame.shape)
-    contents.add(name, variable, is_coord=labels.is_coord, has_dims=unpacked.has_dims)
+    labels = _labels(frame)
+    name = labels.name if labels.is_named else stem
+    contents.add(NAMELESS if name is None else name, _variable(frame, labels), labels)
     for coord, raw in labels.coords.items():
         try:
             inner = OpenOptions().open(Location.of(raw))
-            own = _unpacked(inner)
-            found = _variable(inner, own, inner.shape)
+            own = replace(_labels(inner), is_coord=True)
+            found = _variable(inner, own)
         except B2ndError as error:
             error.problem = f"in the metadata entry {COORDS!r}, {coord!r}: {error.problem}"
             error.path = frame.path
             raise
         found.encoding["source"] = frame.path
-        contents.add(coord, found, is_coord=True)
-    contents.require_fit()
+        contents.add(coord, found, own)
     return contents
 
 
@@ -121,22 +106,24 @@ def contents_of_place(place: Place, options: OpenOptions, group: str = "") -> Co
     # sidecars have data about other frames, and are no variables
     shown = [stem for stem in stems if stem.startswith(COORD) or not stem.startswith("_")]
     frames = _open(place, shown, options)
-    contents = Contents(place.label, attrs=dict(manifest.attrs))
-    read = [(stem, frame, _unpacked(frame)) for stem, frame in zip(shown, frames, strict=True)]
+    read = [(stem, frame, _labels(frame)) for stem, frame in zip(shown, frames, strict=True)]
     read = _with_own_dims(read, group if options.own_labels else None)
+    named = [_named(*each, manifest) for each in read]
+    _require_all({name for name, _, _ in named}, place, manifest, dropped)
+    rank = {name: number for number, name in enumerate(manifest.names)}
+    named.sort(key=lambda each: rank.get(each[0], len(rank)))
+    contents = Contents(place.label, dict(manifest.attrs))
+    sizes = dict(manifest.sizes) if manifest.commits else {}
     committed = _committed(place, stems, options)
-    sizes = _committed_sizes(read, manifest, committed)
-    for stem, frame, unpacked in read:
-        name, is_coord = _name_in_place(stem, unpacked, manifest)
-        if name in dropped:
-            continue
-        variable = _variable(frame, unpacked, _trimmed(frame, unpacked, sizes), name, manifest)
-        contents.add(name, variable, is_coord=is_coord, has_dims=unpacked.has_dims)
-    _require_all(contents, manifest, dropped)
     if committed is not None:
         contents.attrs["committed_extent"] = committed
-    _order(contents, manifest)
-    contents.require_fit()
+        if committed >= 0:
+            sizes["time"] = min(committed, sizes.get("time", committed))
+    # from here on only the lengths that count
+    manifest = replace(manifest, sizes=sizes)
+    for name, frame, labels in named:
+        if name not in dropped:
+            contents.add(name, _variable(frame, labels, name, manifest), labels)
     return contents
 
 
@@ -167,7 +154,7 @@ def _open(place: Place, stems: Sequence[str], options: OpenOptions) -> list[Fram
     return [Frame(reference) for reference in open_all(stems, opened)]
 
 
-def _unpacked(frame: Frame) -> UnpackedLabels:
+def _labels(frame: Frame) -> Labels:
     with locating(path=frame.path):
         return unpack_labels(frame.vlmeta, frame.shape)
 
@@ -177,47 +164,44 @@ def _with_own_dims(read: list[_Read], group: str | None) -> list[_Read]:
 
     With a `group` do so always; names of dims start with its path, since groups inherit dims.
     """
-    unnamed = [(frame, unpacked) for _, frame, unpacked in read if not unpacked.has_dims]
     sizes = {
-        item for frame, own in unnamed for item in zip(own.labels.dims, frame.shape, strict=True)
+        item
+        for _, frame, labels in read
+        if not labels.has_dims
+        for item in zip(labels.dims, frame.shape, strict=True)
     }
-    if group is None and len(sizes) == len({dim for dim, _ in sizes}):
+    if group is None and len(sizes) == len(dict(sizes)):
         return read
-    parts = [part for part in (group or "").split("/") if part]
+    above = "".join(f"{part}." for part in (group or "").split("/") if part)
     return [
-        (stem, frame, own if own.has_dims else _prefixed(own, ".".join([*parts, stem])))
-        for stem, frame, own in read
+        (stem, frame, labels if labels.has_dims else _prefixed(labels, above + stem))
+        for stem, frame, labels in read
     ]
 
 
-def _prefixed(unpacked: UnpackedLabels, name: str) -> UnpackedLabels:
-    dims = tuple(f"{name}_{dim}" for dim in unpacked.labels.dims)
-    return replace(unpacked, labels=replace(unpacked.labels, dims=dims))
+def _prefixed(labels: Labels, name: str) -> Labels:
+    return replace(labels, dims=tuple(f"{name}_{dim}" for dim in labels.dims))
 
 
-def _name_in_place(stem: str, unpacked: UnpackedLabels, manifest: Manifest) -> tuple[str, bool]:
-    """Name of a variable, and whether it is a coordinate."""
-    name = unpacked.labels.name or stem.removeprefix(COORD)
-    is_coord = unpacked.labels.is_coord or stem.startswith(COORD)
-    return name, is_coord or (name in manifest.coords and name not in manifest.data_vars)
+def _named(stem: str, frame: Frame, labels: Labels, manifest: Manifest) -> _Read:
+    """The name of a variable of a place, its frame and labels."""
+    name = labels.name or stem.removeprefix(COORD)
+    is_coord = labels.is_coord or stem.startswith(COORD)
+    is_coord |= name in manifest.coords and name not in manifest.data_vars
+    return name, frame, replace(labels, is_coord=is_coord)
 
 
-def _require_all(contents: Contents, manifest: Manifest, dropped: Collection[str]) -> None:
-    missing = [n for n in manifest.names if n not in contents.variables and n not in dropped]
+def _require_all(
+    found: Collection[str], place: Place, manifest: Manifest, dropped: Collection[str]
+) -> None:
+    missing = [name for name in manifest.names if name not in found and name not in dropped]
     if missing:
         names = some_of(list(map(repr, missing)))
         raise FrameFormatError(
             f"dataset.json names {names}, but there are no such frames here; "
             f"drop_variables=[{names}] omits them",
-            path=contents.label,
+            path=place.label,
         )
-
-
-def _order(contents: Contents, manifest: Manifest) -> None:
-    """Sort variables into the order of the manifest."""
-    rank = {name: number for number, name in enumerate(manifest.names)}
-    in_order = sorted(contents.variables.items(), key=lambda item: rank.get(item[0], len(rank)))
-    contents.variables = dict(in_order)
 
 
 def _committed(place: Place, stems: Iterable[str], options: OpenOptions) -> int | None:
@@ -230,54 +214,25 @@ def _committed(place: Place, stems: Iterable[str], options: OpenOptions) -> int 
     return int(np.asarray(frame).ravel()[0])
 
 
-def _committed_sizes(
-    read: Sequence[_Read], manifest: Manifest, committed: int | None
-) -> dict[str, int]:
-    """Committed lengths of dims; frames may be longer."""
-    sizes = dict(manifest.sizes) if manifest.commits else {}
-    if committed is not None and committed >= 0:
-        sizes["time"] = min(committed, sizes.get("time", committed))
-    for _, frame, unpacked in read:
-        for dim, n in zip(unpacked.labels.dims, frame.shape, strict=False):
-            if manifest.commits and n < sizes.get(dim, 0) and dim in manifest.sizes:
-                raise FrameFormatError(
-                    f"dim {dim!r} has the length {n}, but {manifest.sizes[dim]} in dataset.json",
-                    path=frame.path,
-                )
-    return sizes
-
-
-def _trimmed(frame: Frame, unpacked: UnpackedLabels, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The committed shape of a frame."""
-    if unpacked.is_scalar:
-        return frame.shape
-    dims = unpacked.labels.dims
-    shape = tuple(min(n, sizes.get(dim, n)) for dim, n in zip(dims, frame.shape, strict=True))
-    if shape != frame.shape:
-        logger.info("%s: %s of %s is committed", frame.path, shape, frame.shape)
-    return shape
-
-
 def _variable(
     frame: Frame,
-    unpacked: UnpackedLabels,
-    shape: tuple[int, ...],
+    labels: Labels,
     name: str = "",
     manifest: Manifest = Manifest(),  # noqa: B008 - frozen
 ) -> xr.Variable:
-    """A lazy variable; indexing reads the frame."""
-    labels = unpacked.labels
+    """A lazy variable, of the committed elements; indexing reads the frame."""
+    shape = _committed_shape(frame, labels, manifest)
     attrs = {**labels.attrs}
     if not manifest.commits:
         # In this package's datasets all attributes come from frames: a replaced variable has its
         # new ones before the manifest. So do attributes whose type JSON would lose.
         given = manifest.variable_attrs.get(name, {})
-        attrs |= {key: value for key, value in given.items() if key not in unpacked.typed}
-    if unpacked.strings is not None:
-        text = np.array(unpacked.strings[: shape[0]] or [""])[: shape[0]]
-        elements: Any = text[0] if unpacked.is_scalar else text
+        attrs |= {key: value for key, value in given.items() if key not in labels.typed}
+    if labels.strings is not None:
+        text = np.array(labels.strings or [""])
+        elements: Any = text[: shape[0]] if shape else text[0]
         return xr.Variable(labels.dims, elements, attrs, {"source": frame.path})
-    array: Any = FrameArray(frame, () if unpacked.is_scalar else shape)
+    array: Any = FrameArray(frame, shape)
     packing = manifest.geogrid.get(name)
     if packing is not None:
         array = GeogridArray(array, packing)
@@ -289,6 +244,21 @@ def _variable(
     return xr.Variable(
         labels.dims, indexing.LazilyIndexedArray(array), attrs, _encoding(frame, labels.dims, shape)
     )
+
+
+def _committed_shape(frame: Frame, labels: Labels, manifest: Manifest) -> tuple[int, ...]:
+    """The shape of a variable: its frame may be longer, or hold a scalar as one element."""
+    sizes, shape = manifest.sizes, dict(zip(labels.dims, frame.shape, strict=False))
+    for dim, n in shape.items():
+        if manifest.commits and n < sizes.get(dim, 0):
+            raise FrameFormatError(
+                f"dim {dim!r} has the length {n}, but {sizes[dim]} in dataset.json",
+                path=frame.path,
+            )
+    committed = tuple(min(n, sizes.get(dim, n)) for dim, n in shape.items())
+    if committed != tuple(shape.values()):
+        logger.info("%s: %s of %s is committed", frame.path, committed, frame.shape)
+    return committed
 
 
 def _encoding(frame: Frame, dims: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:

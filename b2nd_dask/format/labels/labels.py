@@ -53,7 +53,8 @@ _TRUE = (True, 1, "1", "true", "True")
 class Labels:
     """Labels of one array: a dim for each axis, the name of the variable if it has one, attributes.
 
-    `coords` are coordinates inside the frame: each is a contiguous frame with its own labels.
+    `coords` are coordinates inside the frame: each is a contiguous frame with its own labels. A
+    scalar without dims may be stored as an array of one element.
     """
 
     dims: tuple[str, ...]
@@ -61,6 +62,14 @@ class Labels:
     is_coord: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
     coords: Mapping[str, bytes] = field(default_factory=dict)
+    has_dims: bool = True
+    """Whether the frame states its dims."""
+    is_named: bool = True
+    """Whether the frame states the name (perhaps None); otherwise the file name is the name."""
+    strings: tuple[str, ...] | None = None
+    """Elements of a text coordinate that are stored in vlmeta instead of the array."""
+    typed: frozenset[str] = frozenset()
+    """Names of attributes that are stored with types that JSON loses."""
 
 
 def too_many_coords(nbytes: Mapping[str, int]) -> str | None:
@@ -77,24 +86,7 @@ def too_many_coords(nbytes: Mapping[str, int]) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class UnpackedLabels:
-    """Labels as stored in a frame; they may describe the array in another form than the stored."""
-
-    labels: Labels
-    is_named: bool
-    """Whether the frame states the name (perhaps None); otherwise the file name is the name."""
-    strings: tuple[str, ...] | None = None
-    """Elements of a text coordinate that are stored in vlmeta instead of the array."""
-    is_scalar: bool = False
-    """Whether the array's only element represents a scalar."""
-    has_dims: bool = True
-    """Whether the frame states its dims."""
-    typed: frozenset[str] = frozenset()
-    """Names of attributes that are stored with types that JSON loses."""
-
-
-def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> UnpackedLabels:
+def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> Labels:
     """Build labels from vlmeta, for an array of this shape.
 
     An entry is decoded on access, which may raise `B2ndError`. Raises `FrameFormatError` for an
@@ -104,24 +96,24 @@ def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> UnpackedL
     Examples
     --------
     >>> found = unpack_labels({"dims": ["x"], "var": "t", "units": "K", "attrs": '{"n": 1}'}, [3])
-    >>> found.labels.dims, found.labels.name, dict(found.labels.attrs)
+    >>> found.dims, found.name, dict(found.attrs)
     (('x',), 't', {'units': 'K', 'n': 1})
-    >>> unpack_labels({"made by": "me"}, [3, 4]).labels.dims
+    >>> unpack_labels({"made by": "me"}, [3, 4]).dims
     ('dim_0', 'dim_1')
     """
     has_dims = DIMS in entries
-    dims, is_scalar = default_dims(len(shape)), False
+    dims = _dims(entries[DIMS], shape) if has_dims else default_dims(len(shape))
     if not has_dims and TYPED_ATTRS not in entries:
-        labels = Labels(dims, attrs=_other_attrs(entries, ()))
-        return UnpackedLabels(labels, is_named=False, has_dims=False)
-    if has_dims:
-        dims, is_scalar = _dims(entries[DIMS], shape)
+        attrs = _other_attrs(entries, ())
+        return Labels(dims, attrs=attrs, has_dims=False, is_named=False)
     is_coord = IS_COORD in entries and entries[IS_COORD] in _TRUE
     strings = _strings(entries, shape) if is_coord else None
     name, is_named = _name(entries, is_coord=is_coord)
     typed = typed_attrs(entries[TYPED_ATTRS]) if TYPED_ATTRS in entries else {}
-    labels = Labels(dims, name, is_coord, _attrs(entries) | typed, _coords(entries))
-    return UnpackedLabels(labels, is_named, strings, is_scalar, has_dims, frozenset(typed))
+    attrs, coords = _attrs(entries) | typed, _coords(entries)
+    return Labels(
+        dims, name, is_coord, attrs, coords, has_dims, is_named, strings, frozenset(typed)
+    )
 
 
 def default_dims(ndim: int) -> tuple[str, ...]:
@@ -129,18 +121,18 @@ def default_dims(ndim: int) -> tuple[str, ...]:
     return tuple(f"dim_{axis}" for axis in range(ndim))
 
 
-def _dims(stored: Any, shape: Sequence[int]) -> tuple[tuple[str, ...], bool]:
-    """Determine the dims of the array, and whether its only element is a scalar."""
+def _dims(stored: Any, shape: Sequence[int]) -> tuple[str, ...]:
+    """Determine the dims of the array; none if its only element is a scalar."""
     if not isinstance(stored, list | tuple):
         raise _wrong(DIMS, f"names of dims must be a list of text, not {_kind(stored)}")
     dims = tuple(_checked_name(DIMS, each) for each in stored)
     if tuple(shape) in ((), (1,)) and dims in ((SCALAR_DIM,), ()):
-        return (), bool(shape)
+        return ()
     if len(dims) != len(shape):
         raise _wrong(DIMS, f"it names {len(dims)} dims, and the array has {len(shape)} axes")
     if len(set(dims)) < len(dims):
         raise _wrong(DIMS, f"two axes have the same name: {', '.join(map(repr, dims))}")
-    return dims, False
+    return dims
 
 
 def _name(entries: Mapping[str, Any], *, is_coord: bool) -> tuple[str | None, bool]:
@@ -246,9 +238,9 @@ def _kind(value: Any) -> str:
     return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
-def pack_labels(labels: Labels, *, has_dims: bool = True) -> dict[str, Any]:
-    """Convert labels to entries of vlmeta, as Python values; without `has_dims` omit dims."""
-    entries: dict[str, Any] = {DIMS: list(labels.dims)} if has_dims else {TYPED_ATTRS: {}}
+def pack_labels(labels: Labels) -> dict[str, Any]:
+    """Convert labels to entries of vlmeta, as Python values."""
+    entries: dict[str, Any] = {DIMS: list(labels.dims)} if labels.has_dims else {TYPED_ATTRS: {}}
     if labels.is_coord:
         entries |= {IS_COORD: True, COORD_NAME: labels.name}
     else:

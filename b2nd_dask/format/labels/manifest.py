@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ import blosc2
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.labels.attrs import split_attrs
-from b2nd_dask.format.labels.labels import Labels, typed_attrs
+from b2nd_dask.format.labels.labels import typed_attrs
 from b2nd_dask.format.values import pack_value, unpack_value
 
 #: Chunk size of an empty list of members.
@@ -193,31 +193,24 @@ def _wrong(entry: str, problem: str) -> FrameFormatError:
     return FrameFormatError(f"in the entry {entry!r}: {problem}")
 
 
-def build_manifest(
-    variables: Mapping[str, Labels],
-    sizes: Mapping[str, int],
-    attrs: Mapping[str, Any],
-    groups: Sequence[str] = (),
-) -> bytes:
-    """Build the bytes of `dataset.json` from labels by name of variable, and lengths by dim.
+def build_manifest(manifest: Manifest) -> bytes:
+    """Build the bytes of `dataset.json` for a dataset of this package.
 
-    In a longer frame, elements behind the length of a dim are not committed. `groups` are datasets
-    inside this one; some may have no variable.
+    In a frame that is longer than `sizes`, the elements behind them are not committed.
     """
-    plain, typed = split_attrs(attrs)
+    plain, typed = split_attrs(manifest.attrs)
     own: dict[str, Any] = {"version": VERSION}
     if typed:
         own["attrs"] = base64.b64encode(pack_value(typed)).decode()
-    if groups:
-        own["groups"] = list(groups)
+    if manifest.groups:
+        own["groups"] = list(manifest.groups)
+    variable_attrs = manifest.variable_attrs.items()
     stored = {
-        "data_vars": [name for name, labels in variables.items() if not labels.is_coord],
-        "coords": [name for name, labels in variables.items() if labels.is_coord],
-        "dims": {dim: int(size) for dim, size in sizes.items()},
+        "data_vars": list(manifest.data_vars),
+        "coords": list(manifest.coords),
+        "dims": {dim: int(size) for dim, size in manifest.sizes.items()},
         "attrs": plain,
-        "variable_attrs": {
-            name: split_attrs(labels.attrs)[0] for name, labels in variables.items() if labels.attrs
-        },
+        "variable_attrs": {name: split_attrs(attrs)[0] for name, attrs in variable_attrs if attrs},
         "b2nd": own,
     }
     return json.dumps(stored, indent=1).encode()
