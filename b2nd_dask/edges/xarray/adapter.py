@@ -144,23 +144,21 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
             f"{Location.of(urlpath).label}: this is the name of a dataset, but one array is given; "
             "write it to a NAME.b2nd, or as a dataset by .to_dataset(name=...)"
         )
-    dim, region, mode = options.get("append_dim"), options.get("region"), options.get("mode")
-    axis = options.get("append_axis")
-    storage = options.get("storage_options")
+    dim, region, mode = options.get("append_dim"), options.get("region"), options.get("mode", "w-")
+    axis, storage = options.get("append_axis"), options.get("storage_options")
     if dim is None and axis is not None:
         dim = given.dims[axis]
     by_name = region == "auto" or isinstance(region, Mapping)
-    has_place = region is not None or dim is not None
     if region is not None and not (by_name and mode == "r+"):
         # a region of positions: only the elements are written
         written = write_array(given, urlpath, **options)
-    elif has_place and (mode == "r+" or (mode == "a" and _exists(urlpath, storage))):
+    elif dim is not None and mode not in ("a", "r+"):
+        raise ValueError('append_dim= goes with mode="a" or "r+"')
+    elif region is not None or (dim is not None and (mode == "r+" or _exists(urlpath, storage))):
         written = _update_array(given, urlpath, dim, region, options)
     else:
-        if dim is not None and mode != "a":
-            raise ValueError('append_dim= goes with mode="a" or "r+"')
         new = {key: value for key, value in options.items() if not key.startswith("append_")}
-        if mode == "a" and dim is not None:
+        if dim is not None:
             # if this call is killed after it published, the next one finds it finished
             new["append_axis"] = given.get_axis_num(dim)
         elif mode == "a":
@@ -278,11 +276,8 @@ def _both(
 def _opened_array(urlpath: Any, given: xr.DataArray, storage_options: Any) -> xr.DataArray:
     """Open the written array."""
     ds = xr.open_dataset(urlpath, engine="b2nd", chunks={}, storage_options=storage_options)
-    if len(ds.data_vars) == 1:
-        return ds[next(iter(ds.data_vars))].rename(given.name)
-    name = given.name
-    if name in given.coords:
-        return ds[name]
+    name = next(iter(ds.data_vars), given.name)
+    if name in ds.data_vars or name in given.coords:
+        return ds[name].rename(given.name)
     # it has the name of one of its dims: xarray opens it as a coordinate
-    coords = {key: each.variable for key, each in ds.coords.items() if key != name}
-    return xr.DataArray(ds.variables[name].to_base_variable(), coords=coords, name=name)
+    return ds.drop_indexes(name, errors="ignore")[name].drop_vars(name)

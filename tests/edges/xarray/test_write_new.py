@@ -110,7 +110,9 @@ def test_an_array(tmp_path, lazy):
     ids=["called as its dim", "no name", "index", "scalar", "plain"],
 )
 def test_names(tmp_path, array):
-    xr.testing.assert_identical(to_b2nd(array, tmp_path / "a.b2nd").compute(), array)
+    written = to_b2nd(array, tmp_path / "a.b2nd")
+    xr.testing.assert_identical(written.compute(), array)
+    assert written.encoding["source"] == str(tmp_path / "a.b2nd")
 
 
 def test_text_of_any_length_in_memory(tmp_path):
