@@ -16,7 +16,7 @@ from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of
 from b2nd_dask.edges.xarray.append import (
     append_dataset,
     growing,
-    placed,
+    region_writes,
     write_region,
     write_variables,
 )
@@ -224,8 +224,8 @@ def _update_array(
     ds, present, name = _both(given, urlpath, options.get("storage_options"))
     if region is not None:
         ds = ds.drop_vars([coord for coord in ds.coords if coord not in present.coords])
-        ((array, place),) = placed(ds, present, region).values()
-        return write_array(array, urlpath, mode="r+", region=place, **rest)
+        ((array, _, place),) = region_writes(ds, present, region)
+        return write_array(array, urlpath, **place, **rest)
     growing(ds, present, dim)
     member = member_like(name, ds.variables[name], present.variables[name])
     axis = given.dims.index(dim)
@@ -280,4 +280,4 @@ def _opened_array(urlpath: Any, given: xr.DataArray, storage_options: Any) -> xr
     if name in ds.data_vars or name in given.coords:
         return ds[name].rename(given.name)
     # it has the name of one of its dims: xarray opens it as a coordinate
-    return ds.drop_indexes(name, errors="ignore")[name].drop_vars(name)
+    return ds.drop_indexes(name, errors="ignore")[name].drop_vars([name])

@@ -87,17 +87,11 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
     coordinates differ, StaleFrameError if another process changes the dataset.
     """
     with _locked(path) as present:
-        writes: list[Write] = []
-        for name, (array, place) in placed(ds, present, region).items():
-            target = str(present.variables[name].encoding["source"])
-            writes.append((array, target, {"mode": "r+", "region": place}))
-        write_together(writes)
+        write_together(region_writes(ds, present, region))
 
 
-def placed(
-    ds: xr.Dataset, present: xr.Dataset, region: Any
-) -> dict[Hashable, tuple[Any, tuple[slice, ...]]]:
-    """Elements of each data variable, packed like the existing ones, and their region.
+def region_writes(ds: xr.Dataset, present: xr.Dataset, region: Any) -> list[Write]:
+    """The writes of data variables, packed like the existing ones, into a region.
 
     Raises ValueError as `write_region`.
     """
@@ -106,16 +100,17 @@ def placed(
     if unknown:
         raise ValueError(f"the target has no variable {unknown[0]!r}")
     _require_equal(ds.coords, ds, present.isel(slices), "at that region")
-    found: dict[Hashable, tuple[Any, tuple[slice, ...]]] = {}
+    writes: list[Write] = []
     for name, variable in ds.data_vars.variables.items():
         if not set(variable.dims) & set(slices):
             raise ValueError(
                 f"{name!r} has none of the dims of the region; omit it by .drop_vars({name!r})"
             )
-        member = member_like(name, variable, present.variables[name])
+        old = present.variables[name]
         place = tuple(slices.get(dim, slice(0, n)) for dim, n in variable.sizes.items())
-        found[name] = member.array, place
-    return found
+        options = {"mode": "r+", "region": place}
+        writes.append((member_like(name, variable, old).array, old.encoding["source"], options))
+    return writes
 
 
 def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> None:

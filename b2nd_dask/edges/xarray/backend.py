@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -85,9 +84,7 @@ class B2ndBackend(BackendEntrypoint):
             return True
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
-        name = os.fspath(filename_or_obj)
-        if not isinstance(name, str):
-            return False
+        name = os.fsdecode(filename_or_obj)
         if name.partition("?")[0].rstrip("/").endswith(_SUFFIXES):
             return True
         path = Path(name)
@@ -159,15 +156,11 @@ def open_source(
 def _dataset(
     found: Contents | Place, options: OpenOptions, decoders: Mapping[str, Any]
 ) -> xr.Dataset:
-    def decoded(place: Place) -> xr.Dataset:
-        return _decoded(contents_of_place(place, options), options, decoders)
-
-    if isinstance(found, Contents):
-        return _decoded(found, options, decoders)
-    if parts := parts_of(found):
+    decoded = partial(_decoded, options=options, decoders=decoders)
+    if not isinstance(found, Contents) and (parts := parts_of(found)):
         return combined(found, parts, decoded)
     ds = decoded(found)
-    if not ds.variables and not options.dropped:
+    if not isinstance(found, Contents) and not ds.variables and not options.dropped:
         _require_contents(found, ds)
     return ds
 
@@ -175,12 +168,8 @@ def _dataset(
 def _groups(
     found: Contents | Place, options: OpenOptions, decoders: Mapping[str, Any]
 ) -> dict[str, xr.Dataset]:
-    if isinstance(found, Contents):
-        return {"/": _decoded(found, options, decoders)}
-    return {
-        path: _decoded(contents_of_place(place, options, path), options, decoders)
-        for path, place in levels_of(found)
-    }
+    levels = [("/", found)] if isinstance(found, Contents) else levels_of(found)
+    return {path: _decoded(level, options, decoders, path) for path, level in levels}
 
 
 def levels_of(place: Place) -> list[tuple[str, Place]]:
@@ -268,14 +257,15 @@ def _of_list(
     contents = Contents("a list of frames")
 
     def contents_of(source: Any) -> Contents:
-        found = _found(source, storage_options, options, group)
-        if isinstance(found, Contents):
-            return found
-        return contents_of_place(found, replace(options, dropped=frozenset()))
+        return _contents(_found(source, storage_options, options, group), options)
 
     for source in sources:
         contents.update(open_snapshot(source, storage_options, partial(contents_of, source)))
     return contents
+
+
+def _contents(found: Contents | Place, options: OpenOptions, group: str = "") -> Contents:
+    return found if isinstance(found, Contents) else contents_of_place(found, options, group)
 
 
 def _stem_of(location: Location) -> str:
@@ -292,8 +282,11 @@ def _stem(path: str) -> str:
     return name if name and not name.startswith("<") else "data"
 
 
-def _decoded(contents: Contents, options: OpenOptions, decoders: Mapping[str, Any]) -> xr.Dataset:
+def _decoded(
+    found: Contents | Place, options: OpenOptions, decoders: Mapping[str, Any], group: str = ""
+) -> xr.Dataset:
     """Decode by the CF conventions, like xarray for any store."""
+    contents = _contents(found, options, group)
     if not decoders.get("concat_characters"):
         # decode text that is stored as bytes; keep arrays of single characters
         encoded = {

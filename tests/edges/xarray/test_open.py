@@ -126,6 +126,9 @@ def test_lists(tmp_path):
     assert set(ds.coords) == {"x"}
     with pytest.raises(ValueError, match=r"two variables are called 't': .*t\.b2nd"):
         xr.open_dataset([paths[0], paths[0]], engine="b2nd")
+    (tmp_path / "u.b2nd").write_bytes(b"damaged")
+    some = xr.open_dataset([tmp_path], engine="b2nd", drop_variables=["u"])
+    assert set(some.data_vars) == {"t"}
 
 
 def test_mfdataset(tmp_path):
