@@ -168,9 +168,7 @@ def _masked(
 ) -> Any:
     """`xarray.coding.variables._apply_mask` by functions that reads can apply."""
     cast = array.astype(dtype)
-    are_missing = [cast == value for value in sorted(encoded_fill_values, key=repr)]
-    if not are_missing:
-        return cast
+    are_missing = (cast == value for value in sorted(encoded_fill_values, key=repr))
     condition = functools.reduce(operator.or_, are_missing)
     return library.where(condition, cast.dtype.type(decoded_fill_value), cast)
 
