@@ -195,7 +195,7 @@ def convert(
         _check(tree, write_as, options)
         advice = "overwrite=True (--overwrite)"
         with staged(place, replace=overwrite, advice=advice, any_format=True) as ready:
-            announce(tree, target, skip=skip)
+            announce(tree, target, skip=skip, unlimited=write_as in ("hdf5", "netcdf"))
             FORMATS[write_as].write(tree, ready, options)
             if check:
                 written = _read(Source(str(ready), block_nbytes, folder), write_as)
@@ -280,17 +280,24 @@ def _check(tree: Tree, write_as: str, options: Options) -> None:
     FORMATS[write_as].check(tree, options)
 
 
-def announce(tree: Tree, target: str, *, skip: bool | None) -> None:
+def announce(tree: Tree, target: str, *, skip: bool | None, unlimited: bool = False) -> None:
     """Warn about metadata that a target cannot hold; raise TypeError for arrays, or skip them.
 
-    `skip` is None if the user cannot choose it.
+    `skip` is None if the user cannot choose it. `unlimited`: the target has unlimited axes.
     """
     refused = tree.notes("refused")
     if refused and not skip:
         left_out = "it" if len(refused) == 1 else f"these {len(refused)} arrays"
         advice = "" if skip is None else f". skip=True (--skip) leaves {left_out} out"
         raise TypeError(some_notes(refused) + advice)
-    if lost := [f"left out: {note}" for note in refused] + tree.notes("lost"):
+    lost = [f"left out: {note}" for note in refused] + tree.notes("lost")
+    lost += [
+        f"unlimited axes {[*member.unlimited]} of {f'{tree.label}/{path}'.rstrip('/')} (any axis "
+        "of a frame can grow by append_axis=)"
+        for path, member in tree.walk()
+        if member.unlimited and not unlimited
+    ]
+    if lost:
         warnings.warn(
             f"{target} cannot hold: {some_notes(lost)}", UserWarning, stacklevel=level_of_caller()
         )

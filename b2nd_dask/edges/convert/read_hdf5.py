@@ -149,9 +149,6 @@ def hdf5_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> 
     Raises TypeError for references, enumerations, objects and empty datasets.
     """
     dtype, is_text = _element_dtype(dataset, label, reading.block_nbytes)
-    unlimited = [axis for axis, n in enumerate(dataset.maxshape) if n is None]
-    if unlimited:
-        lost.append(f"unlimited axes {unlimited} of {label} (append_axis= can append to any axis)")
     attrs = _attrs(dataset, label, lost)
     # the NetCDF library gives all arrays a fill value; it is valid only with the attribute
     own_fill = not _is_netcdf(dataset) and "_FillValue" not in attrs
@@ -167,7 +164,8 @@ def hdf5_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> 
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
     array = lazy(source, unit, reading.block_nbytes, label, dtype)
     array = _lengthened(array, dataset, reading.lengths)
-    return Member(array, _dims(dataset, label, lost), attrs, is_coord=False)
+    unlimited = tuple(axis for axis, n in enumerate(dataset.maxshape) if n is None)
+    return Member(array, _dims(dataset, label, lost), attrs, unlimited=unlimited)
 
 
 def _lengthened(array: da.Array, dataset: Any, lengths: Mapping[str, int]) -> da.Array:

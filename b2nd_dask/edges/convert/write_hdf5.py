@@ -138,7 +138,8 @@ def _name_dims(tree: Tree, group: Any, made: dict[str, Any]) -> None:
                 continue
             if dim not in scales:
                 size = member.array.shape[axis]
-                scales[dim] = group.create_dataset(dim, (size,), "f4")
+                most = None if axis in member.unlimited else size
+                scales[dim] = group.create_dataset(dim, (size,), "f4", maxshape=(most,))
                 scales[dim].make_scale(_BARE_DIM.format(size))
             if name != dim:
                 made[name].dims[axis].attach_scale(scales[dim])
@@ -157,6 +158,9 @@ def _write_dataset(
         cut = {"chunks": options.chunks_of(array), **_compression_of(options.cparams)}
     fill = attrs.get("_FillValue", attrs.pop("fill_value", None))
     fill = fill if array.dtype.kind in "iufc" else None
+    if member.unlimited:
+        most = (None if axis in member.unlimited else n for axis, n in enumerate(array.shape))
+        cut["maxshape"] = tuple(most)
     dataset = group.create_dataset(name, array.shape, dtype, fillvalue=fill, **cut)
     if "_FillValue" in attrs and array.dtype.kind in "iufc":
         attrs["_FillValue"] = array.dtype.type(attrs["_FillValue"])

@@ -39,6 +39,8 @@ class Member:
     is_coord: bool = False
     storage: Mapping[str, Any] = field(default_factory=dict)
     """Options of `to_b2nd` for the frame."""
+    unlimited: tuple[int, ...] = ()
+    """Axes that may grow in HDF5."""
 
     def is_coordinate(self, name: str) -> bool:
         """Whether the array is a coordinate if `name` is its name in the tree."""

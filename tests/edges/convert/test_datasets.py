@@ -179,6 +179,24 @@ def test_arrays_of_netcdf_that_end_before_their_unlimited_dim() -> None:
         assert [found[f"plain{n}"].shape for n in (3, 4)] == [(3,), (4,)]
 
 
+@pytest.mark.filterwarnings("error")
+def test_unlimited_dims_stay_so_in_netcdf() -> None:
+    netcdf = pytest.importorskip("netCDF4")
+    with netcdf.Dataset("src.nc", "w") as file:
+        for dim, size in (("time", None), ("run", None), ("none", None), ("x", 2)):
+            file.createDimension(dim, size)
+        # a dim with a coordinate, one without, and one of length 0
+        for name, dims in (("time", "time"), ("t", ("time", "x")), ("n", "run"), ("e", "none")):
+            array = file.createVariable(name, "f8", dims)
+            array[: 0 if name == "e" else 3] = 1
+    convert("src.nc", "new.nc", check=True)
+    with netcdf.Dataset("new.nc", "a") as file:
+        unlimited = {name: dim.isunlimited() for name, dim in file.dimensions.items()}
+        assert unlimited == {"time": True, "run": True, "none": True, "x": False}
+        file["t"][3] = 2
+        assert file.dimensions["time"].size == 4
+
+
 @pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
 def test_coordinates_of_text_select_in_netcdf(engine: str) -> None:
     ds = xr.Dataset({"x": ("station", [1.0, 2.0])}, {"station": ["Bergen", "Tromsø"]})
