@@ -11,7 +11,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from b2nd_dask.edges.convert.blocks import lazy, text_dtype
+from b2nd_dask.edges.convert.blocks import block_of, lazy, text_dtype
 from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Source
 from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
@@ -163,18 +163,24 @@ def hdf5_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> 
     # chunks of strings hold pointers: as text of a fixed length they would be many times larger
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
     array = lazy(source, unit, reading.block_nbytes, label, dtype)
-    array = _lengthened(array, dataset, reading.lengths)
+    array = _lengthened(array, dataset, reading)
     unlimited = tuple(axis for axis, n in enumerate(dataset.maxshape) if n is None)
     return Member(array, _dims(dataset, label, lost), attrs, unlimited=unlimited)
 
 
-def _lengthened(array: da.Array, dataset: Any, lengths: Mapping[str, int]) -> da.Array:
+def _lengthened(array: da.Array, dataset: Any, reading: Reading) -> da.Array:
     """Add the fill values that the NetCDF library reads behind the end of an array."""
     axes = zip(_scales(dataset), dataset.shape, dataset.maxshape, strict=True)
-    missing = [lengths.get(scale, n) - n if most is None else 0 for scale, n, most in axes]
+    missing = [reading.lengths.get(scale, n) - n if most is None else 0 for scale, n, most in axes]
     if not any(missing):
         return array
     fill = dataset.fillvalue if array.dtype.kind in "biufc" else np.zeros((), array.dtype)
+    if not array.size:
+        # dask does not pad an axis of length 0
+        shape = tuple(n + more for n, more in zip(array.shape, missing, strict=True))
+        sizes = block_of(shape, None, array.dtype.itemsize, reading.block_nbytes)
+        filled: da.Array = da.full(shape, fill, dtype=array.dtype, chunks=sizes)
+        return filled
     longer: da.Array = da.pad(array, [(0, n) for n in missing], constant_values=fill)
     return longer
 

@@ -163,6 +163,8 @@ def test_arrays_of_netcdf_that_end_before_their_unlimited_dim() -> None:
                 array = group.createVariable(name, dtype, ("time", "x")[: 1 + (name == "a")])
                 array[:count] = 1
             group.createVariable("name", str, ("time",))[0] = "Bergen"
+            for name, dtype in (("never", "f4"), ("unnamed", str)):
+                group.createVariable(name, dtype, ("time", "x"))
         file["b"].missing_value = np.int16(7)
     with xr.open_datatree("src.nc", engine="netcdf4") as source:
         convert("src.nc", "new.b2d", check=True)
