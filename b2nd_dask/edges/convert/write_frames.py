@@ -15,6 +15,7 @@ from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.frames import check_coords, check_layout, embedded, write_dataset
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
 from b2nd_dask.edges.progress import tasks_shown
+from b2nd_dask.format.labels.labels import NAME
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 
 
@@ -62,6 +63,9 @@ def write_frame(tree: Tree, ready: Path, options: Options) -> None:
     """Write the array of a tree as a frame with embedded coordinates."""
     name, member, coords = data_of(tree)
     vlmeta = entries_of(member, name, coords=embedded(coords, tree.label))
+    if name is None:
+        # the file name is the name
+        vlmeta.pop(NAME, None)
     how = {"vlmeta": vlmeta, "meta": {}, "fsync": False}
     _write(member.array, ready, {**how, **_storage(member, options)}, options)
 

@@ -181,12 +181,16 @@ def some_notes(notes: list[str]) -> str:
 def entries_of(
     member: Member, name: str | None, *, coords: Mapping[str, bytes] | None = None
 ) -> dict[str, Any]:
-    """Entries of vlmeta for an array; none if it has only labels that are defaults."""
+    """Entries of vlmeta for an array; none if it has only labels that are defaults.
+
+    Without `coords` it is named like its file, and its name alone needs no entry.
+    """
     is_coord = name is not None and member.is_coordinate(name)
-    own, bare = member.dims, Labels(default_dims(member.array.ndim))
-    dims, has_dims = (bare.dims if own is None else own), own is not None
+    has_dims, default = member.dims is not None, default_dims(member.array.ndim)
+    bare = Labels(default, has_dims=has_dims)
+    dims = default if member.dims is None else member.dims
     labels = Labels(dims, name, is_coord, member.attrs, coords or {}, has_dims)
-    if labels == bare or not (has_dims or member.attrs):
+    if labels == bare or not (has_dims or member.attrs or coords is not None):
         return {}
     return pack_labels(labels)
 

@@ -181,6 +181,21 @@ def test_arrays_of_netcdf_that_end_before_their_unlimited_dim() -> None:
         assert [found[f"plain{n}"].shape for n in (3, 4)] == [(3,), (4,)]
 
 
+def test_an_array_has_its_own_name_or_that_of_its_file() -> None:
+    with h5py.File("src.h5", "w") as file:
+        file["v"] = np.arange(3.0)
+    axes = {"dimension_names": ("y", "x")}
+    zarr.create_array("src.zarr", shape=(2, 3), dtype="f4", **axes)[:] = 1
+    for source, name in (("src.h5", "v"), ("src.h5::v", "v"), ("src.zarr", "new")):
+        convert(source, "new.b2nd", overwrite=True)
+        with xr.open_dataarray("new.b2nd", engine="b2nd") as found:
+            assert found.name == name
+    convert("src.h5", "new.b2nd", overwrite=True)
+    convert("new.b2nd", "back.h5")
+    with h5py.File("back.h5") as file:
+        assert list(file) == ["v"]
+
+
 @pytest.mark.filterwarnings("error")
 def test_unlimited_dims_stay_so_in_netcdf() -> None:
     netcdf = pytest.importorskip("netCDF4")
