@@ -16,6 +16,7 @@ import os
 import re
 import traceback
 from collections.abc import Collection, Mapping
+from http import HTTPStatus
 from pathlib import Path
 
 from b2nd_dask.errors import OPEN_STORE, B2ndError
@@ -28,6 +29,9 @@ _PLAIN_ERRORS = (NotImplementedError, TypeError, ValueError)
 
 NO_BUCKET = "No such bucket"
 """Unlike a missing object, a failure for all callers."""
+
+#: Of S3 and of Azure.
+_NO_BUCKET_CODES = frozenset({"NoSuchBucket", "ContainerNotFound"})
 
 _NO_CREDENTIALS = "for public data pass storage_options={'anon': True}"
 #: Advice for several frames that are to become one array.
@@ -83,17 +87,24 @@ def only_here(label: str) -> str:
 
 def _raised(error: Exception, label: str, secrets: Secrets) -> Exception:
     cause = error.__cause__
-    if isinstance(error, FileNotFoundError):
+    # an attribute of Azure's errors, which are of no builtin class
+    azure = getattr(error, "status_code", None)
+    if isinstance(error, FileNotFoundError) or azure == HTTPStatus.NOT_FOUND:
         # fsspec's http reports every failure of `info` as a missing file; its cause distinguishes
         missing = isinstance(cause, LookupError | FileNotFoundError) or hasattr(cause, "response")
-        if missing or getattr(cause, "status", None) == 404 or not isinstance(cause, Exception):
+        missing = missing or azure is not None or getattr(cause, "status", None) == 404
+        if missing or not isinstance(cause, Exception):
             problem = "No such object" + only_here(label) + if_pattern(label)
-            problem = NO_BUCKET if store_code(cause) == "NoSuchBucket" else problem
+            codes = store_code(cause), getattr(error, "error_code", None)
+            problem = problem if _NO_BUCKET_CODES.isdisjoint(codes) else NO_BUCKET
             return FileNotFoundError(errno.ENOENT, problem, label)
         error = cause
     kind, name = _kind_of(error), type(error).__name__
     # not str(error), which may raise an error with the original as its context
     text = secrets.hide(traceback.format_exception_only(error)[0].rstrip("\n").partition(": ")[2])
+    if azure is not None:
+        # the rest is the response
+        text = text.partition("\n")[0]
     hint = _NO_CREDENTIALS if name == "NoCredentialsError" else None
     # the text of the package's own errors needs no class name
     ours = type(error) is kind or type(error).__module__.startswith("b2nd_dask.")
@@ -107,7 +118,8 @@ def _raised(error: Exception, label: str, secrets: Secrets) -> Exception:
 
 def _kind_of(error: Exception) -> type[Exception]:
     """Choose the builtin class of the error to raise."""
-    if getattr(error, "status", None) in (401, 403):
+    status = getattr(error, "status", None) or getattr(error, "status_code", None)
+    if status in (401, 403):
         return PermissionError
     if isinstance(error, OSError | ImportError):
         return next(kind for kind in type(error).__mro__ if kind.__module__ == "builtins")

@@ -24,6 +24,7 @@ HIDDEN = "[hidden]"
 _VALUES = frozenset("=%&#")
 #: Schemes whose paths are names, with ``#`` and ``;`` as ordinary characters.
 _PLAIN_NAMES = {"abfs", "abfss", "az", "file", "gcs", "gs", "local", "memory", "s3", "s3a", "zip"}
+_MARKS_IN_NAMES = {"abfs", "abfss", "az", "s3", "s3a"}
 _LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s'\"]*)")
 _END_OF_AUTHORITY = re.compile(r"[/?#]")
 _PORT = re.compile(r"\[.*|[^:]*(:[0-9]*)?")
@@ -94,8 +95,8 @@ def _public_rest(scheme: str, rest: str) -> str:
         return HIDDEN
     path, mark, query = behind.partition("?")
     if plain:
-        # for s3fs ? is a character of the name, unless a value follows
-        in_name = scheme.lower() in ("s3", "s3a") and _VALUES.isdisjoint(query)
+        # for s3fs and adlfs ? is a character of the name, unless a value follows
+        in_name = scheme.lower() in _MARKS_IN_NAMES and _VALUES.isdisjoint(query)
         return host + path + (mark + query if in_name else "")
     return _PARAM.sub("", host + path.partition("#")[0])
 

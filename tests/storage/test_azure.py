@@ -133,9 +133,12 @@ def test_what_is_not_there_and_what_is_not_allowed(azure: Azure, port: int) -> N
     for url in (f"{azure.url}/none.b2nd", "az://nothing/none.b2nd"):
         with pytest.raises(FileNotFoundError, match=r"none\.b2nd"):
             open_b2nd(url, storage_options=azure.storage_options)
-    with pytest.raises(OSError, match=r"az://nothing/none\.b2nd: .*container does not exist"):
-        to_b2nd(VALUES, "az://nothing/none.b2nd", storage_options=azure.storage_options)
+    for mode in ("w-", "w"):
+        with pytest.raises(FileNotFoundError, match=r"No such bucket: 'az://nothing/n\.b2nd'"):
+            to_b2nd(VALUES, "az://nothing/n.b2nd", mode=mode, storage_options=azure.storage_options)
+    with pytest.raises(FileNotFoundError, match=r"only \* is expanded.*'az://frames/a\?\.b2nd'"):
+        open_b2nd(f"{azure.url}/a?.b2nd", storage_options=azure.storage_options)
     wrong = "d3Jvbmc" + KEY[7:]
-    with pytest.raises(OSError, match=r"a\.b2nd") as caught:
+    with pytest.raises(PermissionError, match=r"a\.b2nd: .*Authorization header.*\.'$") as caught:
         open_b2nd(f"{azure.url}/a.b2nd", storage_options=options_of(port, wrong))
     assert wrong not in str(caught.value) + repr(caught.value.__cause__)

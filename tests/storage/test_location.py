@@ -96,6 +96,8 @@ SECRET_URLS = [
     ("s3://bucket/a.b2nd?versionId=hunter2", "s3://bucket/a.b2nd"),
     ("s3://bucket/a.b2nd?sig%3Dhunter2", "s3://bucket/a.b2nd"),
     ("s3://bucket/a.b2nd?hunter2&x", "s3://bucket/a.b2nd"),
+    ("az://frames/part?.b2nd", "az://frames/part?.b2nd"),
+    ("abfs://frames/a.b2nd?sv=1&sig=hunter2", "abfs://frames/a.b2nd"),
     ("gs://bucket/a.b2nd?hunter2", "gs://bucket/a.b2nd"),
     ("https://host/a.b2nd?hunter2", "https://host/a.b2nd"),
     ("s3://arn:aws:s3:eu:1:accesspoint/x/a.b2nd", "s3://arn:aws:s3:eu:1:accesspoint/x/a.b2nd"),
