@@ -16,6 +16,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from dask.callbacks import Callback
 
 from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, seal, to_b2nd
 from b2nd_dask.storage import Location, staging_for
@@ -266,3 +267,24 @@ def test_a_task_that_starts_the_write_after_it_failed(target, monkeypatch, store
     assert failed.is_set()
     assert list_staging(url) == []
     assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("store", ["local", "memory"])
+def test_nothing_is_written_for_a_write_that_was_given_up(target, store):
+    """Before its intermediate frame starts, in the area that was removed."""
+    url = target if store == "local" else f"memory://{uuid.uuid4().hex}.b2nd"
+    starts, tasks = [], []
+
+    def give_up(key, *_):
+        tasks.append(key)
+        if "open" in str(key):
+            starts.append(key)
+            if len(starts) == 2:
+                assert len(remove_staging(url)) == 1
+
+    x = da.ones((20, 10, 10), chunks=(1, 10, 10)).map_blocks(np.negative)
+    write = to_b2nd(x.reshape(20, 100), url, max_mem="400MB", compute=False)
+    with Callback(pretask=give_up), pytest.raises(FileNotFoundError, match=r"\.b2nd"):
+        write.compute(scheduler="sync")
+    assert tasks[-1] == starts[-1]
+    assert list_staging(url) == []

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,7 @@ CONCURRENCY = 16
 PIECE_NBYTES = 16 << 20
 #: Marker object of an open area; without it nothing may be staged.
 _OPEN = "open"
+_AREA = re.compile(r"\.[0-9a-f]{16}\.staging$")
 
 #: Folders of staging areas that this process has opened and will clear, with its process id, which
 #: excludes forked children.
@@ -212,7 +214,8 @@ class StagingArea:
     def open(self) -> None:
         """Make the area, which also checks that the store is writable.
 
-        Raises OSError if the store is not writable, or there is no such bucket.
+        Raises OSError if the store is not writable, or there is no such bucket; FileNotFoundError
+        if the area lies in another one, which was cleared.
         """
         label = self.store.label
         try:
@@ -231,6 +234,13 @@ class StagingArea:
                 f"fsspec cannot write to this store ({error}); choose another target",
                 label,
             ) from error
+        around = replace(self, folder=self.folder.rpartition("/")[0])
+        if _AREA.search(around.folder):
+            try:
+                around.confirm(self.path(_OPEN))
+            except FileNotFoundError:
+                self.store.remove_folder(self.folder)
+                raise
 
     @contextmanager
     def owned(self) -> Iterator[None]:
