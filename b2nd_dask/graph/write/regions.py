@@ -171,10 +171,10 @@ def region_axes(region: Any, shape: tuple[int, ...]) -> tuple[Axes, list[int]]:
     for part in index:
         if part is None:
             raise ValueError(f"region={region!r}: a region has no new axes; remove None")
-        if not _is_basic(part):
+        if isinstance(part, bool) or not _is_basic(part):
             kind = type(part).__name__
             raise ValueError(
-                f"a region consists of integers, slices of step 1 and ..., not a {kind}. "
+                f"region= takes integers, slices of step 1 and ..., not a {kind}. "
                 'To change other elements, assign to the dask array, and write it with mode="w"'
             )
     try:
