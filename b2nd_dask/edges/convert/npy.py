@@ -62,7 +62,10 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
         raise ValueError(f"{label}: it is not a .npy file, or it is damaged: {error}") from error
     if not isinstance(elements, np.ndarray):
         raise ValueError(f"{label}: it is not a .npy file")  # noqa: TRY004 - of the file, not of an argument
-    check_storable(elements.dtype)
+    try:
+        check_storable(elements.dtype)
+    except TypeError as error:
+        raise TypeError(f"{label}: {error}") from error
     source: Any = mapped_array(elements)
     if source is None:
         source = np.array(elements)

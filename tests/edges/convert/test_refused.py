@@ -86,6 +86,12 @@ def test_coordinates_that_do_not_fit_into_a_frame_are_refused_first() -> None:
         convert("src.h5", "new.b2nd")
 
 
+def test_arrays_of_npz_that_do_not_fit_are_named() -> None:
+    np.savez("src.npz", a=np.zeros(3), none=np.empty(2, "V0"))
+    with pytest.raises(TypeError, match=r"src\.npz::none: elements of"):
+        convert("src.npz", "new.b2d")
+
+
 def test_attributes_that_do_not_fit_are_named() -> None:
     with h5py.File("src.h5", "w") as file:
         file.create_dataset("x", data=np.arange(4), maxshape=(None,))
