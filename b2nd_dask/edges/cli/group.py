@@ -181,6 +181,11 @@ class _Verbs(click.Group):
         verb, described, rest = super().resolve_command(ctx, args)
         return verb, described and _imported(args[0]), rest
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # prints help and version
+        with reported({}):
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         with reported({}), warnings.catch_warnings():
             # leaves out the source line of the warning

@@ -143,3 +143,13 @@ def test_the_script_completes_the_package_for_what_computes(path: str) -> None:
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "mean     2.5" in ended.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["info", "--help"]])
+def test_what_cannot_be_printed_is_a_message(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "b2nd_dask", *arguments]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr[:6]) == (1, "Error:")
+    assert "Traceback" not in ended.stderr
