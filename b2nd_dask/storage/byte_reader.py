@@ -165,20 +165,6 @@ def filled(parts: Sequence[tuple[bytes, int]], targets: Sequence[memoryview]) ->
     return [Filled(len(part), size) for part, size in parts]
 
 
-def group_by_member(items: Sequence[tuple[str, Span]]) -> dict[str, list[int]]:
-    """Positions of the items of each member.
-
-    Examples
-    --------
-    >>> group_by_member([("a", Span(0, 9)), ("b", Span(0, 9)), ("a", Span(20, 30))])
-    {'a': [0, 2], 'b': [1]}
-    """
-    groups: dict[str, list[int]] = {}
-    for i, (member, _) in enumerate(items):
-        groups.setdefault(member, []).append(i)
-    return groups
-
-
 def chunk_member(number: int) -> str:
     """Name of the chunk file with a number of the offset index.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 import weakref
@@ -18,7 +19,6 @@ from b2nd_dask.storage.byte_reader import (
     Identity,
     Span,
     clip,
-    group_by_member,
 )
 from b2nd_dask.storage.failures import what_directory, why_missing
 from b2nd_dask.system import NO_FD, open_to_read, pread, pread_into
@@ -88,12 +88,14 @@ class LocalReader(ByteReader):
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
     ) -> list[Filled]:
         """Read byte ranges into buffers; see `ByteReader.read_into`."""
-        results = [Filled(0, 0)] * len(items)
-        for member, numbers in group_by_member(items).items():
+        results = []
+        rows = zip(items, targets, strict=True)
+        # a chunk file with several spans in a row is opened once
+        for member, group in itertools.groupby(rows, key=lambda row: row[0][0]):
             with self._opened(member) as fd:
                 size = os.fstat(fd).st_size
-                for i in numbers:
-                    results[i] = Filled(_fill(fd, items[i][1].start, targets[i]), size)
+                for (_, span), target in group:
+                    results.append(Filled(_fill(fd, span.start, target), size))
         return results
 
     def close(self) -> None:

@@ -155,42 +155,41 @@ class RemoteStore(Connection, ABC):
     ) -> Future[Response]:
         """Request a range without waiting; all threads share one limit of requests.
 
-        The request starts after `after` seconds, unless the future is cancelled before.
+        The request starts after `after` seconds, unless the future is cancelled before. Its error
+        names the object and holds no secrets.
         """
         loop = self.fs.loop if isinstance(self.fs, AsyncFileSystem) else get_loop()
-        return asyncio.run_coroutine_threadsafe(self._in_turn(request, after, attempts), loop)
+        return asyncio.run_coroutine_threadsafe(self._begun(request, after, attempts), loop)
 
     def get(self, requests: Sequence[RangeRequest]) -> list[Response]:
         """Request ranges concurrently; return the responses in order.
 
-        Raises the error of the first failed request, in order; no more requests start then. The
-        error names the object and holds no secrets.
+        Raises the error of the first failed request, in order; no more requests start then.
         """
         responses: list[Response] = []
         futures: deque[Future[Response]] = deque()
         try:
             for request in requests:
                 if len(futures) == _MOST_WAITING:
-                    responses.append(futures[0].result())
-                    futures.popleft()
+                    responses.append(futures.popleft().result())
                 futures.append(self.begin(request))
             while futures:
-                responses.append(futures[0].result())
-                futures.popleft()
-        except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
-            label = requests[len(responses)].label
-            failure = public_error(error, label, self.secrets)
-        else:
-            return responses
+                responses.append(futures.popleft().result())
         finally:
-            while futures:
-                futures.pop().cancel()
+            for future in futures:
+                future.cancel()
+        return responses
+
+    async def _begun(self, request: RangeRequest, after: float, attempts: int) -> Response:
+        await asyncio.sleep(after)
+        try:
+            return await self._in_turn(request, attempts)
+        except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
+            failure = public_error(error, request.label, self.secrets)
         # outside of the except clause: nothing refers to the original any more
         raise failure
 
-    async def _in_turn(self, request: RangeRequest, after: float, attempts: int) -> Response:
-        if after:
-            await asyncio.sleep(after)
+    async def _in_turn(self, request: RangeRequest, attempts: int) -> Response:
         for number in range(attempts - 1):
             try:
                 return await self._fetched(request)
@@ -242,14 +241,19 @@ async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
         ) from error
 
 
-def described(
-    request: RangeRequest, headers: Mapping[str, Any], content_range: str | None, length: int | None
-) -> tuple[Response, int]:
-    """Describe a response by its headers; also return the number of bytes to read from its body.
+async def received(
+    request: RangeRequest,
+    headers: Mapping[str, Any],
+    content_range: str | None,
+    length: int | None,
+    body: Any,
+) -> Response:
+    """Check a response by its headers, then read its body.
 
     `content_range` is None if the server ignores ranges; `length` is that of the body. Raises
     OSError if the response does not say the size or has another range, or the server ignores ranges
-    and the object is large; `StaleFrameError` if the object has changed since its known state.
+    and the object is large; `StaleFrameError` if the object has changed since its known state;
+    `PassingError` and TimeoutError as `_read_body`.
     """
     if content_range is None and (length is None or request.from_end):
         raise unknown_size()
@@ -259,12 +263,13 @@ def described(
     request.require_known(identity)
     if content_range is not None:
         start, stop = request.bytes_of(size)
-        return Response(start, b"", identity), stop - start
+        return Response(start, await _read_body(body, stop - start), identity)
     require_short(size, request.span.stop, request.label)
-    return Response(0, b"", identity, ranges_ignored=True), min(request.span.stop, size)
+    data = await _read_body(body, min(request.span.stop, size))
+    return Response(0, data, identity, ranges_ignored=True)
 
 
-async def read_body(body: Any, nbytes: int) -> bytes:
+async def _read_body(body: Any, nbytes: int) -> bytes:
     """Read `nbytes` bytes of a body and no more, whatever the server sends.
 
     Raises `PassingError` if fewer bytes arrive, TimeoutError if they take too long.

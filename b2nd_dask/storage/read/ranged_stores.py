@@ -26,10 +26,9 @@ from b2nd_dask.storage.read.ranged import (
     RangeRequest,
     RemoteStore,
     called_alone,
-    described,
     identity_in,
     in_time,
-    read_body,
+    received,
     require_short,
 )
 
@@ -109,9 +108,9 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
     if not is_past_the_end and headers.get("Content-Encoding", "").lower() in _COMPRESSED:
         raise OSError("the server compresses the object and its ranges; read a local copy of it")
     content_range = headers.get("Content-Range", "") if status in _RANGE else None
-    found, nbytes = described(request, headers, content_range, response.content_length)
-    # closing the connection drops the rest
-    return found._replace(data=await read_body(response.content, nbytes))
+    # closing the connection drops the rest of the body
+    length = response.content_length
+    return await received(request, headers, content_range, length, response.content)
 
 
 class S3Ranges(RemoteStore):
@@ -141,8 +140,7 @@ class S3Ranges(RemoteStore):
         body = found["Body"]
         try:
             lengths = found.get("ContentRange"), found.get("ContentLength")
-            response, nbytes = described(request, found, *lengths)
-            return response._replace(data=await read_body(body, nbytes))
+            return await received(request, found, *lengths, body)
         finally:
             # closes the connection, too, if bytes are left
             body.close()

@@ -23,7 +23,6 @@ from b2nd_dask.storage.byte_reader import (
     clip,
     coalesce,
     filled,
-    group_by_member,
 )
 from b2nd_dask.storage.failures import what_directory
 from b2nd_dask.storage.read.prefetch import prefetched
@@ -157,50 +156,38 @@ class RemoteReader(ByteReader):
         items = [("" if member in main else member, span) for member, span in items]
         held = ((i, opened.in_memory(*item)) for i, item in enumerate(items))
         found = {i: (data, opened.identity.size) for i, data in held if data is not None}
-        ahead = {i: prefetched(self, *items[i]) for i in range(len(items)) if i not in found}
-        try:
-            absent = [i for i, future in ahead.items() if future is None]
-            found |= zip(absent, self._requested([items[i] for i in absent]), strict=True)
-            found |= {
-                i: got for i, f in ahead.items() if f and (got := self._arrived(f, *items[i]))
-            }
-        finally:
-            # their errors may hold secrets
-            ahead.clear()
-        failed = [i for i in range(len(items)) if i not in found]
-        found |= zip(failed, self._requested([items[i] for i in failed]), strict=True)
+        absent = [i for i in range(len(items)) if i not in found]
+        ahead = {i: future for i in absent if (future := prefetched(self, *items[i]))}
+        self._request_into(found, items, [i for i in absent if i not in ahead])
+        for i, future in ahead.items():
+            # a failed request is repeated
+            with suppress(Exception):
+                found[i] = self._part(future.result(), *items[i])
+        self._request_into(found, items, [i for i in absent if i not in found])
         return [found[i] for i in range(len(items))]
 
-    def _requested(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
-        """Like `_read_members`, in one round of requests."""
+    def _request_into(
+        self,
+        found: dict[int, tuple[bytes, int]],
+        items: Sequence[tuple[str, Span]],
+        numbers: Sequence[int],
+    ) -> None:
+        """Add the items of some numbers to the result of `_read_members`, in one round."""
         store = self._connected()
-        merged = [
-            (member, span, [group[i] for i in inside])
-            for member, group in group_by_member(items).items()
-            for span, inside in self._merged(member, [items[i][1] for i in group])
-        ]
-        requests = [self._request(store, member, span) for member, span, _ in merged]
-        found: dict[int, tuple[bytes, int]] = {}
-        for (member, span, inside), request, response in zip(
-            merged, requests, store.get(requests), strict=True
-        ):
-            data, size = self._part(response, request, member), response.identity.size
-            for i in inside:
-                start, stop = (edge - span.start for edge in items[i][1])
-                found[i] = data[start:stop], size
-        # the others are empty
-        return [found.get(i, (b"", self._size(items[i][0]))) for i in range(len(items))]
-
-    def _arrived(
-        self, future: Future[Response], member: str, span: Span
-    ) -> tuple[bytes, int] | None:
-        """Like `_read_members`, for one prefetched span; None if its request failed."""
-        try:
-            response = future.result()
-        except Exception:  # noqa: BLE001 - requested again, with an error that names the object
-            return None
-        request = self._request(self._connected(), member, span)
-        return self._part(response, request, member), response.identity.size
+        groups: dict[str, list[int]] = {}
+        for i in numbers:
+            groups.setdefault(items[i][0], []).append(i)
+        requests: list[RangeRequest] = []
+        parts: list[list[int]] = []
+        for member, group in groups.items():
+            for span, inside in self._merged(member, [items[i][1] for i in group]):
+                requests.append(self._request(store, member, span))
+                parts.append([group[i] for i in inside])
+        for response, inside in zip(store.get(requests), parts, strict=True):
+            found.update((i, self._part(response, *items[i])) for i in inside)
+        for i in numbers:
+            # the others are empty
+            found.setdefault(i, (b"", self._size(items[i][0])))
 
     def _merged(self, member: str, spans: Sequence[Span]) -> list[tuple[Span, list[int]]]:
         size = self._size(member)
@@ -231,16 +218,18 @@ class RemoteReader(ByteReader):
     def _known(self, member: str) -> Identity | None:
         return self._members.get(member) if member else self._opened().identity
 
-    def _part(self, response: Response, request: RangeRequest, member: str) -> bytes:
-        """Cut the requested bytes out of a response; raise if the object has changed."""
-        known = request.known
+    def _part(self, response: Response, member: str, span: Span) -> tuple[bytes, int]:
+        """Cut a span out of a response; raise if the object has changed since its known state."""
+        now = response.identity
+        known = self._known(member)
         if known is None and response.data:
             if len(self._members) >= REMEMBERED_MEMBERS:
                 self._members.clear()
-            known = self._members.setdefault(member, response.identity)
-        request._replace(known=known).require_known(response.identity)
-        start, stop = request.bytes_of(response.identity.size)
-        return response.data[start - response.start : stop - response.start]
+            known = self._members.setdefault(member, now)
+        if known not in (None, now):
+            raise self._request(self._connected(), member, span).changed()
+        start, stop = clip(span, now.size)
+        return response.data[start - response.start : stop - response.start], now.size
 
     def _connected(self) -> RemoteStore:
         if self._closed:
@@ -261,9 +250,8 @@ class RemoteReader(ByteReader):
                 is_whole = head.identity.size <= HEAD_NBYTES
                 tail = [] if is_near or is_whole else _arrived_tail(waiting, head)
             finally:
-                # its error may hold secrets
-                while waiting:
-                    waiting.pop().cancel()
+                for future in waiting:
+                    future.cancel()
             opened = _Opened(head.identity, is_directory, head.ranges_ignored, (head, *tail))
             # threads that open at the same time all take the first result
             self._states.setdefault("", opened)
