@@ -400,10 +400,11 @@ def test_an_object_that_is_gone(store):
     create(url, (60, 40), "f8", chunks=CHUNKS, **options)
     stage(url, VALUES[:30], 0, 30, **options)
     staging = pending_at(Location.of(url, **options)).staging
-    before = set(staging.area().names())
+    area = staging.area()
+    before = set(area.names(area.folder))
     stage(url, VALUES[30:], 30, 60, **options)
-    (gone,) = (name for name in set(staging.area().names()) - before if "." not in name)
-    staging.area().store.remove([staging.area().path(gone)])
+    (gone,) = (name for name in set(area.names(area.folder)) - before if "." not in name)
+    area.remove([area.place(gone)])
     with pytest.raises(B2ndError, match=re.escape("stage the parts [30:60, 0:40] again")):
         commit(url, **options)
     stage(url, VALUES[30:], 30, 60, **options)

@@ -29,8 +29,8 @@ def make(location: Location, *, sparse: bool = False, replace: bool = False) -> 
 
 def put(area: StagingArea, name: str, data: bytes) -> str:
     """Stage an object; gives its path."""
-    area.put(name, data)
-    return area.path(name)
+    area.stage(name, data)
+    return area.place(name)
 
 
 def staged_at(runs: Sequence[Run]) -> StagedChunks:

@@ -71,13 +71,13 @@ class BaseObjectStaging(Staging):
     batch_nbytes = 32 << 20
 
     def area(self) -> StagingArea:
-        """Connect the calling process to the staging area."""
+        """Connect the calling process to the store and the staging area."""
         store = ObjectStore.of(self.location)
-        return StagingArea(store, f"{store.target}.{self.key}.staging")
+        return StagingArea(**vars(store), folder=f"{store.target}.{self.key}.staging")
 
     def prepare(self) -> None:
         """Check the target and make the area, concurrently if possible; see `Staging.prepare`."""
-        store = self.area().store
+        store = self.area()
         # if the check fails, an area to resume must not change; file systems with folders may
         # have a single connection
         if self.resumable or store.has_folders:
@@ -111,13 +111,13 @@ class BaseObjectStaging(Staging):
         """Locate a frame in the staging area; see `Staging.inside`."""
         # a query may follow the path of a URL
         path, mark, query = str(self.location.urlpath).rstrip("/").partition("?")
-        if "?" in self.area().store.target:  # a character of the name
+        if "?" in self.area().target:  # a character of the name
             path, mark, query = path + mark + query, "", ""
         return replace(self.location, urlpath=f"{path}.{self.key}.staging/{name}{mark}{query}")
 
     def check_target(self) -> None:
         """See `Staging.check_target`."""
-        store = self.area().store
+        store = self.area()
         check_writable(store)
         kind = store.kind(store.target)
         if kind == "directory":
@@ -138,37 +138,38 @@ class BaseObjectStaging(Staging):
         if not all(_STAGED.fullmatch(run.part) for run in runs):
             return [b""] * len(runs)
         area = self.area()
-        return area.store.fetch_some([run._replace(part=area.path(run.part)) for run in runs])
+        return area.fetch_some([run._replace(part=area.place(run.part)) for run in runs])
 
     def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
         """See `Staging.put`; stores need no sync."""
-        self.area().put(f"{name}{FILE_SUFFIX}", payload)
+        self.area().stage(f"{name}{FILE_SUFFIX}", payload)
 
     def put_new(self, name: str, payload: bytes) -> bool:
         """See `Staging.put_new`."""
         if name in self.names():
             return False
-        return self.area().put_new(f"{name}{FILE_SUFFIX}", payload)
+        return self.area().stage_new(f"{name}{FILE_SUFFIX}", payload)
 
     def names(self) -> list[str]:
         """See `Staging.names`."""
-        found = self.area().names()
+        area = self.area()
+        found = area.names(area.folder)
         return [name.removesuffix(FILE_SUFFIX) for name in found if name.endswith(FILE_SUFFIX)]
 
     def get(self, name: str) -> bytes:
         """See `Staging.get`."""
         area = self.area()
-        return area.store.get(area.path(f"{name}{FILE_SUFFIX}"))
+        return area.get(area.place(f"{name}{FILE_SUFFIX}"))
 
     def discard(self) -> None:
         """Remove all staged objects; abort their multipart uploads."""
         area = self.area()
         names = area.close()
         try:
-            if area.store.has_protocol("s3"):
+            if area.has_protocol("s3"):
                 abort_uploads(area, names)
         finally:
-            area.remove(names)
+            area.empty(names)
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class ObjectStaging(BaseObjectStaging):
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage chunks as one object; see `Staging.append`."""
         name = uuid.uuid4().hex
-        self.area().put(name, b"".join(payloads))
+        self.area().stage(name, b"".join(payloads))
         return adjacent(name, payloads)
 
     def join(self, chunks: StagedChunks) -> Placement:
@@ -195,18 +196,18 @@ class ObjectStaging(BaseObjectStaging):
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, inside the store if possible; see `Staging.publish`."""
         area = self.area()
-        runs = [run._replace(part=area.path(run.part)) for run in placement.runs]
+        runs = [run._replace(part=area.place(run.part)) for run in placement.runs]
         checks = [self.check_target, area.check]
-        if area.store.has_protocol("s3"):
+        if area.has_protocol("s3"):
             ServerJoin(area, checks=checks).publish(head, runs, tail, replace=self.replace)
         else:
-            area.store.each(call, checks)
-            if not (area.store.has_protocol("gs") and _compose(area, head, runs, tail)):
+            area.each(call, checks)
+            if not (area.has_protocol("gs") and _compose(area, head, runs, tail)):
                 # a file system of its own: the transaction must not include files of other writers
                 options = {**(self.location.storage_options or {}), "skip_instance_cache": True}
                 private = replace(self.location, storage_options=options)
                 ObjectStore.of(private).stream(head, runs, tail)
-        area.store.call(area.store.fs.invalidate_cache)
+        area.call(area.fs.invalidate_cache)
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ class SparseObjectStaging(BaseObjectStaging):
 
     def check_target(self) -> None:
         """Check that the name is free, whatever the mode; see `Staging.check_target`."""
-        store = self.area().store
+        store = self.area()
         check_writable(store)
         # a commit of this write may have started already; this one continues
         ours = self.resumable and self._claim_name in store.names(store.target)
@@ -231,7 +232,7 @@ class SparseObjectStaging(BaseObjectStaging):
         """Stage each chunk as an object; see `Staging.append`."""
         area = self.area()
         names = [uuid.uuid4().hex for _ in payloads]
-        area.store.each(lambda item: area.put(*item), zip(names, payloads, strict=True))
+        area.each(lambda item: area.stage(*item), zip(names, payloads, strict=True))
         return [Run(name, 0, len(data)) for name, data in zip(names, payloads, strict=True)]
 
     def join(self, chunks: StagedChunks) -> Placement:
@@ -243,23 +244,22 @@ class SparseObjectStaging(BaseObjectStaging):
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Copy the chunks to their names, then put the index; see `Staging.publish`."""
         area = self.area()
-        store = area.store
         area.check()
-        self._claim(store)
+        self._claim(area)
         named = [
-            (area.path(run.part), f"{store.target}/{chunk_member(number)}")
+            (area.place(run.part), f"{area.target}/{chunk_member(number)}")
             for number, run in enumerate(placement.runs)
         ]
-        store.each(lambda pair: store.copy(*pair), named)
+        area.each(lambda pair: area.copy(*pair), named)
         area.check()
-        store.put(f"{store.target}/{MAIN_MEMBER}", head + tail)
-        store.remove([f"{store.target}/{self._claim_name}"])
-        store.call(store.fs.invalidate_cache)
+        area.put(f"{area.target}/{MAIN_MEMBER}", head + tail)
+        area.remove([f"{area.target}/{self._claim_name}"])
+        area.call(area.fs.invalidate_cache)
 
     def discard(self) -> None:
         """Remove all staged objects, and the chunks of an unfinished frame."""
         super().discard()
-        store = self.area().store
+        store = self.area()
         names = store.names(store.target)
         if self._claim_name in names:
             unfinished = [] if MAIN_MEMBER in names else filter(CHUNK_MEMBER.fullmatch, names)
@@ -303,30 +303,29 @@ def check_writable(store: ObjectStore) -> None:
 
 def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> bool:
     """Join the objects inside one of Google's stores; return False if the store refuses."""
-    store, listed = area.store, area.store.entries(area.folder)
-    sizes = {path: entry.get("size") for path, entry in listed.items()}
+    sizes = {path: entry.get("size") for path, entry in area.entries(area.folder).items()}
     if any((run.start, run.stop) != (0, sizes.get(run.part)) for run in runs):
-        raise wrong_length(store.label)
+        raise wrong_length(area.label)
     ends = [uuid.uuid4().hex for _ in range(2)]
-    store.each(lambda end: area.put(*end), zip(ends, (head, tail), strict=True))
-    paths = [area.path(ends[0]), *(run.part for run in runs), area.path(ends[1])]
+    area.each(lambda end: area.stage(*end), zip(ends, (head, tail), strict=True))
+    paths = [area.place(ends[0]), *(run.part for run in runs), area.place(ends[1])]
     try:
         while len(paths) > _COMPOSED_AT_ONCE:
             groups = range(0, len(paths), _COMPOSED_AT_ONCE)
-            paths = store.each(
+            paths = area.each(
                 partial(_composed, area), [paths[at : at + _COMPOSED_AT_ONCE] for at in groups]
             )
-        store.call(lambda: store.fs.merge(store.target, paths))
+        area.call(lambda: area.fs.merge(area.target, paths))
     except FileNotFoundError:
         raise
     except OSError as error:
-        logger.info("%s: the store cannot join objects (%s); this process does", store.label, error)
+        logger.info("%s: the store cannot join objects (%s); this process does", area.label, error)
         return False
     return True
 
 
 def _composed(area: StagingArea, paths: list[str]) -> str:
-    joined = area.path(uuid.uuid4().hex)
-    area.store.call(lambda: area.store.fs.merge(joined, paths))
+    joined = area.place(uuid.uuid4().hex)
+    area.call(lambda: area.fs.merge(joined, paths))
     area.confirm(joined)
     return joined

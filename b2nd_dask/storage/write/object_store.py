@@ -194,9 +194,9 @@ def pieces(runs: Iterable[Run], nbytes: int = PIECE_NBYTES) -> Iterator[Run]:
             yield Run(run.part, start, min(start + nbytes, run.stop))
 
 
-@dataclass(frozen=True, slots=True)
-class StagingArea:
-    """A folder of staged objects.
+@dataclass(frozen=True, eq=False, repr=False)
+class StagingArea(ObjectStore):
+    """The store of a target, with a folder of staged objects.
 
     After an interrupt or a failure tasks may still run, and object stores have no folders whose
     removal stops them. So the area has a marker. A task that stages an object checks the marker
@@ -204,10 +204,10 @@ class StagingArea:
     stays. The process that owns the area, and will clear it itself, needs no request for this.
     """
 
-    store: ObjectStore
     folder: str
+    """Path of the folder."""
 
-    def path(self, name: str) -> str:
+    def place(self, name: str) -> str:
         """Path of a staged object."""
         return f"{self.folder}/{name}"
 
@@ -217,22 +217,21 @@ class StagingArea:
         Raises OSError if the store is not writable, or there is no such bucket; FileNotFoundError
         if the area lies in another one, which was cleared.
         """
-        label = self.store.label
         try:
-            self.store.make_folder(self.folder)
-            self.store.put(self.path(_OPEN), b"")
+            self.make_folder(self.folder)
+            self.put(self.place(_OPEN), b"")
             # some read-only file systems of fsspec drop written bytes without an error
             self.check()
         except FileNotFoundError as error:
             problem = "the write failed; check that the bucket or folder exists"
             if error.strerror == NO_BUCKET:
                 problem = NO_BUCKET
-            raise FileNotFoundError(errno.ENOENT, problem, label) from error
+            raise FileNotFoundError(errno.ENOENT, problem, self.label) from error
         except (NotImplementedError, ValueError) as error:
             raise OSError(
                 errno.EROFS,
                 f"fsspec cannot write to this store ({error}); choose another target",
-                label,
+                self.label,
             ) from error
         around = replace(self, folder=self.folder.rpartition("/")[0])
         if _AREA.search(around.folder):
@@ -256,18 +255,18 @@ class StagingArea:
         """Whether this process owns the area and has not cleared it."""
         return _owned.get(self.folder) == os.getpid()
 
-    def put(self, name: str, data: bytes) -> None:
+    def stage(self, name: str, data: bytes) -> None:
         """Stage an object.
 
         Raises FileNotFoundError if the area was cleared; the object is removed again.
         """
-        self.store.put(self.path(name), data)
-        self.confirm(self.path(name))
+        self.put(self.place(name), data)
+        self.confirm(self.place(name))
 
-    def put_new(self, name: str, data: bytes) -> bool:
-        """Like `put`; if the name exists, change nothing and return False."""
-        is_staged = self.store.put_new(self.path(name), data)
-        self.confirm(self.path(name) if is_staged else None)
+    def stage_new(self, name: str, data: bytes) -> bool:
+        """Like `stage`; if the name exists, change nothing and return False."""
+        is_staged = self.put_new(self.place(name), data)
+        self.confirm(self.place(name) if is_staged else None)
         return is_staged
 
     def confirm(self, path: str | None) -> None:
@@ -278,33 +277,29 @@ class StagingArea:
             self.check()
         except FileNotFoundError:
             if path is not None:
-                self.store.remove([path])
+                self.remove([path])
             raise
 
     def check(self) -> None:
         """Raise FileNotFoundError if the area was cleared."""
-        if self.store.kind(self.path(_OPEN)) is None:
+        if self.kind(self.place(_OPEN)) is None:
             raise FileNotFoundError(
                 errno.ENOENT,
                 "this write has ended or was given up: its staging area does not exist"
-                + only_here(self.store.label),
-                self.store.label,
+                + only_here(self.label),
+                self.label,
             )
-
-    def names(self) -> list[str]:
-        """Names of the staged objects."""
-        return self.store.names(self.folder)
 
     def close(self) -> list[str]:
         """Close the area to further objects; return the names of those to remove."""
         _owned.pop(self.folder, None)
-        self.store.remove([self.path(_OPEN)])
-        return self.names()
+        self.remove([self.place(_OPEN)])
+        return self.names(self.folder)
 
-    def remove(self, names: Sequence[str]) -> None:
+    def empty(self, names: Sequence[str]) -> None:
         """Remove the objects of a closed area; tasks remove the objects that they stage later."""
         if len(names) > CONCURRENCY:
-            self.store.remove_many([*map(self.path, names)])
-            names = self.names()
-        self.store.remove(map(self.path, names))
-        self.store.remove_folder(self.folder)
+            self.remove_many([*map(self.place, names)])
+            names = self.names(self.folder)
+        self.remove(map(self.place, names))
+        self.remove_folder(self.folder)

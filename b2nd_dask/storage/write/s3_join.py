@@ -112,14 +112,10 @@ class ServerJoin:
     """Joins staged objects into new ones."""
 
     area: StagingArea
+    """The store of the target, and of the staged objects."""
     limits: Limits = Limits()
     checks: Sequence[Callable[[], None]] = ()
     """Checks that raise an error to prevent the target; they run while its parts are made."""
-
-    @property
-    def store(self) -> ObjectStore:
-        """The store of the area and the target."""
-        return self.area.store
 
     def publish(self, head: bytes, runs: Sequence[Run], tail: bytes, *, replace: bool) -> None:
         """Make the target.
@@ -129,26 +125,26 @@ class ServerJoin:
         request fails, or the frame is too large for the store.
         """
         if len(head) + sum(map(nbytes_of, runs)) + len(tail) <= SMALL_FRAME_NBYTES:
-            calls: list[Callable[[], Any]] = [*self.checks, partial(self.store.fetch, runs)]
-            fetched = self.store.each(call, calls)[-1]
+            calls: list[Callable[[], Any]] = [*self.checks, partial(self.area.fetch, runs)]
+            fetched = self.area.each(call, calls)[-1]
             body = b"".join([head, *fetched, tail])
-            self._call_once("put_object", replace, Body=body, **self._named(self.store.target))
+            self._call_once("put_object", replace, Body=body, **self._named(self.area.target))
             return
-        endpoint = self.store.call(lambda: self.store.fs.s3.meta.endpoint_url)
+        endpoint = self.area.call(lambda: self.area.fs.s3.meta.endpoint_url)
         if _copies.get(endpoint, True):
             parts = self._copied(head, runs, tail)
             asks = any(isinstance(part, Run) for part in parts)
             try:
-                self._join(self.store.target, parts, replace=replace)
+                self._join(self.area.target, parts, replace=replace)
             except OSError as error:
                 if not asks or endpoint in _copies or error.errno not in _REFUSALS:
                     raise
-                logger.info("%s: the store cannot copy parts; this process does", self.store.label)
+                logger.info("%s: the store cannot copy parts; this process does", self.area.label)
             else:
                 if asks:
                     _copies[endpoint] = True
                 return
-        self._join(self.store.target, self._collected(head, runs, tail), replace=replace)
+        self._join(self.area.target, self._collected(head, runs, tail), replace=replace)
         _copies[endpoint] = False
 
     def _copied(self, head: bytes, runs: Sequence[Run], tail: bytes) -> list[Part]:
@@ -182,7 +178,7 @@ class ServerJoin:
     def _merge(self, group: list[Run]) -> Run:
         if len(group) == 1:
             return group[0]
-        path = self.area.path(uuid.uuid4().hex)
+        path = self.area.place(uuid.uuid4().hex)
         self._join(path, group, replace=True)
         return Run(path, 0, sum(map(nbytes_of, group)))
 
@@ -193,15 +189,15 @@ class ServerJoin:
                 f"the frame needs {len(parts)} parts, but S3 joins only {self.limits.max_parts}; "
                 "write with larger dask blocks, so that each stages more than "
                 f"{self.limits.min_part} compressed bytes",
-                self.store.label,
+                self.area.label,
             )
         upload = self._call("create_multipart_upload", **self._named(path))
         named = {**self._named(path), "UploadId": upload["UploadId"]}
-        noted = self.area.path(uuid.uuid4().hex + UPLOAD_SUFFIX)
+        noted = self.area.place(uuid.uuid4().hex + UPLOAD_SUFFIX)
         with ExitStack() as undo:
             undo.callback(self._give_up, named, noted)
             # a record of the upload, in case this process is killed
-            self.store.put(noted, json.dumps(named).encode())
+            self.area.put(noted, json.dumps(named).encode())
             made = self._upload(parts, named)
             # if the user's options turn on checksums, S3 requires those of the parts
             listed = _listed(made, with_checksums="ChecksumAlgorithm" in upload)
@@ -209,12 +205,12 @@ class ServerJoin:
                 "complete_multipart_upload", replace, MultipartUpload={"Parts": listed}, **named
             )
             undo.pop_all()
-        self.store.remove([noted])
+        self.area.remove([noted])
 
     def _give_up(self, named: dict[str, str], noted: str) -> None:
-        _abort(self.store, named)
+        _abort(self.area, named)
         # the area may be closed already
-        self.store.remove([noted])
+        self.area.remove([noted])
 
     def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> list[dict[str, Any]]:
         """Make the parts, while the checks run; return the response to each.
@@ -247,7 +243,7 @@ class ServerJoin:
     def _upload_part(self, number: int, part: Part, named: dict[str, str]) -> dict[str, Any]:
         if isinstance(part, Run):
             return self._upload_copy(number, part, named)
-        fetched = iter(self.store.fetch([source for source in part if isinstance(source, Run)]))
+        fetched = iter(self.area.fetch([source for source in part if isinstance(source, Run)]))
         body = b"".join(source if isinstance(source, bytes) else next(fetched) for source in part)
         return self._call("upload_part", PartNumber=number, Body=body, **named)
 
@@ -262,7 +258,7 @@ class ServerJoin:
         result: dict[str, Any] = response.get("CopyPartResult", {})
         if "ETag" not in result:
             # the server has treated the request as an upload of no bytes
-            raise OSError(errno.ENOSYS, "the store cannot copy parts of objects", self.store.label)
+            raise OSError(errno.ENOSYS, "the store cannot copy parts of objects", self.area.label)
         return result
 
     def _call_once(self, method: str, replace: bool, **kwargs: Any) -> None:
@@ -273,9 +269,9 @@ class ServerJoin:
         try:
             self._call(method, IfNoneMatch="*", **kwargs)
         except OSError as error:
-            if self.store.kind(self.store.target) is not None:
+            if self.area.kind(self.area.target) is not None:
                 raise FileExistsError(
-                    errno.EEXIST, "another writer has created this meanwhile", self.store.label
+                    errno.EEXIST, "another writer has created this meanwhile", self.area.label
                 ) from error
             # a server without conditional writes: the check above found no target
             if error.errno != errno.ENOSYS:
@@ -283,11 +279,11 @@ class ServerJoin:
             self._call(method, **kwargs)
 
     def _named(self, path: str) -> dict[str, str]:
-        bucket, key, _ = self.store.fs.split_path(path)
+        bucket, key, _ = self.area.fs.split_path(path)
         return {"Bucket": bucket, "Key": key}
 
     def _call(self, method: str, **kwargs: Any) -> dict[str, Any]:
-        response: dict[str, Any] = self.store.call(lambda: self.store.fs.call_s3(method, **kwargs))
+        response: dict[str, Any] = self.area.call(lambda: self.area.fs.call_s3(method, **kwargs))
         return response
 
 
@@ -300,7 +296,7 @@ def abort_uploads(area: StagingArea, names: Sequence[str]) -> None:
     """Abort the multipart uploads that a staging area records."""
     for name in names:
         if name.endswith(UPLOAD_SUFFIX):
-            _abort(area.store, json.loads(area.store.get(area.path(name))))
+            _abort(area, json.loads(area.get(area.place(name))))
 
 
 def _abort(store: ObjectStore, named: dict[str, str]) -> None:
