@@ -162,7 +162,8 @@ class RemoteReader(ByteReader):
         for i, future in ahead.items():
             # a failed request is repeated
             with suppress(Exception):
-                found[i] = self._part(future.result(), *items[i])
+                member, span = items[i]
+                (found[i],) = self._parts(future.result(), member, [span])
         self._request_into(found, items, [i for i in absent if i not in found])
         return [found[i] for i in range(len(items))]
 
@@ -184,7 +185,8 @@ class RemoteReader(ByteReader):
                 requests.append(self._request(store, member, span))
                 parts.append([group[i] for i in inside])
         for response, inside in zip(store.get(requests), parts, strict=True):
-            found.update((i, self._part(response, *items[i])) for i in inside)
+            member, spans = items[inside[0]][0], [items[i][1] for i in inside]
+            found.update(zip(inside, self._parts(response, member, spans), strict=True))
         for i in numbers:
             # the others are empty
             found.setdefault(i, (b"", self._size(items[i][0])))
@@ -218,18 +220,19 @@ class RemoteReader(ByteReader):
     def _known(self, member: str) -> Identity | None:
         return self._members.get(member) if member else self._opened().identity
 
-    def _part(self, response: Response, member: str, span: Span) -> tuple[bytes, int]:
-        """Cut a span out of a response; raise if the object has changed since its known state."""
-        now = response.identity
+    def _parts(
+        self, response: Response, member: str, spans: Sequence[Span]
+    ) -> list[tuple[bytes, int]]:
+        """Cut spans out of a response; raise if the object has changed since its known state."""
+        first, data, now, _ = response
         known = self._known(member)
-        if known is None and response.data:
+        if known is None and data:
             if len(self._members) >= REMEMBERED_MEMBERS:
                 self._members.clear()
             known = self._members.setdefault(member, now)
         if known not in (None, now):
-            raise self._request(self._connected(), member, span).changed()
-        start, stop = clip(span, now.size)
-        return response.data[start - response.start : stop - response.start], now.size
+            raise self._request(self._connected(), member, spans[0]).changed()
+        return [(data[start - first : stop - first], now.size) for start, stop in spans]
 
     def _connected(self) -> RemoteStore:
         if self._closed:
