@@ -36,6 +36,11 @@ NO_FD = -1
 
 #: Errors of link on file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+#: Errors of flock on file systems without locks.
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+#: Linux's list of mounts; options of NFS (nfs(5); `nolock` appears as the second) and of Lustre.
+_MOUNTS = "/proc/self/mountinfo"
+_LOCAL_LOCKS = frozenset({"local_lock=flock", "local_lock=all", "localflock"})
 #: Errors of copy_file_range across file systems, or on a file system without it.
 _NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 #: Errors of F_FULLFSYNC on file systems that cannot flush the cache of the drive.
@@ -239,16 +244,49 @@ def sync(path: str | Path, folder: int | None = None) -> None:
         flush(fd)
 
 
-def lock(fd: int, *, shared: bool = False, wait: bool = False) -> None:
+def lock(fd: int, *, shared: bool = False, wait: bool = False) -> bool | None:
     """Lock a file until it is closed; the kernel closes the files of a dead process.
 
-    Raises OSError if someone else holds a lock of it and `wait` is false, or the file system has no
-    locks.
+    Returns False if someone else holds a lock of it and `wait` is false, None if the file system
+    has no locks.
     """
     if fcntl is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        return None
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    fcntl.flock(fd, how if wait else how | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(fd, how if wait else how | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return None
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        return False
+    return True
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a file is locked, by a lock that all hosts see.
+
+    False if the file system has no locks, or keeps them on this host.
+    """
+    if _keeps_locks_here(path):
+        return False
+    with opened(path, os.O_RDWR) as fd:
+        return lock(fd) is False
+
+
+def _keeps_locks_here(path: Path) -> bool:
+    """Whether the mount options keep locks on this host."""
+    try:
+        mounts = Path(_MOUNTS).read_text(errors="replace").splitlines()
+    except OSError:
+        return False  # not on Linux
+    device = path.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    # proc_pid_mountinfo(5): the device number is the third field, the options of the file system
+    # are the last
+    own = [fields for line in mounts if len(fields := line.split()) > 2 and fields[2] == number]
+    return any(not _LOCAL_LOCKS.isdisjoint(fields[-1].split(",")) for fields in own)
 
 
 def renameat2(old: Path, new: Path, flags: int) -> bool:

@@ -37,8 +37,7 @@ from b2nd_dask.storage.write.local_names import (
     remove_area,
     remove_path,
 )
-from b2nd_dask.storage.write.local_update import LocalUpdate, require_end
-from b2nd_dask.storage.write.locks import CHANGED, NO_LOCKS, frame_locked
+from b2nd_dask.storage.write.local_update import CHANGED, LocalUpdate, frame_locked, require_end
 from b2nd_dask.storage.write.staging import Run, StagedChunks, Staging
 from b2nd_dask.storage.write.targets import (
     StagingInfo,

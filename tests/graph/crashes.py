@@ -38,7 +38,7 @@ NEW = np.random.default_rng(2).normal(size=(40, 30))
 OLD[:20, 15:] = 0
 #: Calls that change something on the disk.
 CHANGES = ["open", "pwritev", "ftruncate", "fsync", "link", "rename", "replace", "mkdir"]
-CHANGES += ["unlink", "rmdir", "copy_file_range", "fchmod"]
+CHANGES += ["unlink", "rmdir", "copy_file_range", "chmod"]
 #: What is written whole or not at all: memory pages and sectors of disks are no smaller.
 SECTOR = 512
 WRITES = ("pwritev",)

@@ -36,7 +36,7 @@ from b2nd_dask.frame.open import opening
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.opening import parse_frame
 from b2nd_dask.storage import Location, Staging
-from b2nd_dask.storage.write import local_update, locks
+from b2nd_dask.storage.write import local_update
 from tests.forked import answer, run_to_end, started
 from tests.graph.test_write_again import commit_of
 from tests.graph.written import CHUNKS, VALUES, holds
@@ -393,7 +393,7 @@ def test_more_updates_than_the_history_has(target, contiguous, cut, monkeypatch)
 
 def hold(path, told):
     """Hold the frame's lock, as an update does in its commit."""
-    with locks.frame_locked(path, str(path)):
+    with local_update.frame_locked(path, str(path)):
         told.send("held")
         told.recv()
 
@@ -422,10 +422,10 @@ def test_a_commit_waits_until_the_lock_is_free(target, contiguous):
 def test_waiting_ends_when_the_write_is_given_up(target, contiguous, monkeypatch, caplog):
     """Of zeros, too, which stage nothing: nothing is missed when the staging area is gone."""
     caplog.set_level("INFO", "b2nd_dask")
-    monkeypatch.setattr(locks, "_LONG", 0.0)
+    monkeypatch.setattr(local_update, "_LONG", 0.0)
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     member = target if contiguous else target / "chunks.b2frame"
-    with locks.frame_locked(member, str(target)), ThreadPoolExecutor(1) as threads:
+    with local_update.frame_locked(member, str(target)), ThreadPoolExecutor(1) as threads:
         writing = threads.submit(to_b2nd, 0, target, **rows(0, 10))
         while "waits for another process" not in caplog.text:
             assert not writing.done()
@@ -567,7 +567,7 @@ def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with (
-        locks.frame_locked(member, str(target)),
+        local_update.frame_locked(member, str(target)),
         member.open("rb+") as named,
         pytest.raises(BlockingIOError),
     ):

@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from b2nd_dask import to_b2nd
+from b2nd_dask import system, to_b2nd
 from b2nd_dask.storage import Location, staging_for
 from b2nd_dask.storage.write import local_staging
-from b2nd_dask.storage.write import locks as local_locks
 from b2nd_dask.system import pwrite, sync
 from tests.storage.staged_frames import staged_at
 
@@ -113,7 +112,7 @@ def test_without_locks_nothing_is_published_that_a_task_may_have_open(tmp_path, 
         f"41 35 {os.major(device)}:{os.minor(device)} /a /b rw,noatime shared:1 - nfs4 server:/a "
         f"rw,vers=4.2,{option},addr=10.0.0.1\n"
     )
-    monkeypatch.setattr(local_locks, "_MOUNTS", str(mounts))
+    monkeypatch.setattr(system, "_MOUNTS", str(mounts))
     target = tmp_path / "a.b2nd"
     staging = staging_for(Location.of(target), sparse=False, replace=False, header_len=100)
     staging.prepare()

@@ -251,7 +251,7 @@ def has_published(staging: Staging, key: str) -> bool:
 def _of_target(staging: Staging, says: Callable[[ByteReader], bool]) -> bool:
     """Evaluate a condition on the frame at the target; False if there is none."""
     try:
-        with closing(staging.reader()) as reader:
+        with closing(staging.location.open()) as reader:
             return says(reader)
     except (OSError, B2ndError):
         return False

@@ -125,7 +125,7 @@ class Update(Transaction):
         planned one. It is unchanged.
         """
         plan, staging = self.plan, self.staging
-        with closing(staging.reader()) as reader:
+        with closing(staging.location.open()) as reader:
             present = parse_frame(reader)
         if staging.key in (update.key for update in present.history.updates):
             return

@@ -20,7 +20,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -146,13 +146,13 @@ def publish_path(ready: Path, target: Path, *, replace: bool, fsync: bool = True
         sync(target.parent)
 
 
-def mode_of(target: Path, is_same_form: Callable[[int], bool]) -> int | None:
-    """Permissions of the file or directory to replace, if it has the same form."""
+def keep_mode(ready: Path, target: Path) -> None:
+    """Give a file or directory the permissions of the one it replaces, if that has its form."""
     # a single stat: another writer may replace it by a frame of the other form
     with suppress(FileNotFoundError):
         mode = target.stat().st_mode
-        return stat.S_IMODE(mode) if is_same_form(mode) else None
-    return None
+        if stat.S_IFMT(mode) == stat.S_IFMT(ready.stat().st_mode):
+            ready.chmod(stat.S_IMODE(mode))
 
 
 def require_frame(path: Path) -> None:

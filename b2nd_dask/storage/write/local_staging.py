@@ -1,9 +1,9 @@
 """Contiguous and sparse frames written to a local (or shared) file system.
 
 Each process appends to its own part file in a hidden directory beside the target, so processes
-never share or lock parts with each other (`append_to_part`). The parts of a contiguous frame start
-with room for the header: the largest part becomes the frame, and the bytes of the others are
-copied, inside the kernel.
+never share or lock parts with each other. Its threads reserve ranges and write them concurrently.
+The parts of a contiguous frame start with room for the header: the largest part becomes the frame,
+and the bytes of the others are copied, inside the kernel.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import errno
 import itertools
 import os
 import re
-import stat
+import threading
 import uuid
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,21 +29,33 @@ from b2nd_dask.storage.write.local_names import (
     LOCK_NAME,
     about,
     area_of,
-    mode_of,
+    keep_mode,
     publish_path,
     remove_area,
     remove_path,
     require_frame,
 )
-from b2nd_dask.storage.write.locks import append_to_part, is_locked, locked
 from b2nd_dask.storage.write.staging import (
     FILE_SUFFIX,
     Placement,
     Run,
     StagedChunks,
     Staging,
+    adjacent,
+    laid_out,
 )
-from b2nd_dask.system import copy_range, flush, link_or_copy, opened, pwrite, sync, write_file
+from b2nd_dask.system import (
+    at_fork,
+    copy_range,
+    flush,
+    is_locked,
+    link_or_copy,
+    lock,
+    opened,
+    pwrite,
+    sync,
+    write_file,
+)
 
 #: A part with a larger share of unused bytes, from duplicate tasks, is copied.
 MAX_WASTE = 1 / 8
@@ -51,6 +63,23 @@ MAX_WASTE = 1 / 8
 _FOLDER = "kept"
 #: Names of parts and chunk files.
 _STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
+#: Held while a thread reserves a range, not while it writes.
+_reserving = threading.Lock()
+#: Unique name of this process: process ids and even host names repeat among containers.
+_process = uuid.uuid4().hex
+#: Ends of the ranges that threads are writing, with device and inode of the part. All other ranges
+#: end within the size of the part.
+_unfinished: list[tuple[tuple[int, int], int]] = []
+
+
+def _start_anew() -> None:
+    global _reserving, _process
+    _reserving, _process = threading.Lock(), uuid.uuid4().hex
+    # the threads of these ranges exist in the parent only
+    _unfinished.clear()
+
+
+at_fork(after_in_child=_start_anew)
 
 
 @dataclass(frozen=True)
@@ -109,7 +138,17 @@ class LocalStaging(Staging):
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Wait for tasks that append and for another run of the commit; see `Staging.exclusive`."""
-        return locked(self.directory / LOCK_NAME, self.target)
+        return self.locked()
+
+    @contextmanager
+    def locked(self, *, shared: bool = False) -> Iterator[None]:
+        """Lock the staging area; without locks of the file system, do nothing."""
+        # an exclusive lock on NFS needs a file that is open for writing
+        with ExitStack() as held:
+            with about(self.target):
+                fd = held.enter_context(opened(self.directory / LOCK_NAME, os.O_RDWR))
+                lock(fd, shared=shared, wait=True)
+            yield
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; see `Staging.fetch`."""
@@ -161,12 +200,9 @@ class LocalStaging(Staging):
     def _unnamed(self, payload: bytes, *, fsync: bool = True) -> Path:
         """Write a small file under a random name, before it gets its own name."""
         ready = self.directory / _FOLDER / uuid.uuid4().hex
-        try:
-            write_file(ready, payload, fsync=fsync)
-        except FileNotFoundError:
-            # not made with the area: a full disk would then leave half of one
-            ready.parent.mkdir(exist_ok=True)
-            write_file(ready, payload, fsync=fsync)
+        # not made with the area: a full disk would then leave half of one
+        ready.parent.mkdir(exist_ok=True)
+        write_file(ready, payload, fsync=fsync)
         return ready
 
     def sync(self, parts: Sequence[str]) -> None:
@@ -178,9 +214,8 @@ class LocalStaging(Staging):
 
     def discard(self) -> None:
         """Remove everything that was staged."""
-        target = Path(self.target)
         for hidden in (self.directory, self.directory.with_suffix(".old")):
-            remove_area(hidden, target)
+            remove_area(hidden, Path(self.target))
 
 
 @dataclass(frozen=True)
@@ -188,11 +223,21 @@ class ContiguousStaging(LocalStaging):
     """A contiguous frame being written."""
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
-        """Stage chunks as one range; see `Staging.append`."""
-        # a commit must not take a part while it grows
-        growing = locked(self.directory / LOCK_NAME, self.target, shared=True)
-        with about(self.target), growing:
-            return append_to_part(self.directory, payloads, self.header_len)
+        """Stage chunks as one range in the part of this process; see `Staging.append`.
+
+        A failure leaves an unused range of undefined bytes in the part.
+        """
+        name, nbytes = f"{_process}.part", sum(map(len, payloads))
+        with (
+            about(self.target),
+            # a commit must not take a part while it grows
+            self.locked(shared=True),
+            # opened and closed for each append: on NFS the close makes the bytes visible to others
+            opened(self.directory / name, os.O_RDWR | os.O_CREAT) as fd,
+            _reserved(fd, nbytes, self.header_len) as start,
+        ):
+            pwrite(fd, payloads, start)
+        return adjacent(name, payloads, start)
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Lay all parts out behind the largest; see `Staging.join`.
@@ -202,42 +247,24 @@ class ContiguousStaging(LocalStaging):
         """
         used = np.bincount(chunks.rows["part"], chunks.rows["nbytes"], minlength=len(chunks.parts))
         with about(self.target):
-            base = self._base(chunks.parts, used)
-            if base < 0:
-                name = f"{uuid.uuid4().hex}.part"
-                (self.directory / name).touch(exist_ok=False)
-                return self.laid_out(chunks, Run(name, 0, self.header_len))
-            name = chunks.parts[base]
-            return self.laid_out(chunks, Run(name, 0, (self.directory / name).stat().st_size))
+            name = self._base(chunks.parts, used)
+            size = max(self.header_len, (self.directory / name).stat().st_size)
+            return laid_out(chunks, Run(name, 0, size), self.header_len)
 
-    def laid_out(self, chunks: StagedChunks, first: Run) -> Placement:
-        """Lay chunks out behind one part, whose own chunks stay, or behind a frame."""
-        rows, positions = chunks.rows, chunks.rows["start"] - self.header_len
-        moves = np.array([name != first.part for name in chunks.parts], np.bool_)[rows["part"]]
-        order = np.lexsort((rows["start"], rows["part"]))
-        order = order[moves[order]]
-        part, start, nbytes = (rows[name][order] for name in ("part", "start", "nbytes"))
-        first_nbytes = first.stop - self.header_len
-        positions[order] = first_nbytes + np.cumsum(nbytes) - nbytes
-        # adjacent chunks of a part are copied together
-        is_first = np.ones(len(order), np.bool_)
-        is_first[1:] = (part[1:] != part[:-1]) | (start[1:] != (start + nbytes)[:-1])
-        is_last = np.roll(is_first, -1)
-        ends = part[is_first], start[is_first], (start + nbytes)[is_last]
-        runs = [Run(chunks.parts[p], a, b) for p, a, b in np.stack(ends, axis=1).tolist()]
-        return Placement(positions, first_nbytes + int(nbytes.sum()), (first, *runs))
-
-    def _base(self, parts: tuple[str, ...], used: np.ndarray) -> int:
-        """Choose the part that becomes the frame; -1 for a new file.
+    def _base(self, parts: tuple[str, ...], used: np.ndarray) -> str:
+        """Choose the part that becomes the frame, or make a new one.
 
         Without the lock of this commit a duplicate task may still have a part open, and write
         into it after its publication.
         """
-        if not len(used) or not is_locked(self.directory / LOCK_NAME):
-            return -1
-        base = int(np.argmax(used))
-        size = (self.directory / parts[base]).stat().st_size
-        return -1 if size - self.header_len > used[base] * (1 + MAX_WASTE) else base
+        if len(used) and is_locked(self.directory / LOCK_NAME):
+            name, nbytes = parts[int(np.argmax(used))], used.max()
+            size = (self.directory / name).stat().st_size
+            if size - self.header_len <= nbytes * (1 + MAX_WASTE):
+                return name
+        name = f"{uuid.uuid4().hex}.part"
+        (self.directory / name).touch(exist_ok=False)
+        return name
 
     def append_all(self, fd: int, placement: Placement, tail: bytes) -> None:
         """Copy all runs behind the first one, then write the tail."""
@@ -254,15 +281,14 @@ class ContiguousStaging(LocalStaging):
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Complete the largest part, sync, rename; see `Staging.publish`."""
         self.check_target()
-        ready, target = self.directory / placement.runs[0].part, Path(self.target)
+        ready = self.directory / placement.runs[0].part
         with about(self.target):
             # no O_CREAT: the area may have been removed, and may belong to another run by now
             with opened(ready, os.O_RDWR) as fd:
                 self.append_all(fd, placement, tail)
                 pwrite(fd, [head], 0)
                 # last: a repeated commit must be able to write into the same part
-                if (mode := mode_of(target, stat.S_ISREG)) is not None:
-                    os.fchmod(fd, mode)
+                keep_mode(ready, Path(self.target))
                 if self.fsync:
                     flush(fd)
             self.give_name(ready)
@@ -296,14 +322,28 @@ class SparseStaging(LocalStaging):
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Write the index file last, sync, rename; see `Staging.publish`."""
         self.check_target()
-        frame, target = self.directory / "frame", Path(self.target)
+        frame = self.directory / "frame"
         with about(self.target):
             if self.fsync:
                 for member in frame.iterdir():
                     sync(member)
             write_file(frame / MAIN_MEMBER, head + tail, fsync=self.fsync)
-            if (mode := mode_of(target, stat.S_ISDIR)) is not None:
-                frame.chmod(mode)
+            keep_mode(frame, Path(self.target))
             if self.fsync:
                 sync(frame)
             self.give_name(frame)
+
+
+@contextmanager
+def _reserved(fd: int, nbytes: int, header_len: int) -> Iterator[int]:
+    """Reserve a range behind all others for this thread; yield its start."""
+    with _reserving:
+        state = os.fstat(fd)
+        part = state.st_dev, state.st_ino
+        start = max(state.st_size, header_len, *(end for of, end in _unfinished if of == part))
+        _unfinished.append((part, start + nbytes))
+    try:
+        yield start
+    finally:
+        with _reserving:
+            _unfinished.remove((part, start + nbytes))

@@ -4,15 +4,20 @@ Bytes of the old state stay untouched until the new state is on the disk. A cras
 state, with bytes or chunk files that no index names. `fsync` only determines whether to wait for
 the switch itself; the sync before it always happens, since a switch that reaches the disk before
 its index would destroy the whole frame.
+
+A change holds the lock of its frame, or of its dataset.
 """
 
 from __future__ import annotations
 
 import errno
 import itertools
+import logging
 import os
+import random
+import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -28,20 +33,37 @@ from b2nd_dask.storage.byte_reader import (
     Span,
     chunk_member,
 )
-from b2nd_dask.storage.read.local_reader import identity_of
+from b2nd_dask.storage.read.local_reader import identity_at, identity_of
 from b2nd_dask.storage.write.local_names import about
 from b2nd_dask.storage.write.local_staging import (
     ContiguousStaging,
     LocalStaging,
     SparseStaging,
 )
-from b2nd_dask.storage.write.locks import CHANGED, frame_locked, is_named, unless_replaced
-from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
-from b2nd_dask.system import flush, link_or_copy, opened, pwrite, sync, write_file
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, laid_out
+from b2nd_dask.system import (
+    flush,
+    link_or_copy,
+    lock,
+    opened,
+    pwrite,
+    require_writable,
+    sync,
+    write_file,
+)
+
+logger = logging.getLogger("b2nd_dask")
 
 #: First bytes of each written chunk: versions of the chunk format and of the codec's format
 #: (docs/format.md, Chunk header). No frame and no ZIP archive starts with them.
 _CHUNK_BEGIN = bytes([5, 1])
+CHANGED = "the frame changed while its update was computed"
+#: Pauses between two attempts to lock, in seconds: publishing a change takes milliseconds.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
+#: Attempts to lock a file that others replace.
+_TRIES = 5
+#: Seconds between the log messages of a waiting writer.
+_LONG = 10.0
 
 
 @dataclass(frozen=True)
@@ -77,14 +99,14 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
 
     def check_target(self) -> None:
         """Check the bytes behind the frame's end; see `Staging.prepare`."""
-        with unless_replaced(self.target, self.identity), closing(self.reader()) as reader:
+        with _unless_replaced(self.target, self.identity), closing(self.location.open()) as reader:
             # else the commit raises, since another frame has this name
             if reader.opened_identity() == self.identity:
                 require_end(reader, self.frame_len)
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Lay the chunks out behind the old end; see `Staging.join`."""
-        return self.laid_out(chunks, Run("", 0, self.frame_len))
+        return laid_out(chunks, Run("", 0, self.frame_len), self.header_len)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
@@ -134,22 +156,19 @@ class SparseUpdate(LocalUpdate, SparseStaging):
         with about(self.target), opened(self.target, flags) as folder:
             write_file(index, head + tail)
             try:
-                self._require_unchanged(folder)
+                state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)
+                if identity_of(state) != self.identity:
+                    raise StaleFrameError(CHANGED, path=self.target)
                 self._link_in(placement, folder)
                 # even if this raises, the new index may be in place: its chunks stay
                 os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
                 if self.fsync:
                     flush(folder)
             except FileNotFoundError as error:
-                if not is_named(self.target, folder):
+                if not _is_named(self.target, folder):
                     # the frame was replaced; its directory is being emptied
                     raise StaleFrameError(CHANGED, path=self.target) from error
                 raise
-
-    def _require_unchanged(self, folder: int) -> None:
-        state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)
-        if identity_of(state) != self.identity:
-            raise StaleFrameError(CHANGED, path=self.target)
 
     def _link_in(self, placement: Placement, folder: int) -> None:
         """Link all staged files into the frame and sync them; on an error, remove the links."""
@@ -198,3 +217,111 @@ def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:
     """
     differ = [at for at, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] or [0]
     return new[differ[0] : differ[-1] + 1], differ[0]
+
+
+@contextmanager
+def frame_locked(
+    path: Path,
+    label: str,
+    area: Path | None = None,
+    *,
+    identity: Identity | None = None,
+    is_directory: bool = False,
+    shared: bool = False,
+    wait: bool = True,
+) -> Iterator[None]:
+    """Hold the lock of a frame, of the index file of a sparse one, or of a dataset.
+
+    By default wait for it.
+
+    `label` is the path of the frame. The removal of `area`, the staging area of the waiting write,
+    ends the wait. `identity` is that of the expected frame; with `is_directory` the path must name
+    a directory.
+
+    Raises FileNotFoundError if there is no frame, or the staging area was removed; OSError if the
+    file system has no locks; `StaleFrameError` if another frame has replaced the expected one, or
+    another process holds the lock and `wait` is false.
+    """
+    require_writable(label)
+    with _unless_replaced(label, identity):
+        flags = os.O_RDONLY | os.O_DIRECTORY if is_directory else os.O_RDWR
+        fd = _wait_for(path, label, area, flags, shared=shared, wait=wait)
+        try:
+            yield
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def _unless_replaced(label: str, identity: Identity | None) -> Iterator[None]:
+    """Raise StaleFrameError for an error after another writer has replaced the frame."""
+    try:
+        yield
+    except (IsADirectoryError, NotADirectoryError) as error:
+        if identity is None:
+            raise
+        raise StaleFrameError(CHANGED, path=label) from error
+    except FileNotFoundError as error:
+        # the directory of a replaced frame is being emptied
+        if identity is not None and Path(label).exists() and identity_at(label) != identity:
+            raise StaleFrameError(CHANGED, path=label) from error
+        raise
+
+
+def _wait_for(
+    path: Path, label: str, area: Path | None, flags: int, *, shared: bool, wait: bool
+) -> int:
+    """Poll until the lock is acquired; return the descriptor that holds it.
+
+    A blocking call would not notice the removal of the staging area, nor a new file that replaces
+    the locked one.
+    """
+    pause, began, said = _FIRST_PAUSE, time.monotonic(), 0
+    while True:
+        # before each attempt: an interrupt of the write removes its staging area
+        if area is not None and not area.is_dir():
+            message = "the staging area of this write was removed while it waited for a lock"
+            raise FileNotFoundError(errno.ENOENT, message, label)
+        with about(label):
+            fd = _try_lock(path, label, flags, shared=shared)
+        if fd is not None:
+            return fd
+        if not wait:
+            problem = "another process changes this dataset; try again when it is done"
+            raise StaleFrameError(problem, path=label)
+        if time.monotonic() - began > _LONG * (said + 1):
+            said += 1
+            logger.info("%s: waits for another process that changes it", label)
+        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads the waiting writers
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _try_lock(path: Path, label: str, flags: int, *, shared: bool) -> int | None:
+    """Lock the file at a path; return the descriptor that holds the lock, for the caller to close.
+
+    Return None if others hold the lock, or replace the file again and again. Raise OSError
+    (ENOLCK) if the file system has no locks.
+    """
+    for _ in range(_TRIES):
+        fd = os.open(path, flags)
+        with ExitStack() as undo:
+            undo.callback(os.close, fd)
+            is_ours = lock(fd, shared=shared)
+            if is_ours is None:
+                message = "this file system has no locks, so frames on it cannot be changed"
+                raise OSError(errno.ENOLCK, message, label)
+            # others may have replaced the file between open and lock
+            if is_ours and _is_named(path, fd):
+                undo.pop_all()
+                return fd
+        if not is_ours:
+            return None
+    return None
+
+
+def _is_named(path: str | Path, fd: int) -> bool:
+    """Whether a path still names an open file or directory, which nothing has replaced."""
+    # opened, since on NFS the result of a plain stat may be seconds old
+    with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as named:
+        return os.path.samestat(os.fstat(named), os.fstat(fd))
+    return False

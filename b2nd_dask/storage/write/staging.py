@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from b2nd_dask.storage.byte_reader import ByteReader
     from b2nd_dask.storage.read.location import Location
 
 logger = logging.getLogger("b2nd_dask")
@@ -117,10 +116,6 @@ class Staging(ABC):
     def inside(self, name: str) -> Location:
         """Locate a frame in the staging area; it is removed with the area."""
 
-    def reader(self) -> ByteReader:
-        """Open the target, for the caller to close."""
-        return self.location.open()
-
     def exclusive(self) -> AbstractContextManager[None]:
         """Lock for `join` and `publish`: concurrent runs of one commit take turns.
 
@@ -199,3 +194,24 @@ def adjacent(part: str, payloads: Sequence[bytes], start: int = 0) -> list[Run]:
     """Runs of payloads that lie one behind the other in a part."""
     edges = itertools.accumulate(map(len, payloads), initial=start)
     return [Run(part, *ends) for ends in itertools.pairwise(edges)]
+
+
+def laid_out(chunks: StagedChunks, first: Run, header_len: int) -> Placement:
+    """Lay chunks out behind one part, whose own chunks stay, or behind a frame.
+
+    Parts and frame start with the `header_len` bytes of the header.
+    """
+    rows, positions = chunks.rows, chunks.rows["start"] - header_len
+    moves = np.array([name != first.part for name in chunks.parts], np.bool_)[rows["part"]]
+    order = np.lexsort((rows["start"], rows["part"]))
+    order = order[moves[order]]
+    part, start, nbytes = (rows[name][order] for name in ("part", "start", "nbytes"))
+    first_nbytes = first.stop - header_len
+    positions[order] = first_nbytes + np.cumsum(nbytes) - nbytes
+    # adjacent chunks of a part are copied together
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (part[1:] != part[:-1]) | (start[1:] != (start + nbytes)[:-1])
+    is_last = np.roll(is_first, -1)
+    ends = part[is_first], start[is_first], (start + nbytes)[is_last]
+    runs = [Run(chunks.parts[p], a, b) for p, a, b in np.stack(ends, axis=1).tolist()]
+    return Placement(positions, first_nbytes + int(nbytes.sum()), (first, *runs))
