@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from b2nd_dask import CorruptChunkError, UnsupportedFrameError
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
-from b2nd_dask.format.chunk.codec import decode_chunk, encode_chunk
+from b2nd_dask.format.chunk.codec import decode_chunk, decode_shaped_chunk, encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.header import parse_header
-from b2nd_dask.frame.read.decode import decode_shaped_chunk
 from tests.format.by_hand import changed, parts_of
 from tests.strategies import examples
 
@@ -115,13 +113,12 @@ SHAPED = [
 def test_codecs_and_filters_that_look_at_shapes(cparams: dict) -> None:
     array = blosc2.asarray(SMOOTH, chunks=(16, 24), blocks=(8, 8), cparams=cparams)
     raw = array.to_cframe()
-    frame = parse_header(raw, len(raw))
     grid = Grid((32, 48), (16, 24), (8, 8), 8)
     chunk = array.schunk.get_chunk(1)
     header = parse_chunk_header(chunk, nbytes=grid.chunk_nbytes, blocksize=512, typesize=8)
     assert header.needs_shape
     out = np.empty(16 * 24)
-    decode_shaped_chunk(chunk, header, frame, grid, out)
+    decode_shaped_chunk(chunk, header, grid, out)
     blocks = out.reshape(2, 3, 8, 8).transpose(0, 2, 1, 3).reshape(16, 24)
     np.testing.assert_array_equal(blocks, array[:16, 24:])
     np.testing.assert_allclose(blocks, SMOOTH[:16, 24:], rtol=1e-3, atol=5)
@@ -130,5 +127,5 @@ def test_codecs_and_filters_that_look_at_shapes(cparams: dict) -> None:
         decode_chunk(chunk, header, out)
     broken = changed(chunk, 32, b"\xff\xff\xff\x7f")
     with pytest.raises(CorruptChunkError, match="not registered in this process"):
-        decode_shaped_chunk(broken, header, frame, grid, out)
+        decode_shaped_chunk(broken, header, grid, out)
     assert parts_of(raw).data

@@ -7,6 +7,7 @@ the frame.
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any
 
@@ -24,6 +25,7 @@ from b2nd_dask.format.chunk.chunk_header import (
     parse_chunk_header,
 )
 from b2nd_dask.format.chunk.compression import MAX_TYPESIZE, SHAPED_CODECS, Compression
+from b2nd_dask.format.grid import Grid
 
 # this package decodes in several threads; python-blosc2 holds the GIL by default
 blosc2.set_releasegil(True)
@@ -56,23 +58,42 @@ def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
         ) from error
 
 
-def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:
-    """Decode the only chunk of a contiguous frame, for codecs that need the array's shapes.
+def decode_shaped_chunk(data: Buffer, header: ChunkHeader, grid: Grid, out: NDArray[Any]) -> None:
+    """Decode a chunk whose header says `needs_shape`, given the grid of its frame.
 
-    The chunk's header must be checked; `out` is contiguous and has exactly as many bytes as the
-    decoded chunk. Raises `CorruptChunkError` if the compressed streams cannot be decoded, or a
-    codec or filter is not registered.
+    C-Blosc2 takes the shapes for ZFP, NDLZ, NDCELL and NDMEAN from the array of the chunk. So the
+    chunk becomes the only one of an array in memory, and is decoded there. `out` is contiguous and
+    has exactly as many bytes as the decoded chunk. Raises `CorruptChunkError` if the compressed
+    streams cannot be decoded, or a codec or filter is not registered.
     """
-    try:
-        schunk = blosc2.schunk_from_cframe(frame)
+    # the chunk's own header has its compression; the array owns the memory of its SChunk
+    alone = blosc2.empty(
+        grid.chunks,
+        np.dtype(f"V{grid.itemsize}"),
+        chunks=grid.chunks,
+        blocks=grid.blocks,
         # worker threads would not survive a fork
-        schunk.dparams = blosc2.DParams(nthreads=1)
-        schunk.decompress_chunk(0, dst=out.reshape(-1).view(np.uint8))
+        dparams=blosc2.DParams(nthreads=1),
+    )
+    try:
+        alone.schunk.update_chunk(0, _padded(memoryview(data)[: header.cbytes], grid.blocks))
+        alone.schunk.decompress_chunk(0, dst=out.reshape(-1).view(np.uint8))
     except (RuntimeError, ValueError) as error:
         raise CorruptChunkError(
             "its compressed data cannot be decoded: the file is damaged, or its codec or filter "
             "is not registered in this process"
         ) from error
+
+
+def _padded(chunk: Buffer, blocks: tuple[int, ...]) -> bytes:
+    """Append zeros to a chunk, for codecs that read past the end of damaged streams.
+
+    ZFP always reads up to some bits per cell of 4 elements along each axis.
+    """
+    padding = math.prod(-(-n // 4) for n in blocks) // 8 + 4096
+    out = bytearray(chunk) + bytes(padding)
+    struct.pack_into("<i", out, 12, len(out))
+    return bytes(out)
 
 
 def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksize: int) -> bytes:

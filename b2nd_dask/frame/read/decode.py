@@ -1,15 +1,12 @@
 """From chunk bytes to selected elements: decode chunks, or fill in the value of special ones.
 
 A stored chunk is a grid of blocks: elements are copied between its order and that of an array.
-C-Blosc2 takes the shapes for ZFP, NDLZ, NDCELL and NDMEAN from the metalayer of the chunk's frame.
-So such a chunk is wrapped in a small frame in memory, and decoded there.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,20 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import UninitializedChunkError
-from b2nd_dask.format.array_meta import build_array_meta
-from b2nd_dask.format.chunk.chunk_header import Buffer, ChunkHeader, Special
+from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.chunk.codec import (
     constant_of,
     decode_chunk,
-    decode_in_frame,
+    decode_shaped_chunk,
     nan_element,
     read_only,
 )
-from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import AxisCells, Grid
-from b2nd_dask.format.header import FrameHeader, build_header, geometry_of
-from b2nd_dask.format.index import ChunkKind, build_index
-from b2nd_dask.format.trailer import build_trailer
+from b2nd_dask.format.header import geometry_of
+from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import scratch
@@ -144,7 +138,7 @@ def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> No
     if header.needs_shape:
         # not the frame's grid, which may have a new axis
         grid, _ = geometry_of(frame.header)
-        decode_shaped_chunk(fetched.data, header, frame.header, grid, raw)
+        decode_shaped_chunk(fetched.data, header, grid, raw)
     else:
         decode_chunk(fetched.data, header, raw)
 
@@ -278,50 +272,3 @@ def _paired_views(
         part = blocks[stored].transpose(order)
         # splitting axes never needs a copy; a copy here would lose the written elements
         yield part, elements[out].reshape(part.shape, copy=False)
-
-
-def decode_shaped_chunk(
-    data: Buffer, header: ChunkHeader, frame: FrameHeader, grid: Grid, out: NDArray[Any]
-) -> None:
-    """Decode a chunk whose header says `needs_shape`, given header and grid of its frame.
-
-    `out` is contiguous and has exactly as many bytes as the decoded chunk. Raises
-    `CorruptChunkError` if the compressed streams cannot be decoded, or a codec or filter is not
-    registered.
-    """
-    chunk = _padded_chunk(memoryview(data)[: header.cbytes], grid.blocks)
-    decode_in_frame(_one_chunk_frame(chunk, frame, grid), out)
-
-
-def _padded_chunk(chunk: Buffer, blocks: tuple[int, ...]) -> bytes:
-    """Append zeros to a chunk, for codecs that read past the end of damaged streams.
-
-    ZFP always reads up to some bits per cell of 4 elements along each axis.
-    """
-    padding = math.prod(-(-n // 4) for n in blocks) // 8 + 4096
-    out = bytearray(chunk) + bytes(padding)
-    struct.pack_into("<i", out, 12, len(out))
-    return bytes(out)
-
-
-def _one_chunk_frame(chunk: bytes, header: FrameHeader, grid: Grid) -> bytes:
-    """Wrap one chunk into a frame of shape `grid.chunks`, with elements of raw bytes."""
-    alone = Grid(grid.chunks, grid.chunks, grid.blocks, grid.itemsize)
-    meta = build_array_meta(alone, np.dtype(f"V{grid.itemsize}"))
-    index, trailer = build_index(np.zeros(1, np.int64)), build_trailer({})
-    fields = replace(
-        header,
-        sparse=False,
-        nbytes=grid.chunk_nbytes,
-        cbytes=len(chunk),
-        typesize=grid.itemsize,
-        metalayers={"b2nd": meta},
-        # the chunk's own header has its compression; upstream would search the frame's codec, even
-        # in other programs
-        compression=Compression(codec=0, clevel=1, filters=(0,) * 6),
-    )
-    # the length of the header does not depend on its values
-    start = len(build_header(fields, has_vlmeta=False))
-    frame_len = start + len(chunk) + len(index) + len(trailer)
-    head = build_header(replace(fields, frame_len=frame_len), has_vlmeta=False)
-    return b"".join([head, chunk, index, trailer])
