@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,7 @@ from b2nd_dask.frame.read.decode import Fill, decode_part
 from b2nd_dask.frame.read.fetch import fetch_all
 from b2nd_dask.frame.read.plan import MOST_BATCH, RegionPlan, per_chunk
 from b2nd_dask.frame.read.reduction import (
-    Counted,
     PartialResult,
-    PerChunk,
     Reduction,
     Total,
     count_in_box,
@@ -47,31 +44,13 @@ from b2nd_dask.frame.read.region import (
 _LEAST_CHUNKS, _MOST_CHUNKS = 8, 1024
 
 
-@dataclass(frozen=True, eq=False)
-class Answered:
-    """The answers of statistics for the touched chunks; arrays have one entry per chunk."""
-
-    counted: Counted
-    """Counted elements among the selected ones of each chunk."""
-    totals: PerChunk
-    by_totals: NDArray[np.bool_]
-    """Chunks with partial results in `totals`."""
-    chunks: NDArray[np.bool_]
-    """Chunks that need not be read."""
-
-    def add_to(self, total: Total) -> None:
-        """Add the answers to a reduction."""
-        for element, counts in self.counted:
-            total.add_counted(element, counts)
-        if self.by_totals.any():
-            total.add_totals(self.totals, self.by_totals)
-
-
-def answered_by(parsed: ParsedFrame, plan: RegionPlan, how: Reduction) -> Answered | None:
-    """Answer a reduction of a region from statistics; None if there are none, or it uses none."""
+def unanswered(
+    parsed: ParsedFrame, plan: RegionPlan, how: Reduction, total: Total | None = None
+) -> RegionPlan:
+    """Plan a reduction without the chunks that statistics answer; add the answers to `total`."""
     # statistics are unpacked at the first access
     if how.ask is None or parsed.statistics is None:
-        return None
+        return plan
     grid = parsed.grid
     found = parsed.statistics.of_chunks(plan.chunks)
     counts = touched_counts(plan, grid)
@@ -90,7 +69,12 @@ def answered_by(parsed: ParsedFrame, plan: RegionPlan, how: Reduction) -> Answer
     by_counts = whole & left & (sum(often for _, often in answers.counted) == counts)
     for (_, own), (_, often) in zip(counted, answers.counted, strict=True):
         own[by_counts] = often[by_counts]
-    return Answered(counted, totals, by_totals, stored & ~(left & ~by_counts))
+    if total is not None:
+        for element, own in counted:
+            total.add_counted(element, own)
+        if by_totals.any():
+            total.add_totals(totals, by_totals)
+    return plan.without(stored & ~(left & ~by_counts))
 
 
 def unanswered_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reduction) -> int | None:
@@ -100,9 +84,7 @@ def unanswered_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reducti
     """
     if parsed.statistics is None or parsed.index.single_kind:
         return None
-    plan, grid = RegionPlan.of(parsed, axes), parsed.grid
-    if (answered := answered_by(parsed, plan, how)) is not None:
-        plan = plan.without(answered.chunks)
+    plan, grid = unanswered(parsed, RegionPlan.of(parsed, axes), how), parsed.grid
     left = plan.kinds == ChunkKind.STORED
     return int(plan.sizes(range(grid.ndim))[left].sum()) * grid.itemsize
 
@@ -179,14 +161,14 @@ def reduce_region(
     constant = opened.parsed.index.single_kind
     if constant:
         # constant time for any number of chunks
-        return _of_constant(special_element(fill, constant, 0), axes, how)
+        counts = count_in_box([slice(0, len(axis)) for axis in axes], how.axis)
+        one = of_one(special_element(fill, constant, 0), len(axes), how)
+        return how.accumulation.repeat(one, counts)
     plan = RegionPlan.of(opened.parsed, axes)
     total, sizes = Total(plan, how), plan.sizes(how.axis)
     for _, chosen, element in special_elements(fill, plan.kinds, plan.chunks):
         total.add_counted(element, np.where(chosen, sizes, 0))
-    if (answered := answered_by(opened.parsed, plan, how)) is not None:
-        answered.add_to(total)
-        plan = plan.without(answered.chunks)
+    plan = unanswered(opened.parsed, plan, how, total)
     if _in_groups(opened, plan):
         _add_groups(opened, axes, fill, plan, total)
     else:
@@ -230,12 +212,6 @@ def _boxes(plan: RegionPlan, most: int) -> Iterator[tuple[slice, ...]]:
         for cells, count in zip(plan.cells, contiguous_box(plan.counts, most), strict=True)
     )
     return boxes_between(bounds)
-
-
-def _of_constant(element: NDArray[Any], axes: tuple[range, ...], how: Reduction) -> PartialResult:
-    region = tuple(slice(0, len(axis)) for axis in axes)
-    counts = count_in_box(region, how.axis)
-    return how.accumulation.repeat(of_one(element, len(axes), how), counts)
 
 
 def _add_chunks(opened: OpenedFrame, fill: Fill, plan: RegionPlan, total: Total) -> None:
