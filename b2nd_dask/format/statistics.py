@@ -73,11 +73,11 @@ class ChunkStatistics(NamedTuple):
             return self
         return ChunkStatistics(*(column[chunks] for column in self))
 
-    def rows(self, of: slice = slice(None)) -> NDArray[Any]:
-        """Build the rows of a slice of the chunks, by default of all."""
-        rows = np.empty(len(self.known[of]), statistics_row(self.least.dtype))
+    def rows(self) -> NDArray[Any]:
+        """Build the rows of the chunks."""
+        rows = np.empty(len(self.known), statistics_row(self.least.dtype))
         for name, column in self._asdict().items():
-            rows[name] = column[of]
+            rows[name] = column
         return rows
 
 

@@ -44,8 +44,8 @@ class FramePart(NamedTuple):
     """Positions in the frame."""
     out: slice
     """Position of these elements in the result, along the joined axis."""
-    number: int
-    """Number of the frame among the joined ones."""
+    claims: tuple[range, ...]
+    """Those of the region (`RegionPlan`), as positions in the frame."""
 
 
 class JoinedReference(ArrayReference):
@@ -136,17 +136,23 @@ class JoinedReference(ArrayReference):
         own = range(along.start - start, along.stop - start, along.step)
         return (*axes[: self.axis], own, *axes[self.axis + 1 :])
 
-    def split(self, axes: tuple[range, ...]) -> Iterator[FramePart]:
+    def split(
+        self, axes: tuple[range, ...], claims: tuple[range, ...] | None = None
+    ) -> Iterator[FramePart]:
         """Split a region of ascending positions into parts, one per frame."""
-        along = axes[self.axis]
+        claims = claims or axes
+        along, claimed = axes[self.axis], claims[self.axis]
         if not all(map(len, axes)):
             return
         for number in range(self._frame_of(along[0]), self._frame_of(along[-1]) + 1):
             start, stop = self.starts[number : number + 2].tolist()
-            own, out = within(along, slice(0, len(along)), slice(start, stop))
+            here = slice(start, stop)
+            own, out = within(along, slice(0, len(along)), here)
             if own:
                 inner = self._counted_from(start, axes, own)
-                yield FramePart(self.frames[number], inner, out, number)
+                theirs, _ = within(claimed, slice(0, len(claimed)), here)
+                outer = self._counted_from(start, claims, theirs)
+                yield FramePart(self.frames[number], inner, out, outer)
 
     def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
         """Chain `FrameReference.expected_reads` of the frames."""
@@ -165,19 +171,24 @@ class JoinedReference(ArrayReference):
             yield self.frames[number], tuple(inner), where
 
     def read_axes(
-        self, axes: tuple[range, ...], threads: int = 1, batch_nbytes: int | None = None
+        self,
+        axes: tuple[range, ...],
+        threads: int = 1,
+        batch_nbytes: int | None = None,
+        claims: tuple[range, ...] | None = None,
     ) -> NDArray[Any]:
         """As `FrameReference.read_axes`."""
-        parts = list(self.split(axes))
+        parts = list(self.split(axes, claims))
         if len(parts) == 1:
-            return parts[0].frame.read_axes(parts[0].axes, threads, batch_nbytes)
+            part = parts[0]
+            return part.frame.read_axes(part.axes, threads, batch_nbytes, claims=part.claims)
         empty = result_pool.empty if batch_nbytes is None else in_pages
         out = empty(tuple(map(len, axes)), carrier(self.dtype))
         for part in parts:
             # the ellipsis makes the result of a 0-d array an array
             index: tuple[Any, ...] = (*(slice(None),) * self.axis, part.out, ...)
             where = out[index]
-            elements = part.frame.read_axes(part.axes, threads, batch_nbytes, where)
+            elements = part.frame.read_axes(part.axes, threads, batch_nbytes, where, part.claims)
             if not np.may_share_memory(elements, where):
                 # one element fills the part
                 where[...] = elements.view(out.dtype)

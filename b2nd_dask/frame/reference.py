@@ -208,10 +208,11 @@ class FrameReference(ArrayReference):
         threads: int = 1,
         batch_nbytes: int | None = None,
         into: NDArray[Any] | None = None,
+        claims: tuple[range, ...] | None = None,
     ) -> NDArray[Any]:
         """Read the region of ascending positions along each axis; see `read_region`."""
         with self.reading() as (opened, fill):
-            return read_region(opened, axes, fill, threads, batch_nbytes, into)
+            return read_region(opened, axes, fill, threads, batch_nbytes, into, claims)
 
     def read_pruned(self, axes: tuple[range, ...], predicate: Predicate) -> NDArray[Any]:
         """Like `read_axes`, without the chunks that a predicate prunes; see `read_pruned`."""

@@ -40,6 +40,7 @@ from b2nd_dask.frame.info import (
     short_name,
     value_text,
 )
+from b2nd_dask.frame.read.read_cost import Region
 from b2nd_dask.graph.plan.plan import Plan, sections
 
 #: Most entries of a table, and most characters of a value and of a name.
@@ -226,7 +227,7 @@ def preview(frame: Frame) -> str:
     if math.prod(map(len, corners)) * frame.dtype.itemsize > MOST_FETCHED:
         return "not read, since its elements are large"
     regions = list(itertools.product(*corners))
-    costs = reference.read_costs(regions)
+    costs = reference.read_costs(list(map(Region, regions)))
     if reference.is_remote and costs.visits.any():
         return "not read, since the frame is in a store"
     fetched = int(costs.fetched.sum())

@@ -140,26 +140,22 @@ def verifying(
 ) -> list[ChunkRequest]:
     """Change requests to whole chunks for the chunks to be verified.
 
-    `takes` says whether the request with a number contains a position of the array.
+    `takes` says whether a read to which the request with a number belongs has a position of the
+    array. Of several requests for parts of a large chunk, the first one verifies it.
     """
     digests = opened.digests
     if digests is None:
         return requests
-    if opened.verify is True:
-        # of several requests for parts of a large chunk, the first one verifies it
-        first = {request.chunk: number for number, request in reversed(list(enumerate(requests)))}
-        return [
-            request._replace(whole=first[request.chunk] == number)
-            for number, request in enumerate(requests)
-        ]
     some = [number for number, request in enumerate(requests) if request.blocks is not None]
     chunks = np.array([requests[number].chunk for number in some], np.int64)
     axes = witnesses(chunks, digests[chunks], opened.parsed.grid)
-    found = list(requests)
+    found, done = list(requests), set()
     # Python integers, which a range finds without a search
     for number, position in zip(some, zip(*map(np.ndarray.tolist, axes), strict=True), strict=True):
-        if takes(number, position):
-            found[number] = found[number]._replace(whole=True)
+        request = requests[number]
+        if request.chunk not in done and (opened.verify is True or takes(number, position)):
+            found[number] = request._replace(whole=True)
+            done.add(request.chunk)
     return found
 
 

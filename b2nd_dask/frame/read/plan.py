@@ -56,13 +56,20 @@ class RegionPlan:
     """Numbers of the touched chunks, in C order over the cells."""
     kinds: NDArray[np.uint8]
     """`ChunkKind` of each touched chunk."""
+    claims: tuple[range, ...]
+    """Positions along each axis: the read verifies the touched chunks whose witness is there."""
 
     @classmethod
-    def of(cls, frame: ParsedFrame, axes: tuple[range, ...]) -> RegionPlan:
-        """Plan a region of ascending positions along each axis, at least one each."""
+    def of(
+        cls, frame: ParsedFrame, axes: tuple[range, ...], claims: tuple[range, ...] | None = None
+    ) -> RegionPlan:
+        """Plan a region of ascending positions along each axis, at least one each.
+
+        It claims its own positions by default.
+        """
         cells = tuple(AxisCells(a, c) for a, c in zip(axes, frame.grid.chunks, strict=True))
         chunks = frame.grid.chunk_numbers(axis.numbers for axis in cells)
-        return cls(cells, chunks, frame.index.kinds[chunks])
+        return cls(cells, chunks, frame.index.kinds[chunks], claims or axes)
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -35,19 +35,18 @@ from b2nd_dask.frame.read.chunk_requests import (
 from b2nd_dask.frame.read.plan import blocks_at, reads_in_boxes, touched_along
 
 
-class ChunkRange(NamedTuple):
-    """A range of chunk numbers: whole chunks that are fetched and not decoded."""
+class Region(NamedTuple):
+    """A region to read: ascending positions along each axis."""
 
-    first: int
-    last: int
-    """Exclusive end."""
+    axes: tuple[range, ...]
+    claims: tuple[range, ...] = ()
+    """See `RegionPlan`; a region claims its own positions by default."""
+    is_decoded: bool = True
+    """False for whole chunks that are only fetched."""
 
 
-Region = tuple[range, ...] | ChunkRange
 #: Visits of chunks to process together, unless a single region has more.
 _BATCH = 1 << 20
-#: Pattern number of chunks that are not decoded.
-_NO_BLOCKS = -1
 #: The limits of local files.
 _LOCAL = ReadLimits(max_gap=0, batch_nbytes=1 << 20, is_far=False)
 
@@ -77,7 +76,7 @@ class ReadCosts:
 
 
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
-    """Estimate the cost of reading regions, with ascending positions along each axis."""
+    """Estimate the cost of reading regions."""
     parsed, limits = opened.parsed, ReadLimits.of(opened)
     stored = _Stored(
         parsed.grid,
@@ -116,9 +115,6 @@ class _AxisCuts:
         self.numbers = np.concatenate([np.zeros(0, np.int64), *(cells.numbers for cells in cut)])
         self.lengths = np.array([len(cells) for cells in cut], np.int64)
         self.starts = np.cumsum(self.lengths) - self.lengths
-        ends = [(positions.start, positions.stop, positions.step) for positions in known]
-        self.ends = np.array(ends, np.int64).reshape(-1, 3)
-        """Start, stop and step of the positions of each cut."""
         # ranges of one element are equal whatever their steps are
         whole = [
             (p.step == 1 or len(p) == 1) and p.start % padded == 0 and len(p) % padded == 0
@@ -143,12 +139,12 @@ class _Cuts:
 
     def __init__(self, grid: Grid, regions: Sequence[Region]) -> None:
         self._grid = grid
-        # regions of chunks that are not decoded
-        self._fetched = {
-            row: region for row, region in enumerate(regions) if isinstance(region, ChunkRange)
-        }
-        nothing = (range(0),) * grid.ndim
-        boxes = [nothing if isinstance(own, ChunkRange) else own for own in regions]
+        ends = [[(r.start, r.stop, r.step) for r in each.claims or each.axes] for each in regions]
+        self.claims = np.array(ends, np.int64).reshape(len(regions), grid.ndim, 3)
+        """Start, stop and step of the positions that each region claims along each axis."""
+        self.decoded = np.array([each.is_decoded for each in regions], np.bool_)
+        """Whether each region is decoded."""
+        boxes = (each.axes for each in regions)
         along = zip(*boxes, strict=True) if regions else ((),) * grid.ndim
         self.axes = list(map(_AxisCuts, grid.chunks, grid.padded_chunk, grid.blocks, along))
         self.whole = np.full(len(regions), grid.chunk_is_c_order)
@@ -160,20 +156,11 @@ class _Cuts:
         """Number of touched chunks along each axis for each region."""
         self.totals: NDArray[np.int64] = self.counts.prod(axis=1)
         """Number of touched chunks of each region."""
-        for row, chunks in self._fetched.items():
-            self.totals[row] = chunks.last - chunks.first
 
     def visits(self) -> Iterator[_Visits]:
         """Iterate over the visited chunks, for some regions at a time."""
         edges = np.flatnonzero(np.diff(np.cumsum(self.totals) // _BATCH)) + 1
-        for some in np.split(np.arange(len(self.totals)), edges):
-            whole = [row for row in some.tolist() if row in self._fetched]
-            found = [self._touched(np.setdiff1d(some, whole)), *map(self._whole, whole)]
-            yield _Visits(*map(np.concatenate, zip(*found, strict=True)))
-
-    def _whole(self, row: int) -> _Visits:
-        chunks = np.arange(*self._fetched[row])
-        return _Visits(np.full_like(chunks, row), chunks, np.full_like(chunks, _NO_BLOCKS))
+        return map(self._touched, np.split(np.arange(len(self.totals)), edges))
 
     def _touched(self, rows: NDArray[np.int64]) -> _Visits:
         chunks = patterns = np.zeros(len(rows), np.int64)
@@ -189,8 +176,6 @@ class _Cuts:
 
     def blocks_of(self, pattern: int) -> NDArray[np.int64] | None:
         """Ascending numbers of the blocks of a pattern; None for whole chunks."""
-        if pattern == _NO_BLOCKS:
-            return None
         numbers = np.unravel_index(pattern, [len(axis.touched) for axis in self.axes])
         touched = [axis.touched[at] for axis, at in zip(self.axes, numbers, strict=True)]
         return blocks_at(touched, self._grid)
@@ -249,7 +234,7 @@ class _Stored(NamedTuple):
         blocks, fetched, copied = self._fetched(visits, cuts, lengths)
         # a header and one element: all elements are equal, and nothing is decoded
         repeated = (lengths == HEADER_LEN + grid.itemsize) & (grid.chunk_nbytes > grid.itemsize)
-        blocks = np.where(stored & ~repeated, blocks, 0)
+        blocks = np.where(stored & ~repeated & cuts.decoded[rows], blocks, 0)
         largest = most(blocks) * grid.block_nbytes
         if self.in_boxes:
             # a chunk is verified first, then the blocks of each box are fetched
@@ -276,7 +261,6 @@ class _Stored(NamedTuple):
         patterns, which = np.unique(visits.patterns, return_inverse=True)
         wanted = [cuts.blocks_of(pattern) for pattern in patterns.tolist()]
         counts = np.array([nblocks if each is None else len(each) for each in wanted], np.int64)
-        counts[patterns == _NO_BLOCKS] = 0
         blocks = counts[which]
         partial = np.array([each is not None for each in wanted], np.bool_)[which]
         verified = self._verified(visits, cuts)
@@ -316,8 +300,8 @@ class _Stored(NamedTuple):
             return np.full(chunks.shape, self.fetches_whole)
         found = np.ones(chunks.shape, np.bool_)
         positions = witnesses(chunks, digests[chunks], self.grid)
-        for at, axis in zip(positions, cuts.axes, strict=True):
-            start, stop, step = axis.ends[axis.which[visits.rows]].T
+        for axis, at in enumerate(positions):
+            start, stop, step = cuts.claims[visits.rows, axis].T
             found &= (start <= at) & (at < stop) & ((at - start) % step == 0)
         return found
 

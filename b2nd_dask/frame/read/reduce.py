@@ -217,7 +217,7 @@ def _boxes(plan: RegionPlan, most: int) -> Iterator[tuple[slice, ...]]:
 def _add_chunks(opened: OpenedFrame, fill: Fill, plan: RegionPlan, total: Total) -> None:
     """Add stored chunks, decoded one after the other into a scratch buffer."""
     parts = parts_of(opened, plan)
-    for fetched in fetch_all(opened, chunk_requests(opened, parts)):
+    for fetched in fetch_all(opened, chunk_requests(opened, parts, plan.claims)):
         part = parts[fetched.number]
         shape = tuple(map(len, part.inner))
         with scratch.borrow(math.prod(shape) * fill.dtype.itemsize) as buffer:

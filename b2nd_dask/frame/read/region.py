@@ -43,6 +43,7 @@ def read_region(
     threads: int = 1,
     batch_nbytes: int | None = None,
     into: NDArray[Any] | None = None,
+    claims: tuple[range, ...] | None = None,
 ) -> NDArray[Any]:
     """Read a region of ascending positions along each axis, with the dtype of `fill`.
 
@@ -50,8 +51,8 @@ def read_region(
     be decoded; else, if given, it is a view of `into`, which has the shape of the region and the
     `carrier` dtype. `batch_nbytes` limits the compressed bytes to read at once if memory is short,
     and the result's memory is then not kept for reuse; by default it is the best size for the
-    store. Raises `CorruptChunkError`, `UnsupportedFrameError` or `UninitializedChunkError`, which
-    name the chunk.
+    store. For `claims` see `RegionPlan`. Raises `CorruptChunkError`, `UnsupportedFrameError` or
+    `UninitializedChunkError`, which name the chunk.
     """
     shape = tuple(len(positions) for positions in axes)
     if 0 in shape:
@@ -60,7 +61,7 @@ def read_region(
     if constant:
         # constant time for any number of chunks
         return np.broadcast_to(special_element(fill, constant, 0), shape)
-    plan = RegionPlan.of(opened.parsed, axes)
+    plan = RegionPlan.of(opened.parsed, axes, claims)
     if plan.single_kind is not None:
         element = special_element(fill, plan.single_kind, int(plan.chunks[0]))
         return np.broadcast_to(element, shape)
@@ -88,7 +89,7 @@ def read_parts(
     """
     parts = parts_of(opened, plan, out)
     is_single, repeated = len(plan.chunks) == len(parts) == 1, []
-    requests = chunk_requests(opened, parts)
+    requests = chunk_requests(opened, parts, plan.claims)
     nbytes: float = _best_batch(opened, requests) if batch_nbytes is None else batch_nbytes
     if threads > 1:
         decoded = _decoded_nbytes((each.blocks for each in requests), opened.parsed.grid)
@@ -129,7 +130,7 @@ def expected_reads(opened: OpenedFrame, axes: tuple[range, ...]) -> Iterator[Ite
     if 0 in map(len, axes) or opened.parsed.index.single_kind:
         return
     parts = list(RegionPlan.of(opened.parsed, axes).parts())
-    for batch in batches(opened, chunk_requests(opened, parts), opened.reader.batch_nbytes):
+    for batch in batches(opened, chunk_requests(opened, parts, axes), opened.reader.batch_nbytes):
         yield from first_reads(opened, batch)
 
 
@@ -159,13 +160,14 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
     return divided
 
 
-def chunk_requests(opened: OpenedFrame, parts: Sequence[Part]) -> list[ChunkRequest]:
-    """Create the chunk requests of a region."""
+def chunk_requests(
+    opened: OpenedFrame, parts: Sequence[Part], claims: tuple[range, ...]
+) -> list[ChunkRequest]:
+    """Create the chunk requests of a region; for `claims` see `RegionPlan`."""
     grid = opened.parsed.grid
 
-    def takes(number: int, position: tuple[int, ...]) -> bool:
-        axes = zip(position, grid.chunks, parts[number].inner, strict=True)
-        return all(at % chunk in along for at, chunk, along in axes)
+    def takes(_: int, position: tuple[int, ...]) -> bool:
+        return all(at in along for at, along in zip(position, claims, strict=True))
 
     requests = [ChunkRequest(part.chunk, touched_blocks(part.inner, grid)) for part in parts]
     return verifying(opened, requests, takes)

@@ -172,7 +172,7 @@ def log_passes(label: str, passes: PassPlan) -> None:
 
 
 def copying_pass(grid: Grid, budget: Budget) -> OnePass:
-    """The pass that copies stored chunks; its regions are ranges of chunk numbers.
+    """The pass that copies stored chunks.
 
     Raises ValueError if the memory is too small.
     """
@@ -183,10 +183,12 @@ def copying_pass(grid: Grid, budget: Budget) -> OnePass:
     concurrency = budget.concurrency(each(budget))
     if not concurrency:
         raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
-    # time and memory are 0, since no other pass is compared; the grid has one axis: chunk numbers
-    numbers = Grid((grid.nchunks,), (1,), (1,), 1)
-    region = (max(1, _COPIED_AT_ONCE // max(1, grid.chunk_nbytes)),)
-    return OnePass(numbers, region, concurrency, 0.0, 0.0, 0.0, decodes=0.0)
+    # an empty array has no chunks
+    counts = tuple(max(1, count) for count in grid.counts)
+    box = contiguous_box(counts, _COPIED_AT_ONCE // max(1, grid.chunk_nbytes))
+    region = tuple(n * max(1, c) for n, c in zip(box, grid.chunks, strict=True))
+    # time and memory are 0, since no other pass is compared
+    return OnePass(grid, region, concurrency, 0.0, 0.0, 0.0, decodes=0.0)
 
 
 def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -19,13 +18,13 @@ from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import frame_at
-from b2nd_dask.frame.joined import JoinedReference, Readable
+from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import in_pages, scratch
-from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches, witnesses
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest
 from b2nd_dask.frame.read.decode import carrier, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, fetch, fetch_all
-from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region, uncompressed_costs
+from b2nd_dask.frame.read.fetch import ChunkBytes, fetch_all
+from b2nd_dask.frame.read.read_cost import ReadCosts, Region, uncompressed_costs
 from b2nd_dask.frame.rechunk.passes import Box, flat_boxes
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan, plan_frame
@@ -91,36 +90,27 @@ class RegionSource:
 
     def read(self, region: Box) -> NDArray[Any]:
         """Read a region of the target; the reads of all regions verify every chunk of the view."""
-        axes = self.view.axes_of(region)
-        for frame, chunks in self._edges(axes):
-            if chunks:
-                _verify(frame, chunks, self.batch_nbytes)
-        elements = self.frame.read_axes(axes, batch_nbytes=self.batch_nbytes)
+        axes, claims, _ = self._region(region)
+        elements = self.frame.read_axes(axes, batch_nbytes=self.batch_nbytes, claims=claims)
         return elements.transpose(self.view.order)
 
     def regions(self, region: Box) -> Iterator[tuple[Readable, Region]]:
         """List the reads of `read` for a region of the target."""
-        axes = self.view.axes_of(region)
-        yield self.frame, axes
-        for frame, chunks in self._edges(axes):
-            for chunk in chunks:
-                yield frame, ChunkRange(chunk, chunk + 1)
+        yield self.frame, self._region(region)
 
-    def _edges(self, axes: tuple[range, ...]) -> Iterator[tuple[FrameReference, list[int]]]:
-        """List the `edge_chunks` of a region by frames."""
-        frame, window = self.frame, list(self.view.window)
-        # in a plan, an intermediate frame that nobody has written has none
-        if isinstance(frame, FrameReference):
-            yield frame, edge_chunks(frame, axes, self.view.window)
-        if not isinstance(frame, JoinedReference):
-            return
-        parts = list(frame.split(axes))
-        if parts:
-            along, starts = window[frame.axis], frame.starts.tolist()
-            ends = starts[parts[0].number], starts[parts[-1].number + 1]
-            window[frame.axis] = range(max(along.start, ends[0]), min(along.stop, ends[1]))
-        for part, whole in zip(parts, frame.split(tuple(window)), strict=True):
-            yield part.frame, edge_chunks(part.frame, part.axes, whole.axes)
+    def _region(self, region: Box) -> Region:
+        """Convert a region of the target to one of the frame.
+
+        No read of a view takes a witness outside of it. The region with the position that is
+        nearest to the witness claims it.
+        """
+        axes = self.view.axes_of(region)
+        sides = zip(axes, self.view.window, self.frame.grid.shape, strict=True)
+        claims = (
+            range(a.start if a.start != w.start else 0, a.stop if a.stop != w.stop else n)
+            for a, w, n in sides
+        )
+        return Region(axes, tuple(claims))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -158,54 +148,16 @@ class FlatSource:
         return flat_boxes(first, first + count, self.source_shape)
 
 
-def edge_chunks(
-    frame: FrameReference, axes: tuple[range, ...], window: tuple[range, ...]
-) -> list[int]:
-    """Find the chunks that a read of a region of a window must verify beside those that it does.
-
-    No read of the window verifies a chunk whose witness (`witnesses`) is outside of it. Of all
-    regions, the one with the position of the window nearest to the witness must.
-    """
-    grid = frame.grid
-    sides = zip(window, grid.shape, grid.chunks, strict=True)
-    if not any(w.start % max(c, 1) or (w.stop != n and w.stop % c) for w, n, c in sides):
-        return []
-    with frame.reading() as (opened, _):
-        if opened.digests is None:
-            return []
-        box = ChunkBox.of(tuple(a.start for a in axes), tuple(map(len, axes)), grid)
-        chunks = box.chunks(grid)
-        chunks = chunks[opened.parsed.index.kinds[chunks] == ChunkKind.STORED]
-        is_outside, is_nearest = np.zeros(len(chunks), np.bool_), np.ones(len(chunks), np.bool_)
-        found = witnesses(chunks, opened.digests[chunks], grid)
-        for at, along, whole in zip(found, axes, window, strict=True):
-            nearest = np.clip(at, whole.start, whole.stop - 1)
-            is_outside |= nearest != at
-            is_nearest &= (nearest >= along.start) & (nearest < along.stop)
-        chosen: list[int] = chunks[is_outside & is_nearest].tolist()
-    return chosen
-
-
-def _verify(frame: FrameReference, chunks: list[int], nbytes: int) -> None:
-    """Verify chunks as the reads of witnesses do, `nbytes` compressed bytes at once."""
-    block = np.zeros(1, np.int64)
-    requests = [ChunkRequest(chunk, block, whole=True) for chunk in chunks]
-    with frame.reading() as (opened, _):
-        for batch in batches(opened, requests, nbytes):
-            for _ in fetch(opened, batch):
-                pass
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class StoredChunks:
-    """The stored chunks of a frame, by their numbers along one axis."""
+    """The stored chunks of a frame, in regions of whole chunks."""
 
     frame: FrameReference
 
-    def regions(self, region: Box) -> Iterator[tuple[FrameReference, ChunkRange]]:
+    def regions(self, region: Box) -> Iterator[tuple[Readable, Region]]:
         """See `RegionSource.regions`."""
-        (chunks,) = region
-        yield self.frame, ChunkRange(chunks.start, chunks.stop)
+        axes = tuple(range(along.start, along.stop) for along in region)
+        yield self.frame, Region(axes, is_decoded=False)
 
 
 Source = RegionSource | FlatSource | StoredChunks
@@ -220,33 +172,30 @@ def rechunk_region(source: Source, region: Box, opened: Transaction, *before: An
     if opened.was_published:
         # already published, which the commit also finds
         return ChunkRecords.of_special(plan.row)
-    if isinstance(source, StoredChunks):
-        ((_, chunks),) = source.regions(region)
-        return opened.stage(partial(_copy, source.frame, *chunks, plan, staging))
     origin = tuple(along.start for along in region)
+    if isinstance(source, StoredChunks):
+        sizes = tuple(along.stop - along.start for along in region)
+        chunks = ChunkBox.of(origin, sizes, plan.grid).chunks(plan.grid)
+        return opened.stage(lambda: _copy(source.frame, chunks, plan, staging))
     elements = source.read(region)
     return opened.stage(lambda: write_block(elements, origin, plan, staging))
 
 
 def _copy(
-    frame: FrameReference, first: int, last: int, plan: FramePlan, staging: Staging
+    frame: FrameReference, chunks: NDArray[np.int64], plan: FramePlan, staging: Staging
 ) -> ChunkRecords:
     """Stage chunks as they are stored; verify each by its checksum if it has one.
 
-    The chunks are those from `first` to `last`, exclusive. Both frames have the same grid, dtype
-    and compression.
+    Both frames have the same grid, dtype and compression.
     """
     staged = StagedBatches(plan.row, staging)
     with frame.reading() as (source, _):
-        kinds = source.parsed.index.kinds[first:last]
-        requests = [
-            ChunkRequest(chunk, None)
-            for chunk in (first + np.flatnonzero(kinds == ChunkKind.STORED)).tolist()
-        ]
+        is_stored = source.parsed.index.kinds[chunks] == ChunkKind.STORED
+        requests = [ChunkRequest(chunk, None) for chunk in chunks[is_stored].tolist()]
         # for a special chunk, stage its element: the user's `uninit` may have changed it
-        constants = (first + np.flatnonzero(kinds != ChunkKind.STORED)).tolist()
+        constants = chunks[~is_stored].tolist()
         statistics = frame.statistics if plan.stats else None
-        known = () if statistics is None else (statistics.rows(slice(first, last)),)
+        known = () if statistics is None else (statistics.of_chunks(chunks).rows(),)
         for fetched in fetch_all(source, requests):
             chunk, header = fetched.chunk, fetched.header
             if header.special == Special.UNINIT:
@@ -256,7 +205,7 @@ def _copy(
                 # a new checksum would declare a damaged chunk valid
                 _require_decodes(source, fetched)
             payload = bytes(fetched.data[: header.cbytes])
-            staged.add(chunk, payload, *(rows[chunk - first] for rows in known))
+            staged.add(chunk, payload, *(rows[np.searchsorted(chunks, chunk)] for rows in known))
         tables = [staged.finish()]
     for chunk in constants:
         axes = plan.grid.extent(chunk)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region
+from b2nd_dask.frame.read.read_cost import ReadCosts, Region
 from b2nd_dask.frame.rechunk.work import IntermediateFrame
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.transaction import Transaction
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
     @property
     def nelements(self) -> int:
         """Number of array elements; 0 for chunks that are not decoded."""
-        return 0 if isinstance(self.region, ChunkRange) else math.prod(map(len, self.region))
+        return math.prod(map(len, self.region.axes)) if self.region.is_decoded else 0
 
 
 @dataclass(eq=False)
@@ -152,9 +152,12 @@ def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> Fo
     """The read of regions; a region of joined frames becomes one piece per frame."""
     pieces: list[Piece] = []
     for frame, region in regions:
-        if isinstance(frame, JoinedReference) and not isinstance(region, ChunkRange):
-            is_contiguous = all(len(along) == 1 for along in region[: frame.axis])
-            pieces += (Piece(each.frame, each.axes, is_contiguous) for each in frame.split(region))
+        if isinstance(frame, JoinedReference):
+            is_contiguous = all(len(along) == 1 for along in region.axes[: frame.axis])
+            pieces += (
+                Piece(each.frame, Region(each.axes, each.claims), is_contiguous)
+                for each in frame.split(region.axes, region.claims)
+            )
         else:
             pieces.append(Piece(cast(ReadFrame, frame), region))
     return FoundRead(pieces, is_joined=len(pieces) > 1, held=held)

@@ -15,6 +15,7 @@ from dask.optimization import cull
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.joined import Readable
+from b2nd_dask.frame.read.read_cost import Region
 from b2nd_dask.frame.read.reduce import group_nbytes
 from b2nd_dask.frame.rechunk.work import FlatSource, IntermediateFrame, Source, rechunk_region
 from b2nd_dask.frame.write.transaction import Transaction
@@ -135,6 +136,10 @@ def _described(label: str, grid: Grid, dtype: np.dtype[Any]) -> dict[str, Any]:
     return {"path": label, "shape": grid.shape, "dtype": dtype, **cells}
 
 
+def _read_of(*blocks: BlockRead, held: float = 0.0) -> FoundRead:
+    return read_of(((each.source, Region(each.axes)) for each in blocks), held)
+
+
 class Walk:
     """Collects the tasks of a graph that read or write frames, and the written frames."""
 
@@ -177,7 +182,7 @@ class Walk:
             return [self._of_result(*args)]
         if func is index_block:
             held = self._held(args[2], first.source)
-            return [read_of([each], held) for each in regions_of_index(*args)]
+            return [read_of([(f, Region(axes))], held) for f, axes in regions_of_index(*args)]
         if blocks:
             return self._of_blocks(func, args, blocks)
         if isinstance(first, Source) and func is not FlatSource:
@@ -188,7 +193,7 @@ class Walk:
 
     def _of_blocks(self, func: Any, args: list[Any], blocks: list[BlockRead]) -> list[FoundRead]:
         """The reads of `compute_block`; the program's memory counts for the largest block."""
-        reads = [read_of([(each.source, each.axes)]) for each in blocks]
+        reads = list(map(_read_of, blocks))
         program = getattr(func, "keywords", {}).get("program", ELEMENTS)
         if program.steps:
             shapes = [tuple(map(len, each.axes)) for each in blocks]
@@ -208,9 +213,9 @@ class Walk:
         """The read of `read_at_once`, with work on each piece, and its result."""
         if not program.steps:
             # reversed elements are copied to C order
-            return read_of([(block.source, block.axes)], float(block.is_reversed))
+            return _read_of(block, held=float(block.is_reversed))
         pieces = (piece for _, piece in pieces_of(block, chunks))
-        read = read_of([(piece.source, piece.axes) for piece in pieces])
+        read = _read_of(*pieces)
         read.is_joined = False
         nelements, dtypes = math.prod(map(len, block.axes)), (block.source.dtype,)
         result = nelements * self._once(nbytes_of_program, program, dtypes)
@@ -226,7 +231,7 @@ class Walk:
         asks = fold.asks and not inputs and all(axes)
         if asks and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype)) == 0:
             return []
-        read, shape = read_of([(frame, axes)]), tuple(map(len, axes))
+        read, shape = _read_of(block), tuple(map(len, axes))
         read.is_streamed = all(map(is_number, inputs))
         kept = math.prod(n for axis, n in enumerate(shape) if axis not in fold.axis)
         read.beside = kept * self._once(nbytes_of_results, fold, frame.dtype, len(axes))
@@ -234,7 +239,7 @@ class Walk:
             dtypes = (frame.dtype,) * (1 + fold.program.inputs)
             read.beside += self._in_tiles(fold.program, dtypes, shape, fold.axis)
         others = (each for each in inputs if isinstance(each, BlockRead))
-        return [read, *(read_of([(each.source, each.axes)]) for each in others)]
+        return [read, *map(_read_of, others)]
 
     def _in_tiles(
         self,

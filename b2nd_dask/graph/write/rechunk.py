@@ -230,7 +230,7 @@ class RechunkJob(Job):
     way: OnePass
 
     def graph(self) -> Delayed:
-        """The graph of `Job.graph`: regions or ranges of chunks, commit."""
+        """The graph of `Job.graph`: regions, commit."""
         tasks, grid = Tasks(self), self.way.target
         tasks.graph |= dict(self.source.made.dask)
         sizes = tuple(map(steps, grid.shape, self.way.region))
