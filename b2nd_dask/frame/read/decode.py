@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import UninitializedChunkError
+from b2nd_dask.errors import UninitializedChunkError, locating
 from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.chunk.codec import (
     constant_of,
@@ -60,19 +60,20 @@ class Fill:
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"uninit={uninit!r} is not a value of dtype {dtype}") from error
 
-    def element(self, kind: int) -> NDArray[Any]:
+    def element(self, kind: int, chunk: int) -> NDArray[Any]:
         """Return the 0-d, read-only element of a special chunk, of a `ChunkKind` other than STORED.
 
-        Raises `UninitializedChunkError` if the chunk was never written, and `uninit` is "raise";
-        `CorruptChunkError` for a NaN chunk in an array with a dtype without NaN.
+        Raises errors that name the chunk: `UninitializedChunkError` if it was never written, and
+        `uninit` is "raise"; `CorruptChunkError` for NaN in an array with a dtype without NaN.
         """
         if kind == ChunkKind.ZEROS:
             return read_only(np.zeros((), self.dtype))
         if kind == ChunkKind.NAN:
-            return nan_element(self.dtype)
+            with locating(chunk=chunk):
+                return nan_element(self.dtype)
         if self.uninit is None:
             raise UninitializedChunkError(
-                'it was never written, and uninit="raise" requests this error'
+                'it was never written, and uninit="raise" requests this error', chunk=chunk
             )
         return np.frombuffer(self.uninit, self.dtype).reshape(())
 
@@ -111,7 +112,7 @@ def constant_in(fetched: ChunkBytes, fill: Fill) -> NDArray[Any] | None:
     Raises `CorruptChunkError` and `UninitializedChunkError`.
     """
     if fetched.header.special == Special.UNINIT:
-        return fill.element(ChunkKind.UNINIT)
+        return fill.element(ChunkKind.UNINIT, fetched.chunk)
     return constant_of(fetched.data, fetched.header, fill.dtype)
 
 

@@ -16,7 +16,7 @@ from b2nd_dask.format.integrity import require_digest, require_digest_of
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
-from b2nd_dask.storage import Filled, Item, Span, chunk_member
+from b2nd_dask.storage import Item, Span, chunk_member
 
 #: A request for some blocks of a chunk, and the bytes of the first read.
 _FirstRead = tuple[LocatedRequest, memoryview]
@@ -123,7 +123,11 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
             chunk[: len(row.head)] = row.head
             missing += _fill_in(row, chunk[len(row.head) :])
             chunks.append(chunk)
-        _read_into(opened, missing)
+        for (_, span, _), (request, data, _) in zip(
+            missing, _read_into(opened, missing), strict=True
+        ):
+            if len(data) < span.stop - span.start:
+                raise CorruptChunkError("the file ends inside the chunk", chunk=request.chunk)
         for row, chunk in zip(found, chunks, strict=True):
             number, at = row.request.number, row.request.chunk
             if row.runs and not row.some_blocks:
@@ -148,42 +152,37 @@ def _fill_in(
 def _read(
     opened: OpenedFrame, wanted: list[tuple[LocatedRequest, Span]], room: memoryview
 ) -> list[tuple[LocatedRequest, memoryview, int]]:
+    """Read spans relative to chunk starts into a buffer, one behind the other; see `_read_into`."""
+    rows, start = [], 0
+    for request, span in wanted:
+        stop = start + span.stop - span.start
+        rows.append((request, span, room[start:stop]))
+        start = stop
+    return _read_into(opened, rows)
+
+
+def _read_into(
+    opened: OpenedFrame, rows: list[tuple[LocatedRequest, Span, memoryview]]
+) -> list[tuple[LocatedRequest, memoryview, int]]:
     """Read spans relative to chunk starts, clipped at the ends of their objects.
 
     Each result includes the size of the object.
     """
-    lengths = [span.stop - span.start for _, span in wanted]
-    stops = itertools.accumulate(lengths)
-    targets = [room[stop - n : stop] for n, stop in zip(lengths, stops, strict=True)]
-    rows = [
-        (request, span, target) for (request, span), target in zip(wanted, targets, strict=True)
-    ]
-    return [
-        (request, target[:count], size)
-        for (request, _, target), (count, size) in zip(rows, _read_some(opened, rows), strict=True)
-    ]
-
-
-def _read_into(opened: OpenedFrame, rows: list[tuple[LocatedRequest, Span, memoryview]]) -> None:
-    for (request, _, target), (count, _) in zip(rows, _read_some(opened, rows), strict=True):
-        if count < len(target):
-            raise CorruptChunkError("the file ends inside the chunk", chunk=request.chunk)
-
-
-def _read_some(
-    opened: OpenedFrame, rows: list[tuple[LocatedRequest, Span, memoryview]]
-) -> list[Filled]:
     names = [_member_of(opened, request) for request, _, _ in rows]
     spans = (Span(request.start + a, request.start + b) for request, (a, b), _ in rows)
     items = list(zip(names, spans, strict=True))
     try:
-        return opened.reader.read_into(items, [target for _, _, target in rows])
+        found = opened.reader.read_into(items, [target for _, _, target in rows])
     except FileNotFoundError as error:
         missing = str(error.filename).rpartition("/")[2]
         if not missing or missing not in names:
             raise
         chunk = rows[names.index(missing)][0].chunk
         raise CorruptChunkError(f"its file {missing} is missing", chunk=chunk) from error
+    return [
+        (request, target[:count], size)
+        for (request, _, target), (count, size) in zip(rows, found, strict=True)
+    ]
 
 
 def _member_of(opened: OpenedFrame, request: LocatedRequest) -> str:

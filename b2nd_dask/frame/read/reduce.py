@@ -35,7 +35,6 @@ from b2nd_dask.frame.read.region import (
     parts_of,
     read_parts,
     read_region,
-    special_element,
     special_elements,
 )
 
@@ -162,7 +161,7 @@ def reduce_region(
     if constant:
         # constant time for any number of chunks
         counts = count_in_box([slice(0, len(axis)) for axis in axes], how.axis)
-        one = of_one(special_element(fill, constant, 0), len(axes), how)
+        one = of_one(fill.element(constant, 0), len(axes), how)
         return how.accumulation.repeat(one, counts)
     plan = RegionPlan.of(opened.parsed, axes)
     total, sizes = Total(plan, how), plan.sizes(how.axis)

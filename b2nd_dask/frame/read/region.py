@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import locating
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.cache import OpenedFrame
@@ -60,10 +59,10 @@ def read_region(
     constant = opened.parsed.index.single_kind
     if constant:
         # constant time for any number of chunks
-        return np.broadcast_to(special_element(fill, constant, 0), shape)
+        return np.broadcast_to(fill.element(constant, 0), shape)
     plan = RegionPlan.of(opened.parsed, axes, claims)
     if plan.single_kind is not None:
-        element = special_element(fill, plan.single_kind, int(plan.chunks[0]))
+        element = fill.element(plan.single_kind, int(plan.chunks[0]))
         return np.broadcast_to(element, shape)
     empty = result_pool.empty if batch_nbytes is None else in_pages
     if len(plan.chunks) > 1:
@@ -173,12 +172,6 @@ def chunk_requests(
     return verifying(opened, requests, takes)
 
 
-def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
-    """Return the element of a special chunk, as `Fill.element`; errors name the chunk."""
-    with locating(chunk=chunk):
-        return fill.element(kind)
-
-
 def special_elements(
     fill: Fill, kinds: NDArray[np.uint8], chunks: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[Any]]]:
@@ -186,7 +179,7 @@ def special_elements(
     for kind in np.unique(kinds).tolist():
         if kind != ChunkKind.STORED:
             chosen = kinds == kind
-            yield kind, chosen, special_element(fill, kind, int(chunks[np.argmax(chosen)]))
+            yield kind, chosen, fill.element(kind, int(chunks[np.argmax(chosen)]))
 
 
 def new_array(

@@ -125,13 +125,13 @@ class OnePass(NamedTuple):
     """Elements along each axis: whole chunks of the target, except at the array's edge."""
     concurrency: int
     """Number of tasks that may run at once; 0 if the memory is too small for one."""
-    seconds: float
-    """Modelled time beyond that of every pass, for comparisons."""
-    nbytes: float
+    nbytes: float = 0.0
     """Memory of the concurrent tasks, at least of one, and of the graph."""
-    graph_nbytes: float
+    graph_nbytes: float = 0.0
     """Memory of the graph."""
-    decodes: float
+    seconds: float = 0.0
+    """Modelled time beyond that of every pass, for comparisons."""
+    decodes: float = 1.0
     """How often a block is decoded on average."""
 
 
@@ -195,7 +195,7 @@ def _way(source: Grid, target: Grid, region: tuple[int, ...], budget: Budget) ->
     seconds = work * math.ceil(regions / running) / regions
     nbytes = always + running * each
     decodes = blocks / all_blocks
-    return OnePass(target, region, concurrency, seconds, nbytes, graph, decodes)
+    return OnePass(target, region, concurrency, nbytes, graph, seconds, decodes)
 
 
 def _touched(size: int, length: int, chunk: int, block: int) -> tuple[int, ...]:

@@ -187,8 +187,8 @@ def copying_pass(grid: Grid, budget: Budget) -> OnePass:
     counts = tuple(max(1, count) for count in grid.counts)
     box = contiguous_box(counts, _COPIED_AT_ONCE // max(1, grid.chunk_nbytes))
     region = tuple(n * max(1, c) for n, c in zip(box, grid.chunks, strict=True))
-    # time and memory are 0, since no other pass is compared
-    return OnePass(grid, region, concurrency, 0.0, 0.0, 0.0, decodes=0.0)
+    # time and memory are not given, since no other pass is compared
+    return OnePass(grid, region, concurrency)
 
 
 def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:
@@ -230,7 +230,7 @@ def _flat_ways(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterato
         always = graph + ALWAYS
         concurrency = budget.concurrency(each, always)
         nbytes = always + max(1, concurrency) * each
-        yield OnePass(grid, region, concurrency, 0.0, nbytes, graph, decodes=1.0)
+        yield OnePass(grid, region, concurrency, nbytes, graph)
 
 
 def flat_boxes(
