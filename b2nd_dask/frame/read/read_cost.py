@@ -263,6 +263,7 @@ class _Stored(NamedTuple):
         counts = np.array([nblocks if each is None else len(each) for each in wanted], np.int64)
         blocks = counts[which]
         partial = np.array([each is not None for each in wanted], np.bool_)[which]
+        partial &= cuts.decoded[visits.rows]
         verified = self._verified(visits, cuts)
         requests = np.bincount(visits.rows, partial & ~verified & (lengths > 0))[visits.rows]
         in_vain = self.limits.most_in_vain(requests)
@@ -271,7 +272,8 @@ class _Stored(NamedTuple):
             if each is not None:
                 here = which == number
                 some[here] = self._of_blocks(lengths[here], each)
-        some = np.where(is_in_one_round(lengths, blocks / nblocks, in_vain), lengths, some)
+        in_one_round = ~partial | is_in_one_round(lengths, blocks / nblocks, in_vain)
+        some = np.where(in_one_round, lengths, some)
         # a long chunk is verified first, then its blocks are fetched; for other chunks they are
         # copied from the verified bytes
         again = partial & verified & (lengths > self.limits.batch_nbytes)
