@@ -196,10 +196,7 @@ class JoinedReference(ArrayReference):
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
         """As `FrameReference.read_points`."""
-        along = coords[self.axis]
-        if len(along) and not 0 <= along.min() <= along.max() < self.shape[self.axis]:
-            raise IndexError(f"a position is out of bounds for axis {self.axis}")
-        out = np.empty(len(along), carrier(self.dtype))
+        out = np.empty(len(coords[0]), carrier(self.dtype))
         for frame, own, where in self.split_points(coords):
             out[where] = frame.read_points(own).view(out.dtype)
         return out.view(self.dtype)

@@ -15,6 +15,7 @@ from b2nd_dask import open_b2nd
 from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.read import chunk_requests
+from b2nd_dask.frame.read.positions import read_pointwise
 from tests import strategies
 from tests.counting import bytes_read
 
@@ -160,8 +161,8 @@ def test_points_of_any_frame(fresh_path, case, data):
 
 
 def test_points_out_of_bounds(tmp_path, smooth):
-    frame = open_b2nd(write(tmp_path / "x.b2nd", smooth))
-    with pytest.raises(IndexError, match="axis 1 with size 200"):
-        reference_of(frame).read_points(tuple(np.array([n]) for n in (0, 200, 0)))
-    with pytest.raises(IndexError, match="2 arrays of positions for a frame of 3 axes"):
-        reference_of(frame).read_points((np.array([0]), np.array([0])))
+    frame = reference_of(open_b2nd(write(tmp_path / "x.b2nd", smooth)))
+    axes = tuple(map(range, frame.shape))
+    for wrong in (200, -201):
+        with pytest.raises(IndexError, match=f"index {wrong} is out of bounds"):
+            read_pointwise(frame, ([0], [wrong], [0]), axes)

@@ -120,14 +120,12 @@ def positions_in(index: Any, axis: range) -> NDArray[np.int64]:
 def read_points(
     opened: OpenedFrame, coords: tuple[NDArray[np.int64], ...], fill: Fill
 ) -> NDArray[Any]:
-    """Read single elements by 1-D arrays of their positions along each axis.
+    """Read single elements by 1-D arrays of their positions along each axis (at least one).
 
-    Raises `IndexError` if the arrays are not one per axis (at least one), or a position is out of
-    bounds; `CorruptChunkError`, `UnsupportedFrameError` or `UninitializedChunkError`, which name
-    the chunk.
+    The positions are inside the frame. Raises `CorruptChunkError`, `UnsupportedFrameError` or
+    `UninitializedChunkError`, which name the chunk.
     """
     frame = opened.parsed
-    _check(coords, frame.grid)
     out = np.empty(len(coords[0]), carrier(fill.dtype))
     chunks, blocks, inside = _addresses(coords, frame.grid)
     kinds = frame.index.kinds[chunks]
@@ -150,14 +148,6 @@ def read_points(
         ranks = blocks[at] if touched is None else np.searchsorted(touched, blocks[at])
         out[at] = _pick(opened, fetched, fill, ranks, inside[at])
     return out.view(fill.dtype)
-
-
-def _check(coords: tuple[NDArray[np.int64], ...], grid: Grid) -> None:
-    if len(coords) != grid.ndim or not coords:
-        raise IndexError(f"{len(coords)} arrays of positions for a frame of {grid.ndim} axes")
-    for axis, (positions, size) in enumerate(zip(coords, grid.shape, strict=True)):
-        if len(positions) and not 0 <= positions.min() <= positions.max() < size:
-            raise IndexError(f"a position is out of bounds for axis {axis} with size {size}")
 
 
 def _addresses(
