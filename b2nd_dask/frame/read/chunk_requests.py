@@ -140,8 +140,8 @@ def verifying(
 ) -> list[ChunkRequest]:
     """Change requests to whole chunks for the chunks to be verified.
 
-    `takes` says whether a read to which the request with a number belongs has a position of the
-    array. Of several requests for parts of a large chunk, the first one verifies it.
+    `takes` says whether the request with a number claims a position of the array. Of several
+    requests for parts of a large chunk, the first one verifies it.
     """
     digests = opened.digests
     if digests is None:
