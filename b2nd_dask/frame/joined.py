@@ -22,7 +22,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.frame.read.buffers import in_pages, result_pool, writable
 from b2nd_dask.frame.read.decode import carrier
-from b2nd_dask.frame.read.plan import within
+from b2nd_dask.frame.read.plan import Axes, within
 from b2nd_dask.frame.read.reduction import PartialResult, Reduction
 from b2nd_dask.frame.reference import ArrayReference, FrameReference
 from b2nd_dask.processes import reduced
@@ -40,12 +40,12 @@ class FramePart(NamedTuple):
     """The part of a region in one frame."""
 
     frame: FrameReference
-    axes: tuple[range, ...]
+    axes: Axes
     """Positions in the frame."""
     out: slice
     """Position of these elements in the result, along the joined axis."""
-    claims: tuple[range, ...]
-    """Those of the region (`RegionPlan`), as positions in the frame."""
+    claims: Axes
+    """Those of the region (`RegionPlan`), counted from the start of the frame."""
 
 
 class JoinedReference(ArrayReference):
@@ -54,12 +54,7 @@ class JoinedReference(ArrayReference):
     The frames fit, as checked by `join`. A part of another array has the label of that array.
     """
 
-    def __init__(
-        self,
-        frames: Sequence[FrameReference],
-        axis: int,
-        label: str = "",
-    ) -> None:
+    def __init__(self, frames: Sequence[FrameReference], axis: int, label: str = "") -> None:
         self.frames = tuple(frames)
         self.axis = axis
         others = f" and {len(frames) - 1} others" if len(frames) > 1 else ""
@@ -124,37 +119,32 @@ class JoinedReference(ArrayReference):
         """Whether any frame may have statistics; see `FrameReference.has_statistics`."""
         return any(frame.has_statistics for frame in self.frames)
 
-    def part_of_axes(self, axes: tuple[range, ...]) -> tuple[JoinedReference, tuple[range, ...]]:
+    def part_of_axes(self, axes: Axes) -> tuple[JoinedReference, Axes]:
         """Refer only to the frames of a region; also return the region's positions in them."""
         along = axes[self.axis]
         first, last = self._frame_of(along[0]), self._frame_of(along[-1])
         part = JoinedReference(self.frames[first : last + 1], self.axis, self.label)
         return part, self._counted_from(int(self.starts[first]), axes, along)
 
-    def _counted_from(self, start: int, axes: tuple[range, ...], along: range) -> tuple[range, ...]:
+    def _counted_from(self, start: int, axes: Axes, along: range) -> Axes:
         """A region with other positions along the joined axis, counted from `start`."""
         own = range(along.start - start, along.stop - start, along.step)
         return (*axes[: self.axis], own, *axes[self.axis + 1 :])
 
-    def split(
-        self, axes: tuple[range, ...], claims: tuple[range, ...] | None = None
-    ) -> Iterator[FramePart]:
+    def split(self, axes: Axes, claims: Axes | None = None) -> Iterator[FramePart]:
         """Split a region of ascending positions into parts, one per frame."""
-        claims = claims or axes
-        along, claimed = axes[self.axis], claims[self.axis]
+        along, claims = axes[self.axis], claims or axes
         if not all(map(len, axes)):
             return
         for number in range(self._frame_of(along[0]), self._frame_of(along[-1]) + 1):
             start, stop = self.starts[number : number + 2].tolist()
-            here = slice(start, stop)
-            own, out = within(along, slice(0, len(along)), here)
+            own, out = within(along, slice(0, len(along)), slice(start, stop))
             if own:
                 inner = self._counted_from(start, axes, own)
-                theirs, _ = within(claimed, slice(0, len(claimed)), here)
-                outer = self._counted_from(start, claims, theirs)
-                yield FramePart(self.frames[number], inner, out, outer)
+                claimed = self._counted_from(start, claims, claims[self.axis])
+                yield FramePart(self.frames[number], inner, out, claimed)
 
-    def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
+    def expected_reads(self, axes: Axes) -> Iterator[Item]:
         """Chain `FrameReference.expected_reads` of the frames."""
         for part in self.split(axes):
             yield from part.frame.expected_reads(part.axes)
@@ -172,10 +162,10 @@ class JoinedReference(ArrayReference):
 
     def read_axes(
         self,
-        axes: tuple[range, ...],
+        axes: Axes,
         threads: int = 1,
         batch_nbytes: int | None = None,
-        claims: tuple[range, ...] | None = None,
+        claims: Axes | None = None,
     ) -> NDArray[Any]:
         """As `FrameReference.read_axes`."""
         parts = list(self.split(axes, claims))
@@ -201,7 +191,7 @@ class JoinedReference(ArrayReference):
             out[where] = frame.read_points(own).view(out.dtype)
         return out.view(self.dtype)
 
-    def reduce(self, axes: tuple[range, ...], how: Reduction) -> PartialResult:
+    def reduce(self, axes: Axes, how: Reduction) -> PartialResult:
         """As `FrameReference.reduce`."""
         results = [part.frame.reduce(part.axes, how) for part in self.split(axes)]
         if self.axis in how.axis:
@@ -211,7 +201,7 @@ class JoinedReference(ArrayReference):
             for name in results[0]
         }
 
-    def unanswered_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
+    def unanswered_nbytes(self, axes: Axes, how: Reduction) -> int | None:
         """As `FrameReference.unanswered_nbytes`."""
         if not all(axes):
             return None

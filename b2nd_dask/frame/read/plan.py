@@ -25,6 +25,8 @@ MOST_BATCH = 1 << 20
 _LEFT_OUT = np.uint8(255)
 #: Finding a chunk and its blocks takes 0.1 ms, as long as decoding this many bytes.
 VISIT_NBYTES = 1 << 17
+#: Positions along each axis of an array.
+Axes = tuple[range, ...]
 Sizes = tuple[tuple[int, ...], ...]
 
 
@@ -32,7 +34,7 @@ class Part(NamedTuple):
     """The part of a region in one chunk."""
 
     chunk: int
-    inner: tuple[range, ...]
+    inner: Axes
     """Selected positions in the chunk."""
     out: tuple[slice, ...]
     """Position of these elements in the result."""
@@ -56,13 +58,11 @@ class RegionPlan:
     """Numbers of the touched chunks, in C order over the cells."""
     kinds: NDArray[np.uint8]
     """`ChunkKind` of each touched chunk."""
-    claims: tuple[range, ...]
+    claims: Axes
     """Positions along each axis: the read verifies the touched chunks whose witness is there."""
 
     @classmethod
-    def of(
-        cls, frame: ParsedFrame, axes: tuple[range, ...], claims: tuple[range, ...] | None = None
-    ) -> RegionPlan:
+    def of(cls, frame: ParsedFrame, axes: Axes, claims: Axes | None = None) -> RegionPlan:
         """Plan a region of ascending positions along each axis, at least one each.
 
         It claims its own positions by default.
@@ -138,7 +138,7 @@ def within(positions: range, out: slice, along: slice) -> tuple[range, slice]:
 
 # most chunks of a region have equal selections
 @functools.lru_cache(maxsize=1024)
-def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | None:
+def touched_blocks(inner: Axes, grid: Grid) -> NDArray[np.int64] | None:
     """Compute the numbers of the blocks of a chunk that contain selected elements.
 
     They ascend and must not be modified; None if reading all blocks is better. `inner` has

@@ -32,14 +32,14 @@ from b2nd_dask.frame.read.chunk_requests import (
     located_chunks,
     witnesses,
 )
-from b2nd_dask.frame.read.plan import blocks_at, reads_in_boxes, touched_along
+from b2nd_dask.frame.read.plan import Axes, blocks_at, reads_in_boxes, touched_along
 
 
 class Region(NamedTuple):
     """A region to read: ascending positions along each axis."""
 
-    axes: tuple[range, ...]
-    claims: tuple[range, ...] = ()
+    axes: Axes
+    claims: Axes = ()
     """See `RegionPlan`; a region claims its own positions by default."""
     is_decoded: bool = True
     """False for whole chunks that are only fetched."""

@@ -21,7 +21,7 @@ from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, result_pool, scratch
 from b2nd_dask.frame.read.decode import Fill, decode_part
 from b2nd_dask.frame.read.fetch import fetch_all
-from b2nd_dask.frame.read.plan import MOST_BATCH, RegionPlan, per_chunk
+from b2nd_dask.frame.read.plan import MOST_BATCH, Axes, RegionPlan, per_chunk
 from b2nd_dask.frame.read.reduction import (
     PartialResult,
     Reduction,
@@ -76,7 +76,7 @@ def unanswered(
     return plan.without(stored & ~(left & ~by_counts))
 
 
-def unanswered_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reduction) -> int | None:
+def unanswered_nbytes(parsed: ParsedFrame, axes: Axes, how: Reduction) -> int | None:
     """Compute the bytes of the elements that a reduction reads, beyond the answers from statistics.
 
     None without statistics, and if all chunks repeat one element, since then nothing is read.
@@ -127,9 +127,7 @@ def pruned_share(parsed: ParsedFrame, predicate: Predicate) -> float:
     return float((pruned & (parsed.index.kinds == ChunkKind.STORED)).mean())
 
 
-def read_pruned(
-    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, predicate: Predicate
-) -> NDArray[Any]:
+def read_pruned(opened: OpenedFrame, axes: Axes, fill: Fill, predicate: Predicate) -> NDArray[Any]:
     """Like `read_region`, but pruned chunks are filled with an element that they may contain."""
     statistics = opened.parsed.statistics
     if statistics is None or not all(axes):
@@ -148,9 +146,7 @@ def read_pruned(
     return out.view(fill.dtype)
 
 
-def reduce_region(
-    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, how: Reduction
-) -> PartialResult:
+def reduce_region(opened: OpenedFrame, axes: Axes, fill: Fill, how: Reduction) -> PartialResult:
     """Reduce a region of ascending positions along each axis, at least one each.
 
     Chunks that repeat one element are counted, not expanded. Chunks whose statistics have the
@@ -191,7 +187,7 @@ def _in_groups(opened: OpenedFrame, plan: RegionPlan) -> bool:
 
 
 def _add_groups(
-    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, plan: RegionPlan, total: Total
+    opened: OpenedFrame, axes: Axes, fill: Fill, plan: RegionPlan, total: Total
 ) -> None:
     """Add boxes of small chunks that are all stored."""
     itemsize = fill.dtype.itemsize

@@ -19,7 +19,7 @@ from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, in_page
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches, verifying
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part, is_in_place
 from b2nd_dask.frame.read.fetch import fetch, first_reads
-from b2nd_dask.frame.read.plan import Part, RegionPlan, reads_in_boxes, touched_blocks
+from b2nd_dask.frame.read.plan import Axes, Part, RegionPlan, reads_in_boxes, touched_blocks
 from b2nd_dask.storage import Item, is_reading_ahead
 from b2nd_dask.system import usable_cores
 
@@ -37,12 +37,12 @@ SMALLEST_BATCH = 8
 
 def read_region(
     opened: OpenedFrame,
-    axes: tuple[range, ...],
+    axes: Axes,
     fill: Fill,
     threads: int = 1,
     batch_nbytes: int | None = None,
     into: NDArray[Any] | None = None,
-    claims: tuple[range, ...] | None = None,
+    claims: Axes | None = None,
 ) -> NDArray[Any]:
     """Read a region of ascending positions along each axis, with the dtype of `fill`.
 
@@ -124,7 +124,7 @@ def _best_batch(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> int:
     return min(nbytes, BATCH_AHEAD) if is_whole else nbytes
 
 
-def expected_reads(opened: OpenedFrame, axes: tuple[range, ...]) -> Iterator[Item]:
+def expected_reads(opened: OpenedFrame, axes: Axes) -> Iterator[Item]:
     """List the first requests to a store for a region, in the order of `read_region`."""
     if 0 in map(len, axes) or opened.parsed.index.single_kind:
         return
@@ -159,9 +159,7 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
     return divided
 
 
-def chunk_requests(
-    opened: OpenedFrame, parts: Sequence[Part], claims: tuple[range, ...]
-) -> list[ChunkRequest]:
+def chunk_requests(opened: OpenedFrame, parts: Sequence[Part], claims: Axes) -> list[ChunkRequest]:
     """Create the chunk requests of a region; for `claims` see `RegionPlan`."""
     grid = opened.parsed.grid
 

@@ -24,6 +24,7 @@ from b2nd_dask.frame.read.buffers import in_pages, scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest
 from b2nd_dask.frame.read.decode import carrier, decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch_all
+from b2nd_dask.frame.read.plan import Axes
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, uncompressed_costs
 from b2nd_dask.frame.rechunk.passes import Box, flat_boxes
 from b2nd_dask.frame.reference import FrameReference
@@ -42,7 +43,7 @@ _CPARAMS = {"codec": "lz4", "clevel": 1}
 class View:
     """A view of an array: a box of it, with permuted axes."""
 
-    window: tuple[range, ...]
+    window: Axes
     """Positions of the box along each axis of the array."""
     order: tuple[int, ...]
     """The array's axis of each axis of the view."""
@@ -60,7 +61,7 @@ class View:
         """The view of a box of the view."""
         return replace(self, window=self.axes_of(box))
 
-    def axes_of(self, region: Box) -> tuple[range, ...]:
+    def axes_of(self, region: Box) -> Axes:
         """Convert a region of the view to positions in the array."""
         axes = list(self.window)
         for axis, along in zip(self.order, region, strict=True):
