@@ -101,7 +101,7 @@ def test_one_task_has_the_threads_that_others_leave(monkeypatch) -> None:
 
     def blocks(count, chunk_nbytes):
         grid = Grid((chunk_nbytes * count,), (chunk_nbytes,), (chunk_nbytes,), 1)
-        return mock.Mock(keys=[None] * count, **{"job.plan.grid": grid})
+        return mock.Mock(keys=[None] * count, **{"job.transaction.plan.grid": grid})
 
     large, small = 1 << 27, 1 << 20
     assert write_tasks._threads_of_a_task([blocks(1, large)]) == 6

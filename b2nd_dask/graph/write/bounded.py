@@ -142,7 +142,9 @@ class _Bounded:
         functions = [name for name in layers if not self._is_view(name)]
         # tasks of dask that stay in the graph
         keys = sum(len(layers[name]) for name in functions if not self._seen[name].is_read)
-        budget = budget_of(max_mem, job.staging, is_remote=is_remote).without(keys * PER_KEY)
+        budget = budget_of(max_mem, job.transaction.staging, is_remote=is_remote).without(
+            keys * PER_KEY
+        )
         # functions that read a view are computed again if the write is retried
         again = any(self._is_view(b) for name in functions for b in self._inputs(name) or ())
         self._frames = IntermediateFrames(job.transaction, budget, reads_again=again)
@@ -151,7 +153,7 @@ class _Bounded:
 
     def job(self) -> Job:
         """The job of the last step; its graph contains all other steps."""
-        array, plan = self._array, self._write.plan
+        array, plan = self._array, self._write.transaction.plan
         if not plan.grid.nchunks:
             return self._write
         if self._is_view(array.name) or isinstance(self._nodes[array.name], Read):
@@ -164,7 +166,7 @@ class _Bounded:
 
     def _rechunked(self, source: Elements) -> RechunkJob:
         name = self._array.name
-        if source.grid.shape != self._write.plan.grid.shape:
+        if source.grid.shape != self._write.transaction.plan.grid.shape:
             raise _not_understood(name)
         return self._frames.rechunked(source, name)
 

@@ -27,7 +27,7 @@ from b2nd_dask.graph.write.options import (
     new_plan,
 )
 from b2nd_dask.graph.write.regions import broadcast_to_region, corner_of, region_axes
-from b2nd_dask.graph.write.write_tasks import WriteJob
+from b2nd_dask.graph.write.write_tasks import WriteJob, opening
 from b2nd_dask.storage import Location
 
 #: Above this dask would list too many blocks; the format allows more.
@@ -153,4 +153,4 @@ def part_job(arr: Any, location: Location, options: WriteOptions) -> WriteJob:
     # the staging area records whole parts, not the chunks that a part's tasks have staged
     staging = replace(pending.staging, resumable=False)
     part = Part(plan, staging, box, pending.frame_key)
-    return WriteJob(transaction=part, elements=array, origin=corner_of(axes))
+    return WriteJob(part, opening(part), array, corner_of(axes))

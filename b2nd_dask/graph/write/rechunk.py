@@ -42,14 +42,21 @@ from b2nd_dask.frame.rechunk.work import (
 )
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan, halved
-from b2nd_dask.frame.write.transaction import Transaction, begin
+from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.graph.read.blocks import BlockRead, Chunks, regions_of
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import by_axis, own_or_auto
 from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.graph.write.options import WriteOptions, check_mode, new_plan
 from b2nd_dask.graph.write.to_b2nd import new_frame, run_job
-from b2nd_dask.graph.write.write_tasks import Job, Tasks, WriteJob, task_of, with_concurrency
+from b2nd_dask.graph.write.write_tasks import (
+    Job,
+    WriteJob,
+    opening,
+    task_of,
+    with_concurrency,
+)
 from b2nd_dask.storage import Location, Staging
 
 #: Default of `max_mem`: this share of the memory, and at most so many bytes per thread.
@@ -175,7 +182,7 @@ def _rechunk_job(source: FrameReference, target: Transaction, options: WriteOpti
         return frames.rechunked(frames.elements_of(source, View.whole(source.shape)), "rechunk")
     made = frames.task("source", StoredChunks(source))
     elements = Elements(made, source.grid, source.dtype)
-    return RechunkJob(transaction=target, source=elements, way=copying_pass(plan.grid, budget))
+    return RechunkJob(target, frames.opened, elements, copying_pass(plan.grid, budget))
 
 
 def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
@@ -222,7 +229,7 @@ class Elements(NamedTuple):
     dtype: np.dtype[Any]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class RechunkJob(Job):
     """The pass that writes elements of frames to a frame with other chunks."""
 
@@ -231,18 +238,16 @@ class RechunkJob(Job):
 
     def graph(self) -> Delayed:
         """The graph of `Job.graph`: regions, commit."""
-        tasks, grid = Tasks(self), self.way.target
-        tasks.graph |= dict(self.source.made.dask)
+        made, grid, name = self.source.made, self.way.target, self.name("write")
         sizes = tuple(map(steps, grid.shape, self.way.region))
-        missing, known = tasks.missing(sizes, (0,) * len(sizes), grid)
-        name = tasks.name("write")
+        missing, known = self.missing(sizes, (0,) * len(sizes), grid)
         work = {
-            (name, *at): (rechunk_region, self.source.made.key, region, tasks.opening)
+            (name, *at): (rechunk_region, made.key, region, self.opened.key)
             for at, region in zip(np.ndindex(missing.shape), regions_of(sizes), strict=True)
             if missing[at]
         }
-        tasks.graph |= with_concurrency(work, self.way.concurrency)
-        return tasks.committed([*work, *known])
+        tasks = with_concurrency(work, self.way.concurrency)
+        return self.committed({**made.dask, **tasks}, list(work), known)
 
 
 class IntermediateFrames:
@@ -257,7 +262,7 @@ class IntermediateFrames:
         self.budget = budget
         self._reads_again = reads_again
         # shared with the target: a second task would recreate the staging area after a failure
-        self.opened = self.task("open", (begin, target))
+        self.opened = opening(target)
         # by name and grid: the frame and its commit
         self._written: dict[tuple[str, Grid], tuple[IntermediateFrame, Delayed]] = {}
 
@@ -275,7 +280,7 @@ class IntermediateFrames:
     def rechunked(self, source: Elements, name: str) -> RechunkJob:
         """Make the job that rechunks elements to the target; `name` is the name of its passes."""
         source, way = self._to_last_pass(source, self._target.plan.grid, name)
-        return RechunkJob(transaction=self._target, opened=self.opened, source=source, way=way)
+        return RechunkJob(self._target, self.opened, source, way)
 
     def written(self, array: da.Array, view: View | None = None) -> Elements:
         """Write an array to an intermediate frame; return a view's elements, by default all."""
@@ -299,9 +304,8 @@ class IntermediateFrames:
         sizes = halved([max(axis) for axis in chunks], source.grid.itemsize, MOST_CHUNK)
         grid = Grid(source.grid.shape, sizes, sizes, source.grid.itemsize)
 
-        def make(**target: Any) -> RechunkJob:
-            last, way = self._to_last_pass(source, grid, name)
-            return RechunkJob(source=last, way=way, **target)
+        def make(intermediate: Transaction, opened: Delayed) -> RechunkJob:
+            return RechunkJob(intermediate, opened, *self._to_last_pass(source, grid, name))
 
         return self._once(name, grid, source.dtype, make)
 
@@ -337,5 +341,6 @@ class IntermediateFrames:
         task = (begin_intermediate, intermediate, self.opened.key, self._reads_again)
         opened = self.task("open", task, self.opened)
         if intermediate.staging.resumable and intermediate.is_published():
-            return Tasks(Job(transaction=intermediate, opened=opened)).committed([])
-        return make(transaction=intermediate, opened=opened).graph()
+            nothing = ChunkRecords.of_special(intermediate.plan.row)
+            return Job(intermediate, opened).committed({}, [], nothing)
+        return make(intermediate, opened).graph()

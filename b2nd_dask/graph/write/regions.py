@@ -34,7 +34,7 @@ from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
 from b2nd_dask.graph.write.input_arrays import as_dask, constant_element
 from b2nd_dask.graph.write.options import WriteOptions, check_existing
-from b2nd_dask.graph.write.write_tasks import WriteJob
+from b2nd_dask.graph.write.write_tasks import WriteJob, opening
 from b2nd_dask.storage import list_staging
 
 #: Positions along each axis: ranges of step 1.
@@ -58,7 +58,7 @@ def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJ
         call = options.change_key(array, location.label)
         if (key := _finished_key(frame, call)) is not None:
             done = Transaction(update_plan(frame.parsed, frame.shape), staging_of(resume_key=key))
-            return WriteJob(transaction=done, elements=array, origin=(0,) * frame.ndim)
+            return WriteJob(done, opening(done), array, (0,) * frame.ndim)
     array, axes = _placed(array, frame, options)
     stops = (along.stop for along in axes)
     plan = update_plan(frame.parsed, tuple(map(max, frame.shape, stops)))
@@ -74,7 +74,7 @@ def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJ
     state = frame.parsed.token, frame.shape, box, carries, entries_digest(frame.parsed, box)
     packed = pack_entries(entries, compressed=True)
     update = Update(plan, staging, *state, packed, is_delayed=is_delayed)
-    return WriteJob(transaction=update, elements=elements, origin=corner_of(whole))
+    return WriteJob(update, opening(update), elements, corner_of(whole))
 
 
 def _placed(array: da.Array, frame: FrameReference, options: WriteOptions) -> tuple[da.Array, Axes]:

@@ -33,7 +33,13 @@ from b2nd_dask.graph.write.options import (
 )
 from b2nd_dask.graph.write.parts import part_job
 from b2nd_dask.graph.write.regions import checked_axis, update_job
-from b2nd_dask.graph.write.write_tasks import Job, WriteJob, log_reused, write_graphs
+from b2nd_dask.graph.write.write_tasks import (
+    Job,
+    WriteJob,
+    log_reused,
+    opening,
+    write_graphs,
+)
 from b2nd_dask.lazy import lazy
 from b2nd_dask.storage import Location
 
@@ -269,7 +275,7 @@ def _job(arr: Any, urlpath: Any, options: WriteOptions) -> tuple[Job, Location]:
         options = replace(options, vlmeta=options.labels)
     plan = new_plan(array, options)
     new = new_frame(location, plan, array, options)
-    whole = WriteJob(transaction=new, elements=array, origin=(0,) * array.ndim)
+    whole = WriteJob(new, opening(new), array, (0,) * array.ndim)
     job: Job = whole
     if options.max_mem is not None:
         # imported here: it needs names of dask that other writes do not need
@@ -317,18 +323,19 @@ def write_together(writes: Iterable[Write]) -> None:
     others = [job.graph() for job in jobs if not isinstance(job, WriteJob)]
     with ExitStack() as areas:
         for job in jobs:
-            areas.enter_context(job.staging.prepared())
+            areas.enter_context(job.transaction.staging.prepared())
         compute_together(*write_graphs(together), *others)
 
 
 def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delayed:
     """Compute a job and open its frame, or return its Delayed."""
-    if job.staging.resumable and job.transaction.is_published():
+    transaction, staging = job.transaction, job.transaction.staging
+    if staging.resumable and transaction.is_published():
         # an earlier run was killed after it published the frame
-        job.staging.clean_up()
-        log_reused(job.staging, job.plan.grid.nchunks, job.plan.grid.nchunks)
+        staging.clean_up()
+        log_reused(staging, transaction.plan.grid.nchunks, transaction.plan.grid.nchunks)
         if not compute:
-            done: Delayed = delayed(job.staging.label)
+            done: Delayed = delayed(staging.label)
             return done
     else:
         written = job.graph()
@@ -336,7 +343,7 @@ def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delaye
             _warn(job)
             return written
         # if a worker is lost after the commit, dask runs its tasks again, without a staging area
-        with job.transaction.once(), job.staging.prepared():
+        with transaction.once(), staging.prepared():
             _warn(job)
             written.compute()
     frame = frame_at(location)

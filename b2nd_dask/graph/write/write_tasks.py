@@ -6,9 +6,9 @@ import itertools
 import logging
 import math
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.buffers import BOX_NBYTES
-from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
     ChunkBox,
     ChunkRecords,
@@ -44,45 +43,6 @@ logger = logging.getLogger("b2nd_dask")
 FAN_IN = 32
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Job:
-    """A planned write that makes its graph."""
-
-    transaction: Transaction
-    opened: Delayed | None = None
-    """The task that starts the transaction; default: `Transaction.begin`."""
-    dropped: str = ""
-    """A warning about metadata that the frame loses, or empty."""
-
-    @property
-    def plan(self) -> FramePlan:
-        """The plan of the frame."""
-        return self.transaction.plan
-
-    @property
-    def staging(self) -> Staging:
-        """The staging area of its chunks."""
-        return self.transaction.staging
-
-    def graph(self) -> Delayed:
-        """The tasks; they compute to the frame's path, and reuse staged chunks."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class WriteJob(Job):
-    """The write of an array to a position in the frame."""
-
-    elements: da.Array
-    """The array, in any blocks."""
-    origin: tuple[int, ...]
-    """Element index of the array's first element in the frame; the corner of a chunk."""
-
-    def graph(self) -> Delayed:
-        """As `Job.graph`."""
-        return write_graphs([self])[0]
-
-
 def task_of(label: str, step: str, task: Any, *behind: Any) -> Delayed:
     """A single task, or a value, with its dependencies.
 
@@ -93,44 +53,46 @@ def task_of(label: str, step: str, task: Any, *behind: Any) -> Delayed:
     return Delayed(name, HighLevelGraph.from_collections(name, {name: task}, behind))
 
 
-class Tasks:
-    """The tasks of a job so far; their names consist of a step and a common suffix."""
+def opening(transaction: Transaction) -> Delayed:
+    """The task that starts a write: before any block, and only when the graph is computed."""
+    return task_of(transaction.staging.label, "open", (begin, transaction))
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        # runs before any block is written, and only when the graph is computed
-        begins, opened = (begin, job.transaction), job.opened
-        self.opened = task_of(job.staging.label, "open", begins) if opened is None else opened
-        self.opening = str(self.opened.key)
-        self.graph: dict[Any, Any] = dict(self.opened.dask)
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A planned write that makes its graph; names of tasks are a step and a common suffix."""
+
+    transaction: Transaction
+    opened: Delayed
+    """The task that starts the transaction."""
+    dropped: str = field(default="", kw_only=True)
+    """A warning about metadata that the frame loses, or empty."""
+
+    def graph(self) -> Delayed:
+        """The tasks; they compute to the frame's path, and reuse staged chunks."""
+        raise NotImplementedError
 
     def name(self, step: str) -> str:
         """Name a step."""
-        return step + self.opening.removeprefix("open")
-
-    def add(self, step: str, task: Any) -> str:
-        """Add a single task, or a value."""
-        name = self.name(step)
-        self.graph[name] = task
-        return name
+        return step + str(self.opened.key).removeprefix("open")
 
     def missing(
         self, chunks: Chunks, origin: tuple[int, ...], grid: Grid, made: ChunkRecords | None = None
-    ) -> tuple[NDArray[np.bool_], list[str]]:
-        """Find the blocks to compute, and the keys of the records of all other blocks.
+    ) -> tuple[NDArray[np.bool_], ChunkRecords]:
+        """Find the blocks to compute, and the records of all other blocks.
 
         `chunks` are the lengths of the blocks, which consist of whole frame chunks. Chunks staged
         by earlier runs have records; a write without `resume` takes `made`. `origin` is
         the index of the first element in the frame.
         """
         missing = np.ones(tuple(map(len, chunks)), bool)
-        plan, staging = self.job.plan, self.job.staging
+        plan, staging = self.transaction.plan, self.transaction.staging
         known = made
         if staging.resumable:
             manifests = read_manifests(staging).values()
             known = staged_records(manifests, staging, plan.row, plan.grid.nchunks)
         if known is None:
-            return missing, []
+            return missing, ChunkRecords.of_special(plan.row)
         is_known, reused = np.zeros(grid.counts, bool), np.zeros(grid.counts, bool)
         is_known.reshape(-1)[known.rows["chunk"]] = True
         axes = [_chunk_ranges(*axis) for axis in zip(chunks, origin, grid.chunks, strict=True)]
@@ -142,21 +104,41 @@ class Tasks:
             # an axis of length 0 has no blocks
             total = math.prod(axis[-1].stop - axis[0].start if axis else 0 for axis in axes)
             log_reused(staging, len(rows), total)
-        return missing, [self.add("known", ChunkRecords(known.parts, rows))]
+        return missing, ChunkRecords(known.parts, rows)
 
-    def committed(self, keys: Sequence[Any]) -> Delayed:
-        """Merge records, `FAN_IN` tables per task, and commit."""
-        name, level = self.name("merge"), 0
-        keys = keys or [self.add("nothing", ChunkRecords.of_special(self.job.plan.row))]
+    def committed(
+        self, tasks: Mapping[Any, Any], keys: Sequence[Any], known: ChunkRecords
+    ) -> Delayed:
+        """Add tasks that merge records, `FAN_IN` tables each, and the commit.
+
+        `keys` are the tasks of records, `known` are all other records.
+        """
+        graph, level = {**tasks, **self.opened.dask}, 0
+        if not keys or len(known.rows):
+            keys = [*keys, self.name("known")]
+            graph[keys[-1]] = known
         while len(keys) > 1 or level == 0:
             groups = [list(keys[at : at + FAN_IN]) for at in range(0, len(keys), FAN_IN)]
-            keys = [(name, level, i) for i in range(len(groups))]
-            self.graph |= {
-                key: (merge_records, group) for key, group in zip(keys, groups, strict=True)
-            }
+            keys = [(self.name("merge"), level, i) for i in range(len(groups))]
+            graph |= {key: (merge_records, group) for key, group in zip(keys, groups, strict=True)}
             level += 1
-        key = self.add("commit", (commit, self.opening, keys[0]))
-        return Delayed(key, HighLevelGraph.from_collections(key, self.graph))
+        key = self.name("commit")
+        graph[key] = commit, self.opened.key, keys[0]
+        return Delayed(key, HighLevelGraph.from_collections(key, graph))
+
+
+@dataclass(frozen=True, eq=False)
+class WriteJob(Job):
+    """The write of an array to a position in the frame."""
+
+    elements: da.Array
+    """The array, in any blocks."""
+    origin: tuple[int, ...]
+    """Element index of the array's first element in the frame; the corner of a chunk."""
+
+    def graph(self) -> Delayed:
+        """As `Job.graph`."""
+        return write_graphs([self])[0]
 
 
 def _chunk_ranges(sizes: tuple[int, ...], start: int, chunk: int) -> list[slice]:
@@ -184,43 +166,46 @@ def log_reused(staging: Staging, reused: int, nchunks: int) -> None:
     logger.info("%s: %d of %d chunks are reused", staging.label, reused, nchunks)
 
 
-class _Blocks(Tasks):
-    """The tasks of a job that writes the blocks of an array."""
+class _Blocks(NamedTuple):
+    """The blocks of an array that a job computes, and the records of all others."""
 
-    def __init__(self, job: WriteJob) -> None:
-        super().__init__(job)
-        self.origin, grid, shape = job.origin, job.plan.grid, job.elements.shape
-        self.array = aligned_to(job.elements, grid.chunks)
-        no_constant = job.staging.resumable or 0 in shape
-        element = None if no_constant else constant_element(job.elements)
-        # records of constant chunks, which need no data
-        made = None
-        if element is not None:
-            chunks = ChunkBox.of(job.origin, shape, grid).chunks(grid)
-            made = constant_records(element, chunks, job.plan)
-        is_missing, self.known = self.missing(self.array.chunks, job.origin, grid, made)
-        self.at = [tuple(at) for at in np.argwhere(is_missing).tolist()]
-        """Indices of the blocks that are computed."""
-        name = self.name("write")
-        self.keys = [(name, *at) for at in self.at]
+    job: WriteJob
+    array: da.Array
+    """The array in blocks of whole frame chunks."""
+    keys: list[tuple[Any, ...]]
+    """Keys of the tasks that compute and write blocks."""
+    known: ChunkRecords
+
+
+def _blocks_of(job: WriteJob) -> _Blocks:
+    plan, origin = job.transaction.plan, job.origin
+    array = aligned_to(job.elements, plan.grid.chunks)
+    no_constant = job.transaction.staging.resumable or 0 in array.shape
+    element = None if no_constant else constant_element(job.elements)
+    # records of constant chunks, which need no data
+    made = None
+    if element is not None:
+        chunks = ChunkBox.of(origin, array.shape, plan.grid).chunks(plan.grid)
+        made = constant_records(element, chunks, plan)
+    is_missing, known = job.missing(array.chunks, origin, plan.grid, made)
+    keys = [(job.name("write"), *at) for at in np.argwhere(is_missing).tolist()]
+    return _Blocks(job, array, keys, known)
 
 
 def write_graphs(jobs: Sequence[WriteJob]) -> list[Delayed]:
     """Build the tasks that write several frames; compute what they share once."""
-    each = list(map(_Blocks, jobs))
+    each = list(map(_blocks_of, jobs))
     # Optimized together, since each alone would fuse shared tasks into its own. Without writes that
     # compute no block: dask would leave some of their layers whole in the graph.
     computing = [blocks for blocks in each if blocks.keys]
     optimized = _fused if _dask_compat.has_layers() else _appended
     tasks = optimized(computing, _threads_of_a_task(computing)) if computing else {}
-    for blocks in each:
-        blocks.graph = {**tasks, **blocks.graph}
-    return [blocks.committed([*blocks.keys, *blocks.known]) for blocks in each]
+    return [blocks.job.committed(tasks, blocks.keys, blocks.known) for blocks in each]
 
 
 def _threads_of_a_task(each: Sequence[_Blocks]) -> int:
     """Threads to compress a large chunk: more than one if there are fewer tasks than threads."""
-    if not any(blocks.job.plan.grid.chunk_nbytes > BOX_NBYTES for blocks in each):
+    if not any(blocks.job.transaction.plan.grid.chunk_nbytes > BOX_NBYTES for blocks in each):
         return 1
     threads = min(available().threads, usable_cores())
     return max(1, threads // sum(len(blocks.keys) for blocks in each))
@@ -238,12 +223,12 @@ def _records_of(blocks: _Blocks, threads: int) -> da.Array:
         _dask_compat.ArraySliceDep(arr.chunks),
         indices,
         align_arrays=False,
-        name=blocks.name("write"),
+        name=blocks.job.name("write"),
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
-        origin=blocks.origin,
+        origin=blocks.job.origin,
         # a Delayed in place of the array would not fuse
-        opened=blocks.opened,
+        opened=blocks.job.opened,
         threads=threads,
     )
     return records
@@ -253,7 +238,7 @@ def _fused(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
     """Optimize the blocks to compute together with the tasks that write them."""
     records = [_records_of(blocks, threads) for blocks in each]
     graph = HighLevelGraph.merge(*(array.__dask_graph__() for array in records))
-    keys = [key for blocks in each for key in [*blocks.keys, *blocks.opened.dask]]
+    keys = [key for blocks in each for key in [*blocks.keys, *blocks.job.opened.dask]]
     # a dask collection may lack an optimizer
     optimize = getattr(records[0], "__dask_optimize__", lambda graph, keys: graph)
     return dict(optimize(graph, keys))
@@ -271,11 +256,11 @@ def _appended(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
     is_planned = _dask_compat.is_planned()
     arrays = [array.optimize() for array in arrays] if is_planned else dask_optimize(*arrays)
     for blocks, array in zip(each, arrays, strict=True):
-        tasks |= {**array.__dask_graph__(), **blocks.graph}
-        common = blocks.origin, blocks.opening, threads
+        tasks |= {**array.__dask_graph__(), **blocks.job.opened.dask}
+        common = blocks.job.origin, blocks.job.opened.key, threads
         regions = dict(zip(np.ndindex(array.numblocks), regions_of(array.chunks), strict=True))
-        for key, at in zip(blocks.keys, blocks.at, strict=True):
-            writes[key] = (write_task, (array.name, *at), regions[at], *common)
+        for key in blocks.keys:
+            writes[key] = (write_task, (array.name, *key[1:]), regions[key[1:]], *common)
     graph, _ = cull({**tasks, **writes}, list(writes))
     return dict(graph)
 
