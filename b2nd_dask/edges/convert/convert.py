@@ -7,11 +7,18 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from b2nd_dask.edges.convert.blocks import compare, readable
+from b2nd_dask.edges.convert.frames import (
+    check_frame,
+    check_frames,
+    read_frames,
+    write_archive,
+    write_folder,
+    write_frame,
+)
 from b2nd_dask.edges.convert.npy import (
     check_npy,
     check_npz,
@@ -22,18 +29,10 @@ from b2nd_dask.edges.convert.npy import (
 )
 from b2nd_dask.edges.convert.options import Options, Source, label_of, split_member
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
-from b2nd_dask.edges.convert.write_frames import (
-    check_frame,
-    check_frames,
-    write_archive,
-    write_folder,
-    write_frame,
-)
 from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, check_netcdf, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import local_target, staged
 from b2nd_dask.edges.datasets.tree import Tree, some_notes
-from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available, nbytes_of
@@ -54,14 +53,6 @@ class _Format(NamedTuple):
     options: tuple[str, ...] = tuple(OPTIONS)
 
 
-def _read_frames(source: Source) -> Tree:
-    # imported at first use: the readers of other formats work without xarray
-    require("convert", "xarray")
-    from b2nd_dask.edges.convert.read_frames import read_frames
-
-    return read_frames(source)
-
-
 _FRAMES = ("b2nd", "b2d", "b2z")
 _NO_BLOCKS = ("chunks", "cparams")
 _ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
@@ -69,9 +60,9 @@ _HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".mat")
 _NETCDF = (".nc", ".nc4", ".cdf", ".netcdf")
 _CATERVA = (".caterva", ".cat2", ".cat")
 FORMATS = {
-    "b2nd": _Format((".b2nd", *_CATERVA), _read_frames, check_frame, write_frame),
-    "b2d": _Format((".b2d",), _read_frames, check_frames, write_folder),
-    "b2z": _Format((".b2z", ".b2e"), _read_frames, check_frames, write_archive),
+    "b2nd": _Format((".b2nd", *_CATERVA), read_frames, check_frame, write_frame),
+    "b2d": _Format((".b2d",), read_frames, check_frames, write_folder),
+    "b2z": _Format((".b2z", ".b2e"), read_frames, check_frames, write_archive),
     "zarr": _Format(_ZARR, read_zarr, check_zarr, write_zarr, _NO_BLOCKS),
     "hdf5": _Format(_HDF5, read_hdf5, check_hdf5, write_hdf5, _NO_BLOCKS),
     "netcdf": _Format(_NETCDF, read_hdf5, check_netcdf, write_hdf5, _NO_BLOCKS),
@@ -190,8 +181,8 @@ def convert(
         tree = _read(asked, read_as)
         if member is not None:
             tree = tree.part(member, with_coords=write_as == "b2nd")
-        if inner is not None and tree.only is not None:
-            tree.only = replace(tree.only, name=inner.strip("/"))
+        if inner is not None and tree.is_array:
+            tree.members = dict.fromkeys([inner.strip("/")], *tree.members.values())
         _check(tree, write_as, options)
         advice = "overwrite=True (--overwrite)"
         with staged(place, replace=overwrite, advice=advice, any_format=True) as ready:
@@ -270,7 +261,7 @@ def _read(source: Source, read_as: str) -> Tree:
 
 def _check(tree: Tree, write_as: str, options: Options) -> None:
     """Check all that can be checked before anything is written."""
-    if not tree.attrs and not any(True for _ in tree.walk()) and not tree.notes("refused"):
+    if not tree.attrs and not any(True for _ in tree.walk()) and not tree.all_refused():
         raise ValueError(f"{tree.label}: it contains no array")
     options.check_sizes(tree)
     options.check_memory(tree)
@@ -285,12 +276,12 @@ def announce(tree: Tree, target: str, *, skip: bool | None, unlimited: bool = Fa
 
     `skip` is None if the user cannot choose it. `unlimited`: the target has unlimited axes.
     """
-    refused = tree.notes("refused")
+    refused = tree.all_refused()
     if refused and not skip:
         left_out = "it" if len(refused) == 1 else f"these {len(refused)} arrays"
         advice = "" if skip is None else f". skip=True (--skip) leaves {left_out} out"
         raise TypeError(some_notes(refused) + advice)
-    lost = [f"left out: {note}" for note in refused] + tree.notes("lost")
+    lost = [f"left out: {note}" for note in refused] + tree.all_lost()
     lost += [
         f"unlimited axes {[*member.unlimited]} of {f'{tree.label}/{path}'.rstrip('/')} (any axis "
         "of a frame can grow by append_axis=)"

@@ -19,7 +19,7 @@ def of_zarr(given: Any) -> Writer | None:
     """The writer of an array or a group of zarr; None for other objects of zarr."""
     if type(given).__name__ not in ("Array", "Group"):
         return None
-    return _writer(zarr_tree(given, str(given.store_path)), given.basename)
+    return _writer(zarr_tree(given, str(given.store_path)))
 
 
 def of_h5py(given: Any) -> Writer | None:
@@ -29,19 +29,21 @@ def of_h5py(given: Any) -> Writer | None:
         return None
     label = f"{given.file.filename}::{given.name}"
     if kind != "Dataset":
-        return _writer(hdf5_tree(given, label), None)
-    tree = Tree(label)
-    tree.only = hdf5_member(given, label, tree.lost, Reading())
-    return _writer(tree, given.name and given.name.rpartition("/")[2])
+        return _writer(hdf5_tree(given, label))
+    tree = Tree(label, is_array=True)
+    name = (given.name or "").rpartition("/")[2]
+    tree.members[name] = hdf5_member(given, label, tree.lost, Reading())
+    return _writer(tree)
 
 
-def _writer(tree: Tree, name: str | None) -> Writer:
-    """The function that writes a tree: a group, or a single array with its name."""
-    if tree.only is None:
+def _writer(tree: Tree) -> Writer:
+    """The function that writes a group or a single array."""
+    if not tree.is_array:
         return partial(_write_group, tree)
     keep_attrs(tree)
     announce(tree, "a frame", skip=None)
-    return partial(write_array, tree.only.array, labels=entries_of(tree.only, name or None))
+    ((name, member),) = tree.members.items()
+    return partial(write_array, member.array, labels=entries_of(member, name or None))
 
 
 def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 from dask.array.core import normalize_chunks
 
 from b2nd_dask.edges.convert.blocks import Copier, block_of
+from b2nd_dask.edges.convert.frames import data_of
 from b2nd_dask.edges.convert.options import Options, Source
-from b2nd_dask.edges.convert.write_frames import data_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.graph.write.numpy_arrays import array_in_blocks, mapped_array
@@ -28,7 +29,8 @@ _ZEROS_NBYTES = 1 << 20
 
 def read_npy(source: Source) -> Tree:
     """Describe a .npy file."""
-    return Tree(source.path, _member(Path(source.path), source.path, source.block_nbytes))
+    member = _member(Path(source.path), source.path, source.block_nbytes)
+    return Tree(source.path, members={"": member}, is_array=True)
 
 
 def read_npz(source: Source) -> Tree:
@@ -45,11 +47,8 @@ def read_npz(source: Source) -> Tree:
             plain = source.scratch / f"{number}.npy"
             with archive.open(entry) as packed, plain.open("wb") as out:
                 shutil.copyfileobj(packed, out, 1 << 20)
-            try:
-                label = f"{path}::{printable(name)}"
-                tree.members[name] = _member(plain, label, source.block_nbytes)
-            except TypeError as error:
-                tree.refused.append(str(error))
+            label = f"{path}::{printable(name)}"
+            tree.add(name, partial(_member, plain, label, source.block_nbytes))
     return tree
 
 
@@ -58,7 +57,7 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
         elements = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         if "Array can't be memory-mapped" in str(error) or "allow_pickle" in str(error):
-            raise TypeError(f"{label}: a frame cannot hold Python objects") from error
+            raise TypeError("a frame cannot hold Python objects") from error
         raise ValueError(f"{label}: it is not a .npy file, or it is damaged: {error}") from error
     if not isinstance(elements, np.ndarray):
         raise ValueError(f"{label}: it is not a .npy file")  # noqa: TRY004 - of the file, not of an argument
@@ -75,8 +74,8 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
 
 def check_npy(tree: Tree, options: Options) -> None:
     """Reduce a tree to its one array; add the labels to the losses."""
-    _, member, coords = data_of(tree)
-    tree.only, tree.members = member, {}
+    name, member, coords = data_of(tree)
+    tree.members, tree.is_array = {name: member}, True
     if coords:
         tree.lost.append(f"the coordinates {', '.join(coords)}")
     check_npz(tree, options)
@@ -102,10 +101,10 @@ def write_npz(tree: Tree, ready: Path, options: Options) -> None:
     """Write all arrays of a tree, uncompressed like `numpy.savez`."""
     copier = Copier(tree, options)
     with zipfile.ZipFile(ready, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for path, member in tree.walk():
+        for path, member in tree.as_group().walk():
             plain = ready.with_name("array.part")
             _write(member, plain, copier)
-            archive.write(plain, f"{path or member.name or 'values'}.npy")
+            archive.write(plain, f"{path}.npy")
             plain.unlink()
 
 

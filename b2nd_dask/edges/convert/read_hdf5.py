@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,13 +135,15 @@ def _fill(tree: Tree, group: Any, reading: Reading) -> None:
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
-            try:
-                if not reading.other_files:
-                    _require_own_elements(child)
-                member = hdf5_member(child, inner, tree.lost, reading)
-                tree.members[_own_name(name, group)] = member
-            except TypeError as error:
-                tree.refused.append(f"{inner}: {error}")
+            described = partial(_own_member, child, inner, tree.lost, reading)
+            tree.add(_own_name(name, group), described)
+
+
+def _own_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> Member:
+    """Describe a dataset of a file from any author."""
+    if not reading.other_files:
+        _require_own_elements(dataset)
+    return hdf5_member(dataset, label, lost, reading)
 
 
 def hdf5_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> Member:

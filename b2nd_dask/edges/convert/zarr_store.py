@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ def _refuse_links(path: str, label: str) -> None:
 def zarr_tree(node: Any, label: str, block_nbytes: int = BLOCK_NBYTES) -> Tree:
     """Describe an opened array or group."""
     if hasattr(node, "shape"):
-        return Tree(label, _member(node, label, block_nbytes))
+        found = {node.basename: _member(node, label, block_nbytes)}
+        return Tree(label, members=found, is_array=True)
     tree = Tree(label)
     _fill(tree, node, block_nbytes)
     return tree
@@ -87,11 +89,7 @@ def _fill(tree: Tree, group: Any, block_nbytes: int) -> None:
             if (inside := tree.inside(name)) is not None:
                 _fill(inside, child, block_nbytes)
             continue
-        inner = f"{tree.label}/{printable(name)}"
-        try:
-            tree.members[name] = _member(child, inner, block_nbytes)
-        except TypeError as error:
-            tree.refused.append(f"{inner}: {error}")
+        tree.add(name, partial(_member, child, f"{tree.label}/{printable(name)}", block_nbytes))
 
 
 def _member(array: Any, label: str, block_nbytes: int) -> Member:
@@ -197,7 +195,7 @@ def write_zarr(tree: Tree, ready: Path, options: Options) -> None:
     store = zarr.storage.ZipStore(ready, mode="w") if zipped else zarr.storage.LocalStore(ready)
     try:
         for path, level in tree.levels():
-            if level.only is None:
+            if not level.is_array:
                 zarr.create_group(store, path=path, zarr_format=3, attributes=level.attrs)
         copier = Copier(tree, options)
         for path, member in tree.walk():

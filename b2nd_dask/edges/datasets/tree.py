@@ -8,6 +8,7 @@ from __future__ import annotations
 import string
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -34,8 +35,6 @@ class Member:
     dims: tuple[str, ...] | None = None
     """None if the source has no names of dims."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    name: str | None = None
-    """Name of the variable, if it differs from the name in the tree."""
     is_coord: bool = False
     storage: Mapping[str, Any] = field(default_factory=dict)
     """Options of `to_b2nd` for the frame."""
@@ -53,28 +52,26 @@ class Member:
 
 @dataclass
 class Tree:
-    """A group of arrays and groups.
-
-    The tree of a single array has it as `only`, and no members.
-    """
+    """A group of arrays and groups, or a single array."""
 
     label: str
-    only: Member | None = None
     attrs: dict[str, Any] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     groups: dict[str, Tree] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     """Metadata that the target cannot hold, for a warning."""
-    refused: list[str] = field(default_factory=list)
-    """Arrays that the target cannot hold, with the reason."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Names of the arrays that the target cannot hold, with the reason."""
     depth: int = 0
     """Number of groups around this one."""
+    is_array: bool = False
+    """Whether it is one array, the only member: its name is empty if the source has none."""
 
     def inside(self, name: str) -> Tree | None:
         """Make the tree of a group in this one; refuse it if it lies in over `DEEPEST` others."""
         inner = Tree(f"{self.label}/{printable(name)}", depth=self.depth + 1)
         if inner.depth > DEEPEST:
-            self.refused.append(f"{inner.label}: the group lies in more than {DEEPEST} others")
+            self.refused[name] = f"the group lies in more than {DEEPEST} others"
             return None
         self.groups[name] = inner
         return inner
@@ -86,34 +83,41 @@ class Tree:
             yield from group.levels(f"{path}/{name}".lstrip("/"))
 
     def walk(self) -> Iterator[tuple[str, Member]]:
-        """List all arrays with their paths in the tree."""
+        """List all arrays with their paths in the tree; that of a single array is empty."""
         for path, level in self.levels():
-            if level.only is not None:
-                yield path, level.only
             for name, member in level.members.items():
-                yield f"{path}/{name}".lstrip("/"), member
+                yield "" if level.is_array else f"{path}/{name}".lstrip("/"), member
+
+    def add(self, name: str, member: Callable[[], Member]) -> None:
+        """Add or replace an array; refuse it if `member` raises TypeError.
+
+        Raises TypeError for a single array.
+        """
+        try:
+            self.members[name] = member()
+        except TypeError as error:
+            if self.is_array:
+                raise TypeError(f"{self.label}: {error}") from error
+            self.members.pop(name, None)
+            self.refused[name] = str(error)
 
     def convert(self, converted: Callable[[Member], Member]) -> None:
-        """Convert each array; those for which it raises TypeError are refused.
-
-        Raises TypeError if that is the only one.
-        """
-        for path, level in self.levels():
-            if level.only is not None:
-                try:
-                    level.only = converted(level.only)
-                except TypeError as error:
-                    raise TypeError(f"{level.label}: {error}") from error
+        """Convert each array, as by `add`."""
+        for _, level in self.levels():
             for name, member in list(level.members.items()):
-                try:
-                    level.members[name] = converted(member)
-                except TypeError as error:
-                    del level.members[name]
-                    self.refused.append(f"{printable(f'{path}/{name}'.lstrip('/'))}: {error}")
+                level.add(name, partial(converted, member))
 
-    def notes(self, kind: str) -> list[str]:
-        """Collect `lost` or `refused` of this group and all groups in it."""
-        return [note for _, level in self.levels() for note in getattr(level, kind)]
+    def all_lost(self) -> list[str]:
+        """Collect `lost` of this group and all groups in it."""
+        return [note for _, level in self.levels() for note in level.lost]
+
+    def all_refused(self) -> list[str]:
+        """Collect the refused arrays of this group and all groups in it."""
+        return [level.refusal(name) for _, level in self.levels() for name in level.refused]
+
+    def refusal(self, name: str) -> str:
+        """Why an array is refused, for messages."""
+        return f"{self.label}/{printable(name)}: {self.refused[name]}"
 
     def part(self, path: str, *, with_coords: bool = False) -> Tree:
         """The tree of a group or of a single array in this tree.
@@ -131,12 +135,10 @@ class Tree:
                 label, member = f"{self.label}::{path}", found.members[name]
                 if with_coords and name not in found.coords:
                     return Tree(label, members=found.coords_of(member, name), lost=found.lost)
-                named = replace(member, name=member.name or name)
-                return Tree(label, named, lost=found.lost)
+                return Tree(label, members={name: member}, lost=found.lost, is_array=True)
+            elif name in found.refused:
+                raise TypeError(found.refusal(name))
             else:
-                for note in found.refused:
-                    if note.startswith(f"{found.label}/{printable(name)}: "):
-                        raise TypeError(note)
                 raise FileNotFoundError(
                     f"{self.label}: no array or group is called {path!r}; it holds {self.listed()}"
                 )
@@ -160,9 +162,9 @@ class Tree:
 
     def as_group(self) -> Tree:
         """The tree as a group; a single array gets a name."""
-        if self.only is None:
+        if not self.is_array:
             return self
-        return Tree(self.label, members={self.only.name or "values": self.only})
+        return Tree(self.label, members={n or "values": each for n, each in self.members.items()})
 
     def listed(self) -> str:
         """Names of the arrays, for messages."""

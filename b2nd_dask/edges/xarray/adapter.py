@@ -252,7 +252,7 @@ def _grown(coord: Hashable, ds: xr.Dataset, present: xr.Dataset, dim: Hashable) 
         new = ds.variables[coord].to_base_variable()
         both = xr.Variable.concat([old, new], dim)  # type: ignore[no-untyped-call]
     member = member_like(coord, both, old)
-    return Member(member.array, member.dims, {**old.attrs, **member.attrs}, str(coord), True)
+    return Member(member.array, member.dims, {**old.attrs, **member.attrs}, is_coord=True)
 
 
 def _both(

@@ -151,7 +151,7 @@ def member_of(
     array = variable.data
     _check_decodes(variable, str(name), where)
     attrs: dict[str, Any] = dict(variable.attrs)
-    return Member(array, tuple(map(str, variable.dims)), attrs, str(name), is_coord)
+    return Member(array, tuple(map(str, variable.dims)), attrs, is_coord)
 
 
 def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> Member:

@@ -56,9 +56,9 @@ def test_what_frames_cannot_hold_is_an_error_before_anything_is_written(tmp_path
 )
 def test_what_a_target_cannot_hold_is_left_out(target: str, values: Any) -> None:
     to_b2nd(xr.Dataset({"good": ("y", np.arange(4)), "bad": ("x", values)}), "src.b2d")
-    with pytest.raises(TypeError, match=r"^bad: .* has no type for .*skip=True"):
+    with pytest.raises(TypeError, match=r"^src\.b2d/bad: .* has no type for .*skip=True"):
         convert("src.b2d", target)
-    with pytest.warns(UserWarning, match="left out: bad"):
+    with pytest.warns(UserWarning, match="left out: src.b2d/bad"):
         convert("src.b2d", target, skip=True, check=True)
     file: Any = zarr.open(target) if target.endswith(".zarr") else h5py.File(target)
     assert file["good"][...].tolist() == [0, 1, 2, 3]
@@ -121,6 +121,16 @@ def test_names_that_no_file_can_have() -> None:
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=text):
             convert(*bad)
+
+
+@pytest.mark.parametrize("target", ["inner/new.b2d", "inner/new.b2z"])
+def test_the_name_of_an_array_leads_to_no_other_folder(tmp_path: Path, target: str) -> None:
+    to_b2nd(np.arange(4), "src.b2nd", vlmeta={"dims": ["x"], "var": "../../../out"})
+    (tmp_path / "inner").mkdir()
+    with pytest.raises(ValueError, match=r"'\.\./.*' cannot be the name of a file"):
+        convert("src.b2nd", target)
+    assert names(tmp_path) == {"src.b2nd", "inner"}
+    assert not names(tmp_path / "inner")
 
 
 def test_a_target_is_replaced_only_when_asked() -> None:

@@ -1,4 +1,4 @@
-"""A tree as one frame, or as a directory or an archive of frames."""
+"""Frames, directories and archives of frames, stores of python-blosc2: read, and written."""
 
 from __future__ import annotations
 
@@ -7,16 +7,65 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask
 
-from b2nd_dask.edges.convert.options import Options
+from b2nd_dask.edges.convert.options import Options, Source
 from b2nd_dask.edges.datasets.frames import check_coords, check_layout, embedded, write_dataset
+from b2nd_dask.edges.datasets.places import OpenOptions, Place
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
+from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.format.labels.labels import NAME
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
+
+if TYPE_CHECKING:
+    from b2nd_dask.edges.xarray.variables import Contents
+
+
+def read_frames(source: Source) -> Tree:
+    """Describe a frame, a directory of frames or a store."""
+    # imported at first use: the other formats work without xarray
+    require("convert", "xarray")
+    from b2nd_dask.edges.xarray.backend import levels_of, open_source
+    from b2nd_dask.edges.xarray.variables import NAMELESS, Contents, contents_of_place
+
+    options = OpenOptions(own_labels=True, dtype=source.dtype)
+
+    def tree_of(found: Contents | Place) -> Tree:
+        if isinstance(found, Contents):
+            # a frame with embedded coordinates is a group
+            is_array = len(found.variables) == 1
+            nameless = "" if is_array else "values"
+            members = {nameless if n == NAMELESS else n: m for n, m in _members(found).items()}
+            return Tree(source.label, members=members, is_array=is_array)
+        if source.dtype is not None:
+            raise ValueError(
+                "dtype= is only for single Caterva frames, which do not store it; omit it"
+            )
+        # as the xarray engine opens it: no uncommitted elements, no sidecars
+        trees = {"": Tree(source.label)}
+        for path, level in levels_of(found):
+            above, _, name = path.rpartition("/")
+            tree = trees[above].inside(name) if name else trees[""]
+            assert tree is not None, "levels_of goes no deeper"  # noqa: S101
+            contents = contents_of_place(level, options)
+            tree.attrs, tree.members = contents.attrs, _members(contents)
+            trees[path] = tree
+        return trees[""]
+
+    return open_source(source.path, source.storage_options, options, None, tree_of)
+
+
+def _members(contents: Contents) -> dict[str, Member]:
+    found = {}
+    for name, variable in contents.variables.items():
+        labels = contents.labels[name]
+        dims = tuple(map(str, variable.dims)) if labels.has_dims else None
+        elements = variable.chunk(variable.encoding.get("preferred_chunks", {})).data
+        found[name] = Member(elements, dims, dict(variable.attrs), is_coord=labels.is_coord)
+    return found
 
 
 def check_frame(tree: Tree, _options: Options) -> None:
@@ -32,20 +81,17 @@ def check_frame(tree: Tree, _options: Options) -> None:
 def check_frames(tree: Tree, _options: Options) -> None:
     """Check that names in a tree can be those of files; remove attributes frames cannot hold."""
     keep_attrs(tree)
-    if tree.only is None:
-        check_layout(
-            tree,
-            "rename it in the source, or convert the arrays one by one by member= (--member)",
-        )
+    check_layout(
+        tree.as_group(),
+        "rename it in the source, or convert the arrays one by one by member= (--member)",
+    )
 
 
-def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
-    """The one array of a tree, and its coordinates.
+def data_of(tree: Tree) -> tuple[str, Member, dict[str, Member]]:
+    """The one array of a tree with its name, and its coordinates.
 
     Raises ValueError if there are several, or none.
     """
-    if tree.only is not None:
-        return tree.only.name, tree.only, {}
     coords = tree.coords
     data = {n: m for n, m in tree.members.items() if n not in coords} or tree.members
     if len(data) != 1 or tree.groups:
@@ -62,8 +108,8 @@ def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
 def write_frame(tree: Tree, ready: Path, options: Options) -> None:
     """Write the array of a tree as a frame with embedded coordinates."""
     name, member, coords = data_of(tree)
-    vlmeta = entries_of(member, name, coords=embedded(coords, tree.label))
-    if name is None:
+    vlmeta = entries_of(member, name or None, coords=embedded(coords, tree.label))
+    if not name:
         # the file name is the name
         vlmeta.pop(NAME, None)
     how = {"vlmeta": vlmeta, "meta": {}, "fsync": False}
