@@ -102,20 +102,26 @@ def _opened(path: str, options: dict[str, Any]) -> Source:
         # without verification: `info` also shows damaged frames
         return open_b2nd(path, verify=False, storage_options=options)
     except (B2ndError, OSError):
-        store, group = split_store(path)
-        location = Location.of(store, storage_options=options)
-        members = list_members(location)
-        if group is not None:
-            members = [each for each in members or () if each.key.startswith(f"/{group}/")]
-        elif members is None and not location.is_url:
-            files = files_in(path, (ARRAY, ".b2z"))
-            names = (Path(each).relative_to(path).as_posix() for each in files)
-            members = [
-                Member(name, "store" if name.endswith(".b2z") else "array", None) for name in names
-            ]
-        if not members and (group is not None or not is_named_store(location)):
+        members = _members(path, options)
+        if members is None:
             raise
-        return [_with_shape(each, store, location) for each in members or ()]
+        return [_with_shape(each, path) for each in members]
+
+
+def _members(path: str, options: dict[str, Any]) -> list[Member] | None:
+    """List the members of a store, group or directory; None if there is none with arrays."""
+    store, group = split_store(path)
+    location = Location.of(store, storage_options=options)
+    members = list_members(location)
+    if group is not None:
+        return [each for each in members or () if each.key.startswith(f"/{group}/")] or None
+    if members is None and not location.is_url:
+        files = files_in(path, (ARRAY, ".b2z"))
+        names = (Path(each).relative_to(path).as_posix() for each in files)
+        members = [
+            Member(name, "store" if name.endswith(".b2z") else "array", None) for name in names
+        ]
+    return members or ([] if is_named_store(location) else None)
 
 
 def _attributes_at(path: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -125,12 +131,12 @@ def _attributes_at(path: str, options: dict[str, Any]) -> dict[str, Any]:
     return {} if place is None else dict(manifest_of(in_group(place, group)).attrs)
 
 
-def _with_shape(member: Member, path: str, location: Location) -> Member:
+def _with_shape(member: Member, path: str) -> Member:
     """Describe a local member by its header; the header of a remote one would cost a request."""
-    if member.what != "array" or location.is_url:
+    if member.what != "array" or Location.of(path).is_url:
         return member
     try:
-        frame = open_b2nd(_names([member], path)[0], verify=False)
+        frame = open_b2nd(_path_of(member, path), verify=False)
     except (B2ndError, OSError) as error:
         return replace(member, what=f"damaged: {error}")
     nbytes = frame.cbytes if member.nbytes is None else member.nbytes
@@ -147,22 +153,21 @@ def _described(frame: Frame) -> str:
 
 def frames_at(path: str, options: dict[str, Any]) -> list[str]:
     """Paths of the frames at a path: itself, or all in the store, dataset or directory."""
-    files = files_in(path, (ARRAY, *_STORES))
-    found = [frame for each in files for frame in _frames_of(each, options)]
-    return found or _frames_of(path, options) or [path]
+    files = files_in(path, (ARRAY, *_STORES)) or [path]
+    return [frame for each in files for frame in _frames_of(each, options)] or [path]
 
 
 def _frames_of(path: str, options: dict[str, Any]) -> list[str]:
-    if path.endswith(ARRAY):
+    if path.partition("?")[0].endswith(ARRAY):
         return [path]
     try:
-        source = _opened(path, options)
-    except Exception:  # noqa: BLE001 - the caller opens the path again and raises the error
+        members = _members(path, options)
+    except Exception:  # noqa: BLE001 - the caller opens the path and raises the error
         return [path]
-    store = split_store(path)[0]
-    # paths of arrays in `embed.b2e` start with the directory, not with this file
-    store = str(Path(store).parent) if Path(store).name == EMBED else store
-    return [path] if isinstance(source, Frame) else _names(source, store)
+    if members is None:
+        return [path]
+    # also the damaged ones: the caller opens them and raises their errors
+    return [_path_of(each, path) for each in members if each.what.startswith(("array", "damaged"))]
 
 
 def files_in(path: str, suffixes: tuple[str, ...] = (ARRAY,)) -> list[str]:
@@ -174,9 +179,12 @@ def files_in(path: str, suffixes: tuple[str, ...] = (ARRAY,)) -> list[str]:
     return sorted(str(file) for file in found if "/." not in f"/{file.relative_to(folder)}")
 
 
-def _names(members: list[Member], path: str) -> list[str]:
-    arrays = (member.key for member in members if member.what.startswith("array"))
-    return [f"{path.rstrip('/')}/{key.lstrip('/')}" for key in arrays]
+def _path_of(member: Member, path: str) -> str:
+    """Path of an array in the store or directory at a path."""
+    store = split_store(path)[0].rstrip("/")
+    # paths of arrays in `embed.b2e` start with the directory, not with this file
+    store = store.removesuffix(f"/{EMBED}")
+    return f"{store}/{member.key.lstrip('/')}"
 
 
 @click.command("info", cls=Verb)

@@ -62,6 +62,20 @@ def test_stores_in_a_directory_are_verified_too(tmp_path: Path, name: str) -> No
         assert str(folder / name) in result.stderr
 
 
+@pytest.mark.parametrize("verb", ["verify", "stats"])
+def test_a_member_with_a_damaged_header_is_a_failure(tmp_path: Path, verb: str) -> None:
+    path = tmp_path / "a.b2z"
+    with blosc2.TreeStore(str(path), mode="w") as tree:
+        tree["/first"], tree["/second"] = np.arange(1000.0), np.arange(500.0)
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"b2frame") + 9] ^= 0xFF
+    path.write_bytes(raw)
+    result = run(verb, str(path))
+    assert result.exit_code == 1
+    assert f"{path}/" in result.stderr
+    assert f"{path}/" in result.stdout
+
+
 def test_commands_name_the_command_that_repairs(tmp_path: Path) -> None:
     # a path is no Python, whatever it looks like
     path = str(tmp_path / "storage_options.b2nd")
