@@ -7,6 +7,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from b2nd_dask.edges.convert.npy import (
     write_npy,
     write_npz,
 )
-from b2nd_dask.edges.convert.options import Options, Source, label_of, split_member
+from b2nd_dask.edges.convert.options import Options, label_of, split_member
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, check_netcdf, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
@@ -46,7 +47,7 @@ class _Format(NamedTuple):
     """Suffixes, reader and writer of a format."""
 
     suffixes: tuple[str, ...]
-    read: Callable[[Source], Tree]
+    read: Callable[[str, Options], Tree]
     check: Callable[[Tree, Options], None]
     """Checks that a tree can be written, and adapts it to the format."""
     write: Callable[[Tree, Path, Options], None]
@@ -170,15 +171,15 @@ def convert(
     read_as = _format_of(source, source_format, "source_format")
     write_as = _format_of(target, target_format, "target_format")
     bound = None if max_mem is None else nbytes_of(max_mem)
-    options = Options(bound, available().threads, chunks, blocks, cparams, progress)
     place = _place_of(target, inner, write_as)
     if dtype is not None and read_as not in _FRAMES:
         raise ValueError("dtype= is only for Caterva frames, which do not store it: omit it")
     _require_apart(source, place)
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
-        block_nbytes, folder = options.block_nbytes, Path(scratch)
-        asked = Source(source, block_nbytes, folder, storage_options, dtype, other_files)
-        tree = _read(asked, read_as)
+        new = (chunks, blocks, cparams, progress)
+        given = (storage_options, dtype, other_files, Path(scratch))
+        options = Options(bound, available().threads, *new, *given)
+        tree = _read(source, read_as, options)
         if member is not None:
             tree = tree.part(member, with_coords=write_as == "b2nd")
         if inner is not None and tree.is_array:
@@ -189,8 +190,8 @@ def convert(
             announce(tree, target, skip=skip, unlimited=write_as in ("hdf5", "netcdf"))
             FORMATS[write_as].write(tree, ready, options)
             if check:
-                written = _read(Source(str(ready), block_nbytes, folder), write_as)
-                compare(tree, written, block_nbytes)
+                own = replace(options, storage_options=None, dtype=None)
+                compare(tree, _read(str(ready), write_as, own), options.block_nbytes)
     return target
 
 
@@ -248,15 +249,15 @@ def _require_apart(source: str, place: Path) -> None:
         )
 
 
-def _read(source: Source, read_as: str) -> Tree:
+def _read(path: str, read_as: str, options: Options) -> Tree:
     """Read the tree of a source."""
     if read_as in _FRAMES:
-        return FORMATS[read_as].read(source)
-    label = source.label
-    with readable(label, Secrets(source.path, source.storage_options)):
+        return FORMATS[read_as].read(path, options)
+    label = label_of(path)
+    with readable(label, Secrets(path, options.storage_options)):
         if "://" in label and read_as != "zarr":
             raise ValueError(f"{label}: only frames and zarr are read from URLs; download the file")
-        return FORMATS[read_as].read(source)
+        return FORMATS[read_as].read(path, options)
 
 
 def _check(tree: Tree, write_as: str, options: Options) -> None:

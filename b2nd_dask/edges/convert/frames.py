@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 
-from b2nd_dask.edges.convert.options import Options, Source
+from b2nd_dask.edges.convert.options import Options, label_of
 from b2nd_dask.edges.datasets.frames import check_coords, check_layout, embedded, write_dataset
 from b2nd_dask.edges.datasets.places import OpenOptions, Place
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from b2nd_dask.edges.xarray.variables import Contents
 
 
-def read_frames(source: Source) -> Tree:
+def read_frames(path: str, given: Options) -> Tree:
     """Describe a frame, a directory of frames or a store."""
     # imported at first use: the other formats work without xarray
     require("convert", "xarray")
     from b2nd_dask.edges.xarray.backend import levels_of, open_source
     from b2nd_dask.edges.xarray.variables import NAMELESS, Contents, contents_of_place
 
-    options = OpenOptions(own_labels=True, dtype=source.dtype)
+    label = label_of(path)
+    options = OpenOptions(own_labels=True, dtype=given.dtype)
 
     def tree_of(found: Contents | Place) -> Tree:
         if isinstance(found, Contents):
@@ -39,23 +40,23 @@ def read_frames(source: Source) -> Tree:
             is_array = len(found.variables) == 1
             nameless = "" if is_array else "values"
             members = {nameless if n == NAMELESS else n: m for n, m in _members(found).items()}
-            return Tree(source.label, members=members, is_array=is_array)
-        if source.dtype is not None:
+            return Tree(label, members=members, is_array=is_array)
+        if given.dtype is not None:
             raise ValueError(
                 "dtype= is only for single Caterva frames, which do not store it; omit it"
             )
         # as the xarray engine opens it: no uncommitted elements, no sidecars
-        trees = {"": Tree(source.label)}
-        for path, level in levels_of(found):
-            above, _, name = path.rpartition("/")
+        trees = {"": Tree(label)}
+        for group, level in levels_of(found):
+            above, _, name = group.rpartition("/")
             tree = trees[above].inside(name) if name else trees[""]
             assert tree is not None, "levels_of goes no deeper"  # noqa: S101
             contents = contents_of_place(level, options)
             tree.attrs, tree.members = contents.attrs, _members(contents)
-            trees[path] = tree
+            trees[group] = tree
         return trees[""]
 
-    return open_source(source.path, source.storage_options, options, None, tree_of)
+    return open_source(path, given.storage_options, options, None, tree_of)
 
 
 def _members(contents: Contents) -> dict[str, Member]:

@@ -29,10 +29,10 @@ def of_h5py(given: Any) -> Writer | None:
         return None
     label = f"{given.file.filename}::{given.name}"
     if kind != "Dataset":
-        return _writer(hdf5_tree(given, label))
+        return _writer(hdf5_tree(given, label, Options()))
     tree = Tree(label, is_array=True)
     name = (given.name or "").rpartition("/")[2]
-    tree.members[name] = hdf5_member(given, label, tree.lost, Reading())
+    tree.members[name] = hdf5_member(given, label, tree.lost, Reading(Options()))
     return _writer(tree)
 
 

@@ -15,7 +15,7 @@ from dask.array.core import normalize_chunks
 
 from b2nd_dask.edges.convert.blocks import Copier, block_of
 from b2nd_dask.edges.convert.frames import data_of
-from b2nd_dask.edges.convert.options import Options, Source
+from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.graph.write.numpy_arrays import array_in_blocks, mapped_array
@@ -27,15 +27,14 @@ _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _ZEROS_NBYTES = 1 << 20
 
 
-def read_npy(source: Source) -> Tree:
+def read_npy(path: str, options: Options) -> Tree:
     """Describe a .npy file."""
-    member = _member(Path(source.path), source.path, source.block_nbytes)
-    return Tree(source.path, members={"": member}, is_array=True)
+    member = _member(Path(path), path, options.block_nbytes)
+    return Tree(path, members={"": member}, is_array=True)
 
 
-def read_npz(source: Source) -> Tree:
+def read_npz(path: str, options: Options) -> Tree:
     """Describe the arrays of a .npz file; they are unpacked into `scratch` to be read in parts."""
-    path = source.path
     tree = Tree(path)
     if not zipfile.is_zipfile(path):
         Path(path).stat()
@@ -44,11 +43,11 @@ def read_npz(source: Source) -> Tree:
         for number, entry in enumerate(archive.infolist()):
             name = entry.filename.removesuffix(".npy")
             # names of unpacked files are numbers: a name from the archive is not trusted
-            plain = source.scratch / f"{number}.npy"
+            plain = options.scratch / f"{number}.npy"
             with archive.open(entry) as packed, plain.open("wb") as out:
                 shutil.copyfileobj(packed, out, 1 << 20)
             label = f"{path}::{printable(name)}"
-            tree.add(name, partial(_member, plain, label, source.block_nbytes))
+            tree.add(name, partial(_member, plain, label, options.block_nbytes))
     return tree
 
 

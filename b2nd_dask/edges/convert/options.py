@@ -1,4 +1,4 @@
-"""Options of a conversion: members of files, options of sources and of targets."""
+"""Options of a conversion, and paths with members."""
 
 from __future__ import annotations
 
@@ -42,29 +42,8 @@ def split_member(path: str, member: str | None) -> tuple[str, str | None]:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Path and options of a source, for all readers."""
-
-    path: str
-    block_nbytes: int
-    """Bytes of a block, as a target."""
-    scratch: Path
-    """A directory to unpack compressed files that cannot be read in parts."""
-    storage_options: Mapping[str, Any] | None = None
-    dtype: Any = None
-    """Dtype of the elements of a Caterva frame, which does not store it."""
-    other_files: bool = False
-    """Whether elements may come from other files that this file refers to."""
-
-    @property
-    def label(self) -> str:
-        """Path as it is, or URL without secrets."""
-        return label_of(self.path)
-
-
-@dataclass(frozen=True)
 class Options:
-    """Options of all writers."""
+    """Options of all readers and writers."""
 
     max_mem: int | None = None
     """Bytes of memory for the blocks of all threads together; None for no limit."""
@@ -73,6 +52,14 @@ class Options:
     blocks: Any = None
     cparams: Any = None
     progress: Progress | None = None
+    storage_options: Mapping[str, Any] | None = None
+    """Of the source, if it is a URL."""
+    dtype: Any = None
+    """Dtype of the elements of a Caterva frame, which does not store it."""
+    other_files: bool = False
+    """Whether elements may come from other files that the source refers to."""
+    scratch: Path = Path()
+    """A directory to unpack compressed files that cannot be read in parts."""
 
     @property
     def block_nbytes(self) -> int:

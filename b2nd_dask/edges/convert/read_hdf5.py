@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 
 from b2nd_dask.edges.convert.blocks import block_of, lazy, text_dtype
-from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Source
+from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
@@ -59,20 +59,19 @@ class StoredDataset:
 class Reading:
     """What all groups of a file share."""
 
-    block_nbytes: int = BLOCK_NBYTES
-    other_files: bool = False
+    options: Options
     lengths: Mapping[str, int] = field(default_factory=dict)
     """Lengths of NetCDF's dims; shorter arrays of unlimited dims end with fill values."""
     seen: set[int] = field(default_factory=set)
     """Addresses of the groups so far: a group may have several names, even inside itself."""
 
 
-def read_hdf5(source: Source) -> Tree:
+def read_hdf5(path: str, options: Options) -> Tree:
     """Describe a local file.
 
     Raises ValueError if the file is no HDF5 file.
     """
-    h5py, path = require("convert", "h5py"), source.path
+    h5py = require("convert", "h5py")
     if not Path(path).exists():
         raise FileNotFoundError(f"{path}: the file does not exist")
     try:
@@ -87,16 +86,14 @@ def read_hdf5(source: Source) -> Tree:
         )
         raise ValueError(f"{path}: {advice}") from error
     with file:
-        return hdf5_tree(file, path, source.block_nbytes, other_files=source.other_files)
+        return hdf5_tree(file, path, options)
 
 
-def hdf5_tree(
-    group: Any, label: str, block_nbytes: int = BLOCK_NBYTES, *, other_files: bool = False
-) -> Tree:
-    """Describe an opened group; `other_files` as for `Source`."""
+def hdf5_tree(group: Any, label: str, options: Options) -> Tree:
+    """Describe an opened group."""
     tree = Tree(label)
     lengths = _lengths_of_dims(group.file) if _is_netcdf(group) else {}
-    _fill(tree, group, Reading(block_nbytes, other_files, lengths))
+    _fill(tree, group, Reading(options, lengths))
     return tree
 
 
@@ -141,7 +138,7 @@ def _fill(tree: Tree, group: Any, reading: Reading) -> None:
 
 def _own_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> Member:
     """Describe a dataset of a file from any author."""
-    if not reading.other_files:
+    if not reading.options.other_files:
         _require_own_elements(dataset)
     return hdf5_member(dataset, label, lost, reading)
 
@@ -151,7 +148,7 @@ def hdf5_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> 
 
     Raises TypeError for references, enumerations, objects and empty datasets.
     """
-    dtype, is_text = _element_dtype(dataset, label, reading.block_nbytes)
+    dtype, is_text = _element_dtype(dataset, label, reading.options.block_nbytes)
     attrs = _attrs(dataset, label, lost)
     # the NetCDF library gives all arrays a fill value; it is valid only with the attribute
     own_fill = not _is_netcdf(dataset) and "_FillValue" not in attrs
@@ -165,7 +162,7 @@ def hdf5_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> 
         raise TypeError("strings need a file that is open for reading only; open it with mode 'r'")
     # chunks of strings hold pointers: as text of a fixed length they would be many times larger
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
-    array = lazy(source, unit, reading.block_nbytes, label, dtype)
+    array = lazy(source, unit, reading.options.block_nbytes, label, dtype)
     array = _lengthened(array, dataset, reading)
     unlimited = tuple(axis for axis, n in enumerate(dataset.maxshape) if n is None)
     return Member(array, _dims(dataset, label, lost), attrs, unlimited=unlimited)
@@ -181,7 +178,7 @@ def _lengthened(array: da.Array, dataset: Any, reading: Reading) -> da.Array:
     if not array.size:
         # dask does not pad an axis of length 0
         shape = tuple(n + more for n, more in zip(array.shape, missing, strict=True))
-        sizes = block_of(shape, None, array.dtype.itemsize, reading.block_nbytes)
+        sizes = block_of(shape, None, array.dtype.itemsize, reading.options.block_nbytes)
         filled: da.Array = da.full(shape, fill, dtype=array.dtype, chunks=sizes)
         return filled
     longer: da.Array = da.pad(array, [(0, n) for n in missing], constant_values=fill)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.edges.convert.blocks import Copier, lazy, text_dtype
-from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Options, Source, name_of, settings_of
+from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Options, label_of, name_of, settings_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
 from b2nd_dask.edges.extras import require
 from b2nd_dask.format.labels.attrs import as_json
@@ -26,31 +25,25 @@ _BLOSC = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
 _SHUFFLES = ("bitshuffle", "shuffle", "noshuffle")
 
 
-def open_zarr(path: str, storage_options: Mapping[str, Any] | None) -> Any:
-    """Open an array or a group, in a directory, a .zip or at a URL.
+def read_zarr(path: str, options: Options) -> Tree:
+    """Describe a store of zarr: a directory, a .zip or a URL.
 
-    Raises FileNotFoundError if there is no array or group.
+    Raises FileNotFoundError if there is no array or group, ValueError if a symbolic link leads out
+    of its directory, and `other_files` is false.
     """
-    zarr = require("convert", "zarr")
+    zarr, label = require("convert", "zarr"), label_of(path)
+    if not options.other_files:
+        _refuse_links(path, label)
+    store: Any = path
     if "://" not in path and path.endswith(".zip"):
-        return zarr.open(zarr.storage.ZipStore(path, mode="r"), mode="r")
-    if "://" not in path:
-        # not by the path: zarr would take characters such as # for parts of a URL
-        return zarr.open(zarr.storage.LocalStore(path, read_only=True), mode="r")
+        store = zarr.storage.ZipStore(path, mode="r")
+    elif "://" not in path:
+        # not the path: zarr would take characters such as # for parts of a URL
+        store = zarr.storage.LocalStore(path, read_only=True)
     # zarr takes options only with a URL
-    options = dict(storage_options) if storage_options else None
-    return zarr.open(path, mode="r", storage_options=options)
-
-
-def read_zarr(source: Source) -> Tree:
-    """Describe a store of zarr.
-
-    Raises ValueError if a symbolic link leads out of its directory, and `other_files` is false.
-    """
-    if not source.other_files:
-        _refuse_links(source.path, source.label)
-    node = open_zarr(source.path, source.storage_options)
-    return zarr_tree(node, source.label, source.block_nbytes)
+    given = dict(options.storage_options or {}) if store is path else {}
+    node = zarr.open(store, mode="r", storage_options=given or None)
+    return zarr_tree(node, label, options.block_nbytes)
 
 
 def _refuse_links(path: str, label: str) -> None:
