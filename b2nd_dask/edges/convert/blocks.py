@@ -6,7 +6,6 @@ A copy assigns regions of the target; the number of threads, each with a block, 
 from __future__ import annotations
 
 import errno
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -15,14 +14,15 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import normalize_chunks
 from dask.base import tokenize
 
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.storage import Secrets, public_error
 
-Region = tuple[slice, ...]
 #: Bytes of a text of any length, if it is a short one, with its Python object.
 _TEXT_NBYTES = 64
 
@@ -95,7 +95,7 @@ def lazy(
     dtype = dtype or source.dtype
     array: da.Array = da.from_array(
         _Named(source, label, dtype),
-        chunks=block_of(source.shape, unit, dtype.itemsize, block_nbytes),
+        chunks=blocks_of(source.shape, unit, dtype.itemsize, block_nbytes),
         lock=False,
         meta=np.empty((0,) * len(source.shape), dtype),
     )
@@ -106,9 +106,9 @@ def text_dtype(
     texts: Any, unit: Sequence[int] | None, block_nbytes: int, label: str
 ) -> np.dtype[Any]:
     """Choose the dtype for texts of any length by reading all: elements of frames have a length."""
-    sizes = block_of(texts.shape, unit, _TEXT_NBYTES, block_nbytes)
+    blocks = blocks_of(texts.shape, unit, _TEXT_NBYTES, block_nbytes)
     with readable(label):
-        longest = (_longest(texts[region]) for region in regions(texts.shape, sizes))
+        longest = (_longest(texts[region]) for region in regions_of(blocks))
         return np.dtype(f"U{max(longest, default=0) or 1}")
 
 
@@ -117,17 +117,17 @@ def _longest(texts: Any) -> int:
     return flat.itemsize // 4 if flat.dtype.kind == "U" else max(map(len, flat), default=0)
 
 
-def block_of(
+def blocks_of(
     shape: Sequence[int], unit: Sequence[int] | None, itemsize: int, nbytes: int
-) -> tuple[int, ...]:
-    """Lengths of a block: whole units, as many along the last axes as fit into `nbytes`.
+) -> Chunks:
+    """Lengths of blocks: whole units, as many along the last axes as fit into `nbytes`.
 
     Examples
     --------
-    >>> block_of((100, 64, 64), (1, 32, 32), 8, 1 << 20)
-    (32, 64, 64)
-    >>> block_of((100, 64, 64), None, 8, 1 << 16)
-    (2, 64, 64)
+    >>> blocks_of((100, 64, 64), (1, 32, 32), 8, 1 << 20)
+    ((32, 32, 32, 4), (64,), (64,))
+    >>> blocks_of((4, 64, 64), None, 8, 1 << 16)
+    ((2, 2), (64,), (64,))
     """
     sizes = (
         [1] * len(shape)
@@ -138,16 +138,8 @@ def block_of(
         have = math.prod(sizes) * max(1, itemsize)
         times = max(1, min(nbytes // have, -(-shape[axis] // sizes[axis])))
         sizes[axis] = min(max(1, shape[axis]), sizes[axis] * times)
-    return tuple(sizes)
-
-
-def regions(shape: tuple[int, ...], sizes: tuple[int, ...]) -> Iterator[Region]:
-    """Cut a shape into regions, in C order."""
-    axes = [
-        [slice(start, min(start + size, n)) for start in range(0, n, size)]
-        for size, n in zip(sizes, shape, strict=True)
-    ]
-    return itertools.product(*axes)
+    found: Chunks = normalize_chunks(tuple(sizes), tuple(shape))
+    return found
 
 
 class Copier:
@@ -155,31 +147,31 @@ class Copier:
 
     def __init__(self, tree: Tree, options: Options) -> None:
         self._options, self._done = options, 0
-        self._total = sum(
-            math.prod(-(-n // m) for n, m in zip(each.array.shape, self._sizes(each), strict=True))
-            for _, each in tree.walk()
-        )
+        full = (each for _, each in tree.walk() if each.array.size)
+        self._total = sum(math.prod(map(len, self._blocks(each))) for each in full)
 
-    def _sizes(self, member: Member) -> tuple[int, ...]:
-        """Lengths of a block of whole chunks: no two threads write to the same chunk."""
+    def _blocks(self, member: Member) -> Chunks:
+        """Blocks of whole chunks: no two threads write to the same chunk."""
         array, options = member.array, self._options
         unit = options.chunks_of(array)
-        return block_of(array.shape, unit, array.dtype.itemsize, options.block_nbytes)
+        return blocks_of(array.shape, unit, array.dtype.itemsize, options.block_nbytes)
 
     def copy(self, member: Member, target: Any) -> None:
         """Assign all regions of a target: ``target[region] = elements``."""
-        array, sizes = member.array, self._sizes(member)
+        array, blocks = member.array, self._blocks(member)
+        if not array.size:
+            return
 
-        def copy(region: Region) -> None:
+        def copy(region: tuple[slice, ...]) -> None:
             # computed in this thread: the number of workers bounds the memory
             elements = array[region].compute(scheduler="synchronous")
             target[region if region else ...] = np.asarray(elements)
 
-        workers = self._options.workers(math.prod(sizes) * array.dtype.itemsize)
+        workers = self._options.workers(math.prod(map(max, blocks)) * array.dtype.itemsize)
         with ThreadPoolExecutor(workers) as pool:
             # `map` would take memory for each of perhaps millions of regions at once
             waiting: set[Future[None]] = set()
-            for region in regions(array.shape, sizes):
+            for region in regions_of(blocks):
                 if len(waiting) >= workers:
                     done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                     self._finish(done)
@@ -206,8 +198,8 @@ def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
         other = found.get(path, alone)
         if other is None or other.array.shape != member.array.shape:
             raise ValueError(f"{written.label}: {path!r} is missing, or has not the source's shape")
-        sizes = block_of(member.array.shape, None, member.array.dtype.itemsize, block_nbytes)
-        for region in regions(member.array.shape, sizes):
+        blocks = blocks_of(member.array.shape, None, member.array.dtype.itemsize, block_nbytes)
+        for region in regions_of(blocks):
             first, second = da.compute(member.array[region], other.array[region])
             if not _same(np.asarray(first), np.asarray(second)):
                 raise ValueError(f"{written.label}: elements of {path!r} differ at {region}")

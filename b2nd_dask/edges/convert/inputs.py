@@ -32,7 +32,9 @@ def of_h5py(given: Any) -> Writer | None:
         return _writer(hdf5_tree(given, label, Options()))
     tree = Tree(label, is_array=True)
     name = (given.name or "").rpartition("/")[2]
-    tree.members[name] = hdf5_member(given, label, tree.lost, Reading(Options()))
+    # a dataset that the user has opened
+    reading = Reading(Options(other_files=True))
+    tree.members[name] = hdf5_member(given, label, tree.lost, reading)
     return _writer(tree)
 
 

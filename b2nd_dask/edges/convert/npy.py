@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dask.array.core import normalize_chunks
 
-from b2nd_dask.edges.convert.blocks import Copier, block_of
+from b2nd_dask.edges.convert.blocks import Copier, blocks_of
 from b2nd_dask.edges.convert.frames import data_of
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
@@ -67,8 +66,8 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
     source: Any = mapped_array(elements)
     if source is None:
         source = np.array(elements)
-    sizes = block_of(elements.shape, None, elements.dtype.itemsize, block_nbytes)
-    return Member(array_in_blocks(source, normalize_chunks(sizes, elements.shape)))
+    blocks = blocks_of(elements.shape, None, elements.dtype.itemsize, block_nbytes)
+    return Member(array_in_blocks(source, blocks))
 
 
 def check_npy(tree: Tree, options: Options) -> None:

@@ -112,16 +112,18 @@ class Options:
 
         Raises ValueError if `max_mem` is too small.
         """
+        if self.max_mem is None:
+            return
         for path, member in tree.walk():
             array = member.array
-            for unit in (array.chunksize, self.chunks_of(array)):
-                nbytes = math.prod(unit) * array.dtype.itemsize
-                if self.max_mem is not None and nbytes * _COPIES > self.max_mem:
-                    raise ValueError(
-                        f"{path or tree.label}: max_mem={self.max_mem} is too little for its "
-                        f"chunks of {nbytes} bytes, which are decoded whole; give "
-                        f"{nbytes * _COPIES} or more"
-                    )
+            units = (array.chunksize, self.chunks_of(array))
+            nbytes = max(map(math.prod, units)) * array.dtype.itemsize
+            if nbytes * _COPIES > self.max_mem:
+                raise ValueError(
+                    f"{path or tree.label}: max_mem={self.max_mem} is too little for its "
+                    f"chunks of {nbytes} bytes, which are decoded whole; give "
+                    f"{nbytes * _COPIES} or more"
+                )
 
 
 def settings_of(cparams: Any) -> dict[str, Any]:

@@ -132,22 +132,18 @@ def _fill(tree: Tree, group: Any, reading: Reading) -> None:
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
-            described = partial(_own_member, child, inner, tree.lost, reading)
+            described = partial(hdf5_member, child, inner, tree.lost, reading)
             tree.add(_own_name(name, group), described)
-
-
-def _own_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> Member:
-    """Describe a dataset of a file from any author."""
-    if not reading.options.other_files:
-        _require_own_elements(dataset)
-    return hdf5_member(dataset, label, lost, reading)
 
 
 def hdf5_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> Member:
     """Describe an opened dataset.
 
-    Raises TypeError for references, enumerations, objects and empty datasets.
+    Raises TypeError for references, enumerations, objects, empty datasets and, if `other_files` is
+    false, for elements in other files.
     """
+    if not reading.options.other_files:
+        _require_own_elements(dataset)
     dtype, is_text = _element_dtype(dataset, label, reading.options.block_nbytes)
     attrs = _attrs(dataset, label, lost)
     # the NetCDF library gives all arrays a fill value; it is valid only with the attribute

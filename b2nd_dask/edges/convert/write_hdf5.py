@@ -165,8 +165,7 @@ def _write_dataset(
     if "_FillValue" in attrs and array.dtype.kind in "iufc":
         attrs["_FillValue"] = array.dtype.type(attrs["_FillValue"])
     dataset.attrs.update(attrs)
-    if array.size:
-        copier.copy(member, _Target(dataset, disk, name))
+    copier.copy(member, _Target(dataset, disk, name))
     return dataset
 
 
