@@ -27,7 +27,7 @@ from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ONE_VALUE, superseded_in
 from b2nd_dask.frame.info import choice_name, decimal, dims_of, known_chunks, one_line
 from b2nd_dask.frame.members.listing import Member, list_members
-from b2nd_dask.frame.members.store import ARRAY, EMBED, is_named_store
+from b2nd_dask.frame.members.store import ARRAY, EMBED, inside, is_named_store
 from b2nd_dask.storage import MAIN_MEMBER, Location, printable, split_store
 
 #: Most chunks whose headers are read to find those of one value and superseded bytes.
@@ -181,10 +181,9 @@ def files_in(path: str, suffixes: tuple[str, ...] = (ARRAY,)) -> list[str]:
 
 def _path_of(member: Member, path: str) -> str:
     """Path of an array in the store or directory at a path."""
-    store = split_store(path)[0].rstrip("/")
     # paths of arrays in `embed.b2e` start with the directory, not with this file
-    store = store.removesuffix(f"/{EMBED}")
-    return f"{store}/{member.key.lstrip('/')}"
+    store = split_store(path)[0].removesuffix(f"/{EMBED}")
+    return inside(Location.of(store), member.key.lstrip("/")).url
 
 
 @click.command("info", cls=Verb)

@@ -57,8 +57,9 @@ def verify_command(
     failures = Failures()
     for frame in (each for path in paths for each in frames_at(path, storage_options)):
         with failures.noted(frame, storage_options):
-            with progress(f"verifying {frame}") as show:
-                result = verify_noting(locate(frame, 0, storage_options), show, threads)
+            location = locate(frame, 0, storage_options)
+            with progress(f"verifying {location.label}") as show:
+                result = verify_noting(location, show, threads)
             click.echo(safe(as_commands(str(result), result.path)))
             for bad in result.bad:
                 click.echo(safe(f"  {bad}"))

@@ -76,6 +76,16 @@ def test_a_member_with_a_damaged_header_is_a_failure(tmp_path: Path, verb: str) 
     assert f"{path}/" in result.stdout
 
 
+def test_stores_at_a_url_with_a_query(http_server: HttpServer) -> None:
+    with blosc2.TreeStore(str(http_server.folder / "a.b2z"), mode="w") as tree:
+        tree["/first"] = np.arange(1000.0)
+    result = run("verify", f"{http_server.url}/a.b2z?token=hush")
+    # python-blosc2 writes no checksums
+    assert result.exit_code == 3
+    assert result.output.startswith(f"{http_server.url}/a.b2z/first: no valid checksums")
+    assert "hush" not in result.output
+
+
 def test_commands_name_the_command_that_repairs(tmp_path: Path) -> None:
     # a path is no Python, whatever it looks like
     path = str(tmp_path / "storage_options.b2nd")
