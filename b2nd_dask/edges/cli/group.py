@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from b2nd_dask._version import __version__
-from b2nd_dask.edges.extras import require
+from b2nd_dask.lazy import require
 
 #: Exit codes other than 0; click uses 2 for wrong arguments.
 FAILED, NO_CHECKSUMS, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141

@@ -27,11 +27,11 @@ from b2nd_dask.edges.display.chunk_values import (
     layout_for,
     layout_text,
 )
-from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import chunk_table
 from b2nd_dask.frame.info import axis_names, lengths_text
+from b2nd_dask.lazy import require
 
 #: Most chunks whose headers are read for kinds or sizes; this takes about a second.
 _MOST_HEADERS = 100_000

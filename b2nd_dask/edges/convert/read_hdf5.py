@@ -16,9 +16,9 @@ from b2nd_dask.edges.convert.blocks import block_of, lazy, text_dtype
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
-from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.graph.write.numpy_arrays import file_state
+from b2nd_dask.lazy import require
 from b2nd_dask.storage import printable
 
 #: Attributes for the bookkeeping of dimension scales and of the NetCDF library.

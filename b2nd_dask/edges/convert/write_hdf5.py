@@ -15,7 +15,7 @@ import numpy as np
 from b2nd_dask.edges.convert.blocks import Copier
 from b2nd_dask.edges.convert.options import Options, name_of, settings_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
-from b2nd_dask.edges.extras import require
+from b2nd_dask.lazy import require
 
 _UNITS = {
     "ns": "nanoseconds",

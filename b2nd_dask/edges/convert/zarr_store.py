@@ -14,9 +14,9 @@ import numpy as np
 from b2nd_dask.edges.convert.blocks import Copier, lazy, text_dtype
 from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Options, label_of, name_of, settings_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
-from b2nd_dask.edges.extras import require
 from b2nd_dask.format.labels.attrs import as_json
 from b2nd_dask.frame.write.new_frame import check_storable
+from b2nd_dask.lazy import require
 from b2nd_dask.storage import printable
 
 #: Dims in the attributes of version 2, as xarray writes them.

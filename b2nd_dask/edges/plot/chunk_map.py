@@ -23,7 +23,6 @@ from b2nd_dask.edges.display.chunk_values import (
     panels_of,
     step_for,
 )
-from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.sources import (
     axes_for,
     frame_of,
@@ -36,6 +35,7 @@ from b2nd_dask.edges.plot.sources import (
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import axis_names
+from b2nd_dask.lazy import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

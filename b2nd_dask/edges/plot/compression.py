@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.display.chunk_values import KINDS, PALETTE, is_logarithmic, require_known
-from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.sources import frame_of, legend_below, new_figure, plain, short_path
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
 from b2nd_dask.frame.info import decimal, ratio_text
+from b2nd_dask.lazy import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

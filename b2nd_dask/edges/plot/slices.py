@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.sources import (
     Axis,
     Source,
@@ -21,6 +20,7 @@ from b2nd_dask.edges.plot.sources import (
     plain,
     source_of,
 )
+from b2nd_dask.lazy import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

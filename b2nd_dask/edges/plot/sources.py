@@ -10,11 +10,11 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import axis_names, packing_of
 from b2nd_dask.graph.write.options import source_frames
+from b2nd_dask.lazy import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

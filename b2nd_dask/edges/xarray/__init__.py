@@ -5,6 +5,6 @@ them lazily without dask, `dask_arrays` makes arrays of `from_b2nd` for ``chunks
 is the entry point. Only `_xarray_compat` lists private names of xarray.
 """
 
-from b2nd_dask.edges.extras import require
+from b2nd_dask.lazy import require
 
 require("xarray", "xarray")

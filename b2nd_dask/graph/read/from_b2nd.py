@@ -21,6 +21,7 @@ from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import ReadBlocks, blockwise_array
 from b2nd_dask.graph.read.sizes import block_sizes, warn_of_work
 from b2nd_dask.graph.task_names import read_name
+from b2nd_dask.lazy import require
 
 ARRAY_TYPES = ("dask", "dask-array")
 
@@ -186,14 +187,7 @@ def expressions() -> Any:
     So it is imported only for a user who wants such arrays. Raises ImportError, with the command to
     install the library, if it is missing.
     """
-    try:
-        importlib.import_module("dask_array")
-    except ModuleNotFoundError as error:
-        # an installed library that lacks a dependency raises its own error
-        if error.name != "dask_array":
-            raise
-        advice = "install it with: pip install 'b2nd-dask[dask-array]'"
-        raise ImportError(f"dask_array is not installed; {advice}", name="dask_array") from None
+    require("dask-array", "dask_array")
     return importlib.import_module("b2nd_dask.graph.array_expr.arrays")
 
 
