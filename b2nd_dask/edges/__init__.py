@@ -2,6 +2,5 @@
 
 `cli` is the command line with its demo, `display` the HTML in notebooks, `plot` the plots, `xarray`
 the engine and writer of datasets, `convert` the conversions of other formats. `datasets` stores
-several arrays in one directory; `xarray` and `convert` use it. `extras` imports the packages of
-extras.
+several arrays in one directory; `xarray` and `convert` use it.
 """

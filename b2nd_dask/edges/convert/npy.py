@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -38,11 +39,13 @@ def read_npz(path: str, options: Options) -> Tree:
     if not zipfile.is_zipfile(path):
         Path(path).stat()
         raise ValueError(f"{path}: it is not a .npz file (a zip of .npy files)")
+    # of its own: with check=True the written file is unpacked, too
+    folder = Path(tempfile.mkdtemp(dir=options.scratch))
     with zipfile.ZipFile(path) as archive:
         for number, entry in enumerate(archive.infolist()):
             name = entry.filename.removesuffix(".npy")
             # names of unpacked files are numbers: a name from the archive is not trusted
-            plain = options.scratch / f"{number}.npy"
+            plain = folder / f"{number}.npy"
             with archive.open(entry) as packed, plain.open("wb") as out:
                 shutil.copyfileobj(packed, out, 1 << 20)
             label = f"{path}::{printable(name)}"

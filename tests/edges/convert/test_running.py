@@ -49,6 +49,16 @@ def test_check_sees_what_was_written_wrongly(monkeypatch: pytest.MonkeyPatch) ->
     assert names(Path()) == {"a.zarr"}
 
 
+def test_check_of_npz_from_npz() -> None:
+    np.savez("a.npz", x=np.arange(4), y=np.arange(5))
+    convert("a.npz", "b.npz", check=True)
+    with np.load("b.npz") as found:
+        assert {name: found[name].tolist() for name in found} == {
+            "x": [0, 1, 2, 3],
+            "y": [0, 1, 2, 3, 4],
+        }
+
+
 def test_check_of_an_array_without_its_coordinates() -> None:
     xr = pytest.importorskip("xarray", reason="of the extra convert")
     array = xr.DataArray(RNG.random((2, 3)), {"x": [1, 2, 3]}, ("y", "x"))
