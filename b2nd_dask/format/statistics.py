@@ -41,7 +41,7 @@ _WIDTHS = {"f": (2, 4, 8), "c": (8, 16)}
 #: calls (docs/decisions.md, Statistics).
 _PIECE_NBYTES = 1 << 19
 _NAT = np.int64(np.iinfo(np.int64).min)
-#: How the columns of several pieces become those of the chunk, in the order of `statistics_row`.
+#: How the columns of several pieces become those of the chunk.
 _MERGES = {"total": np.add, "least": np.fmin, "greatest": np.fmax, "nans": np.add}
 _MERGES |= {"nonzeros": np.add, "known": np.minimum}
 
@@ -71,7 +71,7 @@ class ChunkStatistics(NamedTuple):
         """Select chunks by their numbers."""
         if len(chunks) == len(self.known) and np.array_equal(chunks, np.arange(len(chunks))):
             return self
-        return ChunkStatistics(*(column[chunks] for column in self))
+        return ChunkStatistics._make(column[chunks] for column in self)
 
     def rows(self) -> NDArray[Any]:
         """Build the rows of the chunks."""
@@ -302,7 +302,7 @@ def _find(piece: NDArray[Any], is_time: bool) -> tuple[Any, ...]:
     greatest, nans = np.maximum.reduce(piece), size - piece.size
     nonzeros = size
     if least <= 0 <= greatest:
-        nonzeros = nans + np.count_nonzero(piece != 0 if kind == "f" else piece)
+        nonzeros = nans + int(np.count_nonzero(piece != 0 if kind == "f" else piece))
     # integer sums wrap around as in NumPy
     total = np.add.reduce(piece, dtype=_TOTALS[kind])
     return total, least, greatest, nans, nonzeros, True

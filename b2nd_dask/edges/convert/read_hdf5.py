@@ -12,7 +12,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from b2nd_dask.edges.convert.blocks import block_of, lazy, text_dtype
+from b2nd_dask.edges.convert.blocks import blocks_of, lazy, text_dtype
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
@@ -174,7 +174,7 @@ def _lengthened(array: da.Array, dataset: Any, reading: Reading) -> da.Array:
     if not array.size:
         # dask does not pad an axis of length 0
         shape = tuple(n + more for n, more in zip(array.shape, missing, strict=True))
-        sizes = block_of(shape, None, array.dtype.itemsize, reading.options.block_nbytes)
+        sizes = blocks_of(shape, None, array.dtype.itemsize, reading.options.block_nbytes)
         filled: da.Array = da.full(shape, fill, dtype=array.dtype, chunks=sizes)
         return filled
     longer: da.Array = da.pad(array, [(0, n) for n in missing], constant_values=fill)

@@ -236,9 +236,9 @@ class StagingArea(ObjectStore):
         around = replace(self, folder=self.folder.rpartition("/")[0])
         if _AREA.search(around.folder):
             try:
-                around.confirm(self.path(_OPEN))
+                around.confirm(self.place(_OPEN))
             except FileNotFoundError:
-                self.store.remove_folder(self.folder)
+                self.remove_folder(self.folder)
                 raise
 
     @contextmanager
