@@ -109,6 +109,16 @@ def test_labels_of_two_axes(frames: dict[str, Path]) -> None:
     np.testing.assert_allclose(got.compute(), want)
 
 
+def test_all_axes_have_groups(tmp_path: Path) -> None:
+    series = RNG.normal(size=60_000)
+    x = to_b2nd(series, tmp_path / "series.b2nd", chunks=20_000)
+    labels = np.arange(60_000) // 5_000 % 4
+    for func in ("nansum", "count", "max"):
+        want, _ = flox.groupby_reduce(series, labels, func=func)
+        got, _ = flox.groupby_reduce(x, labels, func=func)
+        np.testing.assert_allclose(got.compute(), want)
+
+
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_of_xarray(frames: dict[str, Path], scheduler: str) -> None:
     xr = pytest.importorskip("xarray", reason="of the extra xarray")

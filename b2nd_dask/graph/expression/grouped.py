@@ -96,7 +96,8 @@ class GroupedStep:
         result = np.full((size, *elements.shape[1:]), fill_value, wide)
         with np.errstate(all="ignore"):
             for group, run in runs:
-                combine(result[group], reduce(elements[run], dtype), out=result[group])
+                found = result[group, ...]
+                combine(found, reduce(elements[run], dtype), out=found)
             return np.ascontiguousarray(np.moveaxis(result, 0, -1), dtype)
 
 
