@@ -245,12 +245,16 @@ def chunk_statistics(elements: NDArray[Any]) -> Any:
         elements = elements[corner]
     with np.errstate(all="ignore"):
         found = [_find(piece, is_time) for piece in _pieces(elements)]
-        rows = np.array(found, statistics_row(elements.dtype)).view(statistics_row(dtype))
+        # in the machine's byte order: NumPy 2.5 does not swap time differences without a unit
+        rows = np.array(found, statistics_row(elements.dtype.newbyteorder("=")))
         if is_repeated:
             _multiply(rows, size)
         elif len(rows) > 1:
-            rows[0] = tuple(_MERGES[name].reduce(rows[name]) for name in rows.dtype.names or ())
-    return rows[0]
+            times = rows.view(statistics_row(dtype.newbyteorder("=")))
+            times[0] = tuple(_MERGES[name].reduce(times[name]) for name in times.dtype.names or ())
+    return (
+        rows[:1].astype(statistics_row(elements.dtype), copy=False).view(statistics_row(dtype))[0]
+    )
 
 
 def _pieces(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:

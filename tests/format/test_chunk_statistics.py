@@ -118,6 +118,18 @@ def test_pieces_of_any_layout(dtype: str, seed: int) -> None:
         kernel._PIECE_NBYTES = before
 
 
+@pytest.mark.filterwarnings("ignore:The 'generic' unit:DeprecationWarning")
+@pytest.mark.parametrize("order", "<>")
+def test_time_differences_without_a_unit(order: str) -> None:
+    ticks = np.arange(-150_000, 150_000).astype(f"{order}i8")
+    row = chunk_statistics(ticks.view(f"{order}m8")).view(statistics_row(ticks.dtype))
+    assert [int(row[name]) for name in ("least", "greatest", "total")] == [
+        -150_000,
+        149_999,
+        -150_000,
+    ]
+
+
 def test_sums_of_integers_wrap_as_those_of_numpy() -> None:
     values = np.full(1000, 2**62, np.int64)
     values[7] += 5

@@ -119,6 +119,15 @@ def test_all_axes_have_groups(tmp_path: Path) -> None:
         np.testing.assert_allclose(got.compute(), want)
 
 
+def test_sums_of_many_floats_are_exact(tmp_path: Path) -> None:
+    values = (280 + RNG.normal(size=(400_000, 3))).astype("f4")
+    x = to_b2nd(values, tmp_path / "long.b2nd", chunks=(150_000, 3))
+    labels = np.arange(400_000) // 100_000 % 2
+    want = np.stack([values[labels == n].mean(0, dtype="f8") for n in range(2)], axis=-1)
+    got, _ = flox.groupby_reduce(x.T, labels, func="nanmean")
+    np.testing.assert_allclose(got.compute(), want, rtol=3e-7)
+
+
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_of_xarray(frames: dict[str, Path], scheduler: str) -> None:
     xr = pytest.importorskip("xarray", reason="of the extra xarray")

@@ -91,13 +91,13 @@ class GroupedStep:
             return found.astype(dtype, copy=False)
         combine, reduce = _STEPS[self.name]
         elements, dtype = np.moveaxis(array, -1, 0), np.dtype(dtype)
-        # like flox, which rounds sums of narrow floats once
+        # a sum of many float32 in float32 loses digits
         wide = np.result_type(dtype, "f8") if combine is np.add and dtype.kind == "f" else dtype
         result = np.full((size, *elements.shape[1:]), fill_value, wide)
         with np.errstate(all="ignore"):
             for group, run in runs:
                 found = result[group, ...]
-                combine(found, reduce(elements[run], dtype), out=found)
+                combine(found, reduce(elements[run], wide), out=found)
             return np.ascontiguousarray(np.moveaxis(result, 0, -1), dtype)
 
 
