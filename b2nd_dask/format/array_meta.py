@@ -116,7 +116,7 @@ def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
 
 
 def build_array_meta(grid: Grid, dtype: np.dtype[Any] | None) -> bytes:
-    """Build the content of a b2nd metalayer in the current form, with 7 fields.
+    """Build the content of an array metalayer: of b2nd in the current form, with 7 fields.
 
     Without a dtype, that of a Caterva metalayer: the same sizes, and the grid has at most
     `MAX_CATERVA_NDIM` dimensions.

@@ -128,6 +128,16 @@ def test_sums_of_many_floats_are_exact(tmp_path: Path) -> None:
     np.testing.assert_allclose(got.compute(), want, rtol=3e-7)
 
 
+@pytest.mark.parametrize("func", ["nansum", "nanmax", "count"])
+def test_floats_to_integers(frames: dict[str, Path], func: str) -> None:
+    x, labels = from_b2nd(frames["i2"]) * 1.5, LABELS["months"]
+    got, want = (
+        flox.groupby_reduce(each.transpose(1, 2, 0), labels, func=func, dtype="i8")[0].compute()
+        for each in (x, da.from_array(VALUES["i2"] * 1.5, chunks=x.chunks))
+    )
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_of_xarray(frames: dict[str, Path], scheduler: str) -> None:
     xr = pytest.importorskip("xarray", reason="of the extra xarray")

@@ -66,19 +66,19 @@ def decode_shaped_chunk(data: Buffer, header: ChunkHeader, grid: Grid, out: NDAr
     has exactly as many bytes as the decoded chunk. Raises `CorruptChunkError` if the compressed
     streams cannot be decoded, or a codec or filter is not registered.
     """
-    # the chunk's own header has its compression; the array owns the memory of its SChunk
-    alone = blosc2.empty(
-        grid.chunks,
-        np.dtype(f"V{grid.itemsize}"),
-        chunks=grid.chunks,
-        blocks=grid.blocks,
-        # worker threads would not survive a fork
-        dparams=blosc2.DParams(nthreads=1),
-    )
     try:
+        # the chunk's own header has its compression; the array owns the memory of its SChunk
+        alone = blosc2.empty(
+            grid.chunks,
+            np.dtype(f"V{grid.itemsize}"),
+            chunks=grid.chunks,
+            blocks=grid.blocks,
+            # worker threads would not survive a fork
+            dparams=blosc2.DParams(nthreads=1),
+        )
         alone.schunk.update_chunk(0, _padded(memoryview(data)[: header.cbytes], grid.blocks))
         alone.schunk.decompress_chunk(0, dst=out.reshape(-1).view(np.uint8))
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, struct.error) as error:
         raise CorruptChunkError(
             "its compressed data cannot be decoded: the file is damaged, or its codec or filter "
             "is not registered in this process"

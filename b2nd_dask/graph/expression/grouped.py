@@ -83,7 +83,7 @@ class GroupedStep:
         The last axis of the result has `size` groups; absent ones have the fill value.
         """
         runs = list(_runs(group_idx))
-        if not _is_supported(array) or len(runs) * _LEAST_RUN > array.size:
+        if not _is_supported(array, self.name, dtype) or len(runs) * _LEAST_RUN > array.size:
             found = _names().generic_aggregate(
                 group_idx, array, engine=self.engine, func=self.name, axis=-1, size=size,
                 fill_value=fill_value, dtype=dtype,
@@ -109,8 +109,11 @@ def _runs(group_idx: NDArray[Any]) -> Iterator[tuple[int, slice]]:
             yield int(group_idx[first]), slice(first, end)
 
 
-def _is_supported(array: Any) -> bool:
-    return type(array) is np.ndarray and array.dtype.kind in "biuf"
+def _is_supported(array: Any, name: str, dtype: Any) -> bool:
+    if type(array) is not np.ndarray or array.dtype.kind not in "biuf":
+        return False
+    # flox casts the result, not the elements
+    return name in ("len", "nanlen") or np.can_cast(array.dtype, dtype, "same_kind")
 
 
 def with_kernels(func: Any) -> Any | None:
@@ -120,8 +123,12 @@ def with_kernels(func: Any) -> Any | None:
     if not isinstance(step, partial) or getattr(step.func, "__module__", "") != "flox.core":
         return None
     keywords, engine = step.keywords, func.keywords.get("engine")
-    names = _names()
-    if names is None or step.func is not names.chunk_reduce or engine not in ("numpy", "flox"):
+    try:
+        is_known = step.func is _names().chunk_reduce
+    except DaskChangedError as error:
+        warn_once("b2nd_dask leaves grouped reductions to flox", error)
+        return None
+    if not is_known or engine not in ("numpy", "flox"):
         return None
     steps = zip(keywords["func"], keywords["fill_value"], keywords["dtype"], strict=True)
     if not all(_has_kernel(*each) for each in steps):
@@ -144,9 +151,5 @@ def _has_kernel(name: Any, fill_value: Any, dtype: Any) -> bool:
 
 @cache
 def _names() -> Any:
-    """The private names of flox, as attributes; None if one has changed."""
-    try:
-        return resolved("flox", _NAMES)
-    except DaskChangedError as error:
-        warn_once("b2nd_dask leaves grouped reductions to flox", error)
-        return None
+    """The private names of flox, as attributes; raise `DaskChangedError` if one has changed."""
+    return resolved("flox", _NAMES)

@@ -180,7 +180,7 @@ class _Rewriting:
             return None
         tree = self._sharing.absorbed(node)
         if isinstance(tree, Elemwise):
-            tree = with_nodes(tree, lambda leaf: self._read_by_another(name, leaf))
+            tree = with_nodes(tree, lambda each: self._read_by_another(name, each))
         if not isinstance(tree, Read | Elemwise):
             return None
         predicate = predicate_of(tree) if self._asks else None

@@ -148,11 +148,13 @@ def publish_path(ready: Path, target: Path, *, replace: bool, fsync: bool = True
 
 def keep_mode(ready: Path, target: Path) -> None:
     """Give a file or directory the permissions of the one it replaces, if that has its form."""
-    # a single stat: another writer may replace it by a frame of the other form
-    with suppress(FileNotFoundError):
+    try:
+        # a single stat: another writer may replace it by a frame of the other form
         mode = target.stat().st_mode
-        if stat.S_IFMT(mode) == stat.S_IFMT(ready.stat().st_mode):
-            ready.chmod(stat.S_IMODE(mode))
+    except FileNotFoundError:
+        return
+    if stat.S_IFMT(mode) == stat.S_IFMT(ready.stat().st_mode):
+        ready.chmod(stat.S_IMODE(mode))
 
 
 def require_frame(path: Path) -> None:
