@@ -200,7 +200,7 @@ class LocalStaging(Staging):
     def _unnamed(self, payload: bytes, *, fsync: bool = True) -> Path:
         """Write a small file under a random name, before it gets its own name."""
         ready = self.directory / _FOLDER / uuid.uuid4().hex
-        # made here, not with the area, of which a full disk would then leave half
+        # made at its first use: with the area, a full disk would leave an incomplete area
         ready.parent.mkdir(exist_ok=True)
         write_file(ready, payload, fsync=fsync)
         return ready
