@@ -30,7 +30,7 @@ def _made(dtype: str) -> Any:
     if dtype in ("f4", "f8"):
         values[RNG.random(SHAPE) < 0.3] = np.nan
         values[:, :9, :9] = np.nan
-        values[3:6, 20] = np.inf
+        values[3:6, 20], values[6:9, 21] = np.inf, -np.inf
     return values.astype(dtype) if dtype in ("f4", "f8") else np.abs(values).astype(dtype)
 
 
@@ -63,7 +63,7 @@ def _outcome(array: Any, labels: Any, **options: Any) -> Any:
         return repr(error)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=1500, deadline=None)
 @given(data=st.data())
 def test_equal_to_flox_of_arrays_in_memory(frames: dict[str, Path], data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(list(VALUES)))
@@ -79,7 +79,7 @@ def test_equal_to_flox_of_arrays_in_memory(frames: dict[str, Path], data: st.Dat
     if options["func"] not in ("sum", "nansum"):
         options["min_count"] = None
     lengths = data.draw(st.sampled_from([8, 26, (3, 10, 13)]))
-    method = data.draw(st.sampled_from([None, "map-reduce", "cohorts"]))
+    method = data.draw(st.sampled_from([None, "map-reduce", "cohorts", "blockwise"]))
     x = from_b2nd(frames[dtype], chunks=(lengths, 64, 70))
     values = da.from_array(VALUES[dtype], chunks=x.chunks)
     if data.draw(st.booleans()) and dtype != "?":
@@ -93,7 +93,9 @@ def test_equal_to_flox_of_arrays_in_memory(frames: dict[str, Path], data: st.Dat
     if isinstance(want, str):
         assert got == want
         return
-    np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5)
+    # flox adds float32 in float32: up to 26 numbers below 400 that may cancel each other
+    atol = 2e-3 if dtype == "f4" else 1e-9
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=atol)
     assert got.dtype == want.dtype
 
 
@@ -154,16 +156,44 @@ def test_of_xarray(frames: dict[str, Path], scheduler: str) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("func", ["sum", "mean", "max"])
+def test_resampled(frames: dict[str, Path], func: str) -> None:
+    xr = pytest.importorskip("xarray", reason="of the extra xarray")
+    days = ("time", np.datetime64("2020-01-01", "ns") + np.arange(26) * np.timedelta64(1, "D"))
+    got, want = (
+        getattr(
+            xr.DataArray(data, dims=("time", "y", "x"), coords={"time": days}).resample(time="5D"),
+            func,
+        )().transpose("time", "y", "x")
+        for data in (from_b2nd(frames["f4"]), VALUES["f4"])
+    )
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert got.dtype == want.dtype
+
+
+@pytest.mark.parametrize(
+    ("labels", "method", "func"),
+    [
+        ("months", "map-reduce", "nanmean"),
+        ("halves", "blockwise", "nanmean"),
+        ("halves", "blockwise", "nansum"),
+        ("halves", "blockwise", "nanmax"),
+    ],
+)
 def test_kernels_reduce_the_blocks(
-    frames: dict[str, Path], caplog: pytest.LogCaptureFixture
+    frames: dict[str, Path],
+    caplog: pytest.LogCaptureFixture,
+    labels: str,
+    method: Any,
+    func: str,
 ) -> None:
     caplog.set_level("DEBUG", "b2nd_dask")
     x = from_b2nd(frames["f8"]).transpose(1, 2, 0)
-    got, _ = flox.groupby_reduce(x, LABELS["months"], func="nanmean")
+    got, _ = flox.groupby_reduce(x, LABELS[labels], func=func, method=method)
     (optimized,) = dask.optimize(got)
     assert any("groupby" in m and "lowered by reductions" in m for m in caplog.messages)
     again = pickle.loads(pickle.dumps(optimized))
     np.testing.assert_array_equal(again.compute(), optimized.compute())
     with dask.config.set({"b2nd_dask.optimize": False}):
-        plain, _ = flox.groupby_reduce(x, LABELS["months"], func="nanmean")
+        plain, _ = flox.groupby_reduce(x, LABELS[labels], func=func, method=method)
         np.testing.assert_allclose(optimized.compute(), plain.compute())

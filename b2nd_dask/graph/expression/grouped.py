@@ -28,7 +28,10 @@ _NAMES = {
         "chunk_reduce": (
             "array, by, func, expected_groups, axis, fill_value, dtype, reindex, engine, kwargs, "
             "sort, user_dtype"
-        )
+        ),
+        "_reduce_blockwise": (
+            "array, by, agg, axis, expected_groups, fill_value, engine, sort, reindex"
+        ),
     },
     "aggregations": {
         "generic_aggregate": (
@@ -61,6 +64,12 @@ _STEPS: dict[str, tuple[np.ufunc, Callable[..., Any]]] = {
 }
 
 
+#: The means of flox, as a sum divided by a count.
+_MEANS = {"mean": "sum", "nanmean": "nansum"}
+#: The result of a group of missing elements before it becomes the fill value.
+_WORST = {"nanmax": -np.inf, "nanmin": np.inf}
+
+
 @dataclass(frozen=True)
 class GroupedStep:
     """A step of flox that reduces runs of neighbours; flox takes functions and names alike."""
@@ -82,23 +91,51 @@ class GroupedStep:
 
         The last axis of the result has `size` groups; absent ones have the fill value.
         """
-        runs = list(_runs(group_idx))
-        if not _is_supported(array, self.name, dtype) or len(runs) * _LEAST_RUN > array.size:
+        runs, dtype = list(_runs(group_idx)), np.dtype(dtype)
+        if len(runs) * _LEAST_RUN > array.size or not _is_supported(self.name, array, dtype):
             found = _names().generic_aggregate(
                 group_idx, array, engine=self.engine, func=self.name, axis=-1, size=size,
                 fill_value=fill_value, dtype=dtype,
             )  # fmt: skip
             return found.astype(dtype, copy=False)
-        combine, reduce = _STEPS[self.name]
-        elements, dtype = np.moveaxis(array, -1, 0), np.dtype(dtype)
-        # a sum of many float32 in float32 loses digits
-        wide = np.result_type(dtype, "f8") if combine is np.add and dtype.kind == "f" else dtype
-        result = np.full((size, *elements.shape[1:]), fill_value, wide)
+        elements = np.moveaxis(array, -1, 0)
         with np.errstate(all="ignore"):
-            for group, run in runs:
-                found = result[group, ...]
-                combine(found, reduce(elements[run], wide), out=found)
-            return np.ascontiguousarray(np.moveaxis(result, 0, -1), dtype)
+            if self.name in _MEANS:
+                found = _reduced(_MEANS[self.name], elements, runs, size, dtype, fill_value)
+                found = found / _reduced("nanlen", elements, runs, size, np.dtype(np.intp), 0)
+            else:
+                found = _reduced(self.name, elements, runs, size, dtype, fill_value)
+            if (worst := _WORST.get(self.name)) is not None:
+                missing = np.isnan(found)
+                if self.engine == "flox":
+                    # this implementation cannot tell a group of these from one without elements
+                    missing |= found == worst
+                np.copyto(found, fill_value, where=missing)
+            return np.ascontiguousarray(np.moveaxis(found, 0, -1), dtype)
+
+
+def _reduced(
+    name: str,
+    elements: NDArray[Any],
+    runs: list[tuple[int, slice]],
+    size: int,
+    dtype: np.dtype[Any],
+    fill_value: Any,
+) -> NDArray[Any]:
+    """Reduce the first axis by runs; floats are summed in a wider dtype."""
+    combine, reduce = _STEPS[name]
+    # a sum of many float32 in float32 loses digits
+    wide = np.result_type(dtype, "f8") if combine is np.add and dtype.kind == "f" else dtype
+    result = np.full((size, *elements.shape[1:]), fill_value, wide)
+    seen = set[int]()
+    for group, run in runs:
+        part, found = reduce(elements[run], wide), result[group, ...]
+        if group in seen:
+            combine(found, part, out=found)
+        else:
+            found[...] = part
+        seen.add(group)
+    return result
 
 
 def _runs(group_idx: NDArray[Any]) -> Iterator[tuple[int, slice]]:
@@ -109,7 +146,7 @@ def _runs(group_idx: NDArray[Any]) -> Iterator[tuple[int, slice]]:
             yield int(group_idx[first]), slice(first, end)
 
 
-def _is_supported(array: Any, name: str, dtype: Any) -> bool:
+def _is_supported(name: str, array: Any, dtype: np.dtype[Any]) -> bool:
     if type(array) is not np.ndarray or array.dtype.kind not in "biuf":
         return False
     # flox casts the result, not the elements
@@ -118,35 +155,52 @@ def _is_supported(array: Any, name: str, dtype: Any) -> bool:
 
 def with_kernels(func: Any) -> Any | None:
     """The function that flox calls for each block, with kernels; None for any other function."""
-    composed: Any = func.func if isinstance(func, partial) else None
-    step: Any = getattr(composed, "first", None)  # of functions composed by toolz
-    if not isinstance(step, partial) or getattr(step.func, "__module__", "") != "flox.core":
+    if not isinstance(func, partial):
         return None
-    keywords, engine = step.keywords, func.keywords.get("engine")
+    first = getattr(func.func, "first", None)  # of functions composed by toolz
+    step, engine = first if isinstance(first, partial) else func, func.keywords.get("engine")
+    if getattr(step.func, "__module__", "") != "flox.core" or engine not in ("numpy", "flox"):
+        return None
     try:
-        is_known = step.func is _names().chunk_reduce
+        names = _names()
     except DaskChangedError as error:
         warn_once("b2nd_dask leaves grouped reductions to flox", error)
         return None
-    if not is_known or engine not in ("numpy", "flox"):
+    keywords = step.keywords
+    if step.func is names.chunk_reduce:
+        kernels = _kernels(keywords["func"], keywords["fill_value"], keywords["dtype"], engine)
+        changed = partial(step, func=kernels)
+    elif step.func is names._reduce_blockwise:
+        plan = copy.copy(keywords["agg"])
+        kernels = _kernels(plan.numpy, plan.fill_value["numpy"], plan.dtype["numpy"], engine)
+        plan.numpy = kernels
+        changed = partial(step, agg=plan)
+    else:
         return None
-    steps = zip(keywords["func"], keywords["fill_value"], keywords["dtype"], strict=True)
-    if not all(_has_kernel(*each) for each in steps):
-        return None
-    composed = copy.copy(composed)
-    composed.first = partial(step, func=tuple(GroupedStep(n, engine) for n in keywords["func"]))
+    if kernels is None or step is func:
+        return kernels and changed
+    composed = copy.copy(func.func)
+    composed.first = changed
     return partial(composed, **func.keywords)
 
 
-def _has_kernel(name: Any, fill_value: Any, dtype: Any) -> bool:
-    """Whether a step of flox has a kernel, and the fill value does not change its results."""
-    dtype = np.dtype(dtype)
-    if not is_among(name, _STEPS) or dtype.kind not in "iuf" or np.ndim(fill_value):
+def _kernels(names: Any, fills: Any, dtypes: Any, engine: str) -> tuple[GroupedStep, ...] | None:
+    """Steps with kernels in place of all names; None if there are others."""
+    steps = zip(names, fills, map(np.dtype, dtypes), strict=True)
+    if not all(_has_kernel(*each) for each in steps):
+        return None
+    return tuple(GroupedStep(name, engine) for name in names)
+
+
+def _has_kernel(name: Any, fill_value: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a step of flox has a kernel, for which flox's implementations agree."""
+    if dtype.kind not in "iuf" or not isinstance(fill_value, int | float | np.number):
         return False
-    info = np.iinfo(dtype) if dtype.kind in "iu" else None
-    ends = np.array([info.min, info.max] if info else [-np.inf, np.inf], dtype)
-    combine, _ = _STEPS[name]
-    return bool(fill_value == fill_value and (combine(dtype.type(fill_value), ends) == ends).all())
+    if is_among(name, ("mean", "nanmean")):
+        return bool(np.isnan(fill_value))
+    if is_among(name, ("len", "nanlen")):
+        return bool(fill_value == 0)
+    return is_among(name, _STEPS) and (dtype.kind == "f" or float(fill_value).is_integer())
 
 
 @cache
