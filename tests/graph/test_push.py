@@ -207,8 +207,12 @@ def test_lists_of_persisted_arrays_beside_reads(tmp_path):
     with LocalCluster(1, processes=False, dashboard_address=":0") as cluster, Client(cluster):
         kept = (x * 2).persist()
         got = dask.compute(kept[[1, 2, 19]], x.sum(), (kept[[1, 2]] + x[[1, 2]]).sum())
+        beside = dask.compute((kept + x * 3).sum(axis=0), kept[::2].T, (x + 1).max())
     np.testing.assert_array_equal(got[0], 2 * array[[1, 2, 19]])
     assert got[1:] == (array.sum(), 3 * array[[1, 2]].sum())
+    np.testing.assert_array_equal(beside[0], (5 * array).sum(axis=0))
+    np.testing.assert_array_equal(beside[1], 2 * array[::2].T)
+    assert beside[2] == array.max() + 1
 
 
 def times_numbers(x):

@@ -7,6 +7,7 @@ graph damaged by a rule reaches a scheduler.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Set
@@ -16,7 +17,7 @@ from typing import Any
 from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
-from b2nd_dask.graph._dask_compat import GraphNode, block_function, flatten
+from b2nd_dask.graph._dask_compat import GraphNode, TaskRef, block_function, flatten, held_tasks
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_nodes
 from b2nd_dask.graph.expression.program import leaf_key
 from b2nd_dask.graph.expression.pruning import predicate_of
@@ -25,7 +26,7 @@ from b2nd_dask.graph.optimize.at_once import tasks_at_once
 from b2nd_dask.graph.optimize.indexing import lowered_filter, lowered_positions
 from b2nd_dask.graph.optimize.lower import (
     Lowered,
-    lowered_groups,
+    lowered_step,
     lowered_tree,
     renamable_layers,
     with_own_names,
@@ -67,7 +68,7 @@ def rewritten(
         return None
     _check_layers(changed, graph)
     made = own(changed, keys, **kwargs)
-    _check_outputs(made, output_keys)
+    _check_outputs(made, output_keys, changed)
     return made
 
 
@@ -157,7 +158,7 @@ class _Rewriting:
         node = self._layers.nodes[name]
         if self._reductions:
             yield "reductions", self._reductions.lowered(name, self._sharing)
-            yield "reductions", lowered_groups(self._layers.graph, name)
+            yield "reductions", lowered_step(self._layers, name)
         if isinstance(node, Read | Elemwise):
             yield _rule_of(node), self._tree(name, node)
         if "masks" in self._rules:
@@ -221,15 +222,30 @@ def _check_tasks(tasks: Mapping[Any, Any], below: Set[Any] = frozenset()) -> Non
     )
 
 
-def _check_outputs(tasks: Mapping[Any, Any], output_keys: Set[Key]) -> None:
+def _check_outputs(
+    tasks: Mapping[Any, Any], output_keys: Set[Key], graph: HighLevelGraph | None = None
+) -> None:
     """Verify that there is a task for each result and each dependency.
 
     If an axis has an empty block, dask's `blockwise` may list blocks for which it makes tasks
-    only as long as no layer below is fused into it.
+    only as long as no layer below is fused into it. Results that a cluster holds have no task.
     """
     below = (node.dependencies for node in tasks.values() if isinstance(node, GraphNode))
-    if lost := set(output_keys).union(*below) - tasks.keys():
+    lost = set(output_keys).union(*below) - tasks.keys()
+    if lost and graph is not None:
+        lost -= _persisted(graph)
+    if lost:
         raise UnsoundGraphError(f"no task for {_some(lost)}")
+
+
+def _persisted(graph: HighLevelGraph) -> set[Any]:
+    """Keys of results that a cluster holds: references to themselves."""
+    held = (held_tasks(layer) or {} for layer in graph.layers.values())
+    return {
+        key
+        for key, value in itertools.chain.from_iterable(map(dict.items, held))
+        if isinstance(value, TaskRef) and value.key == key
+    }
 
 
 def _check_order(below: Mapping[Any, Set[Any]]) -> None:
