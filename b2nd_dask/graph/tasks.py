@@ -19,10 +19,13 @@ from b2nd_dask.frame.read.buffers import result_pool, writable
 from b2nd_dask.frame.read.positions import Along, positions_in, read_along, read_pointwise
 from b2nd_dask.frame.read.region import LEAST_OF_A_THREAD, in_threads, own_threads
 from b2nd_dask.graph.expression.chunk_steps import Fold
-from b2nd_dask.graph.expression.elementwise import is_number, is_scalar
+from b2nd_dask.graph.expression.elementwise import NUMBERS, is_number, is_scalar
 from b2nd_dask.graph.expression.program import Program
 from b2nd_dask.graph.expression.tiles import is_plain, run_on_block
 from b2nd_dask.graph.read.blocks import BlockRead, Chunks, regions_of
+
+#: Number of elements of a block from which on kernels reduce it faster than dask's chunk step.
+_MANY = 1 << 16
 
 
 def compute_block(*blocks: Any, program: Program, views: bool) -> Any:
@@ -112,6 +115,14 @@ def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
     if not all(map(is_plain, inputs)) or not all(block.axes):
         return fold.step(fold.program.run(elements, inputs))
     return fold.result(fold.partial_result(elements, inputs), dtype, ndim, inputs)
+
+
+def reduce_elements(elements: Any, fold: Fold) -> Any:
+    """Compute dask's chunk step of a reduction of a block that another task has computed."""
+    # dask's own step takes less time for few elements
+    if is_plain(elements) and elements.size >= _MANY and elements.dtype.kind in NUMBERS:
+        return fold.result(fold.partial_result(elements), elements.dtype, elements.ndim)
+    return fold.step(elements)
 
 
 def index_block(

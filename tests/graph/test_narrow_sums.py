@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from b2nd_dask import from_b2nd
-from b2nd_dask.graph.tasks import reduce_block
+from b2nd_dask.graph.tasks import reduce_block, reduce_elements
 from tests.graph.pushing import computing_with, tasks_of
 
 
@@ -132,3 +132,25 @@ def test_counts_of_half_floats_are_rounded_once(frame_of):
     path = frame_of(array, (500, 5))
     got, want = of_both(path, operator.methodcaller("mean"))
     assert got == want == 2
+
+
+@pytest.mark.parametrize("stored", ["f4", "f8", "i2", "c8"])
+@pytest.mark.parametrize("name", ["sum", "nanmean", "mean", "nanstd", "var", "max", "nanprod"])
+@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
+def test_blocks_with_other_dependents(frame_of, stored, name, axis):
+    rng = np.random.default_rng(3)
+    array = rng.normal(1, 0.2, (4, 260, 260))
+    array[:, 5:9, 7], array[:3, 2, 2] = np.nan, np.nan
+    array = (100 * array if stored == "i2" else array).astype("f4" if stored == "f4" else "f8")
+    array = np.nan_to_num(array, nan=-7).astype("i2") if stored == "i2" else array.astype(stored)
+    x = from_b2nd(frame_of(array, (2, 260, 260)))
+
+    def work(x):
+        return x - getattr(da, name)(x, axis=axis, keepdims=True)
+
+    assert tasks_of(reduce_elements, work(x)) == 2
+    with np.errstate(all="ignore"):
+        got = work(x).compute(scheduler="sync")
+        want = work(da.from_array(array, chunks=x.chunks)).compute(scheduler="sync")
+    assert got.dtype == want.dtype
+    np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-3)

@@ -24,10 +24,10 @@ from b2nd_dask.graph._dask_compat import Alias, Task, TaskRef, block_function, b
 from b2nd_dask.graph.expression.grouped import with_kernels
 from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import ELEMENTS, compile_tree
-from b2nd_dask.graph.layers.layers import dependents_of, is_plain
+from b2nd_dask.graph.layers.layers import Layers, dependents_of, is_plain
 from b2nd_dask.graph.layers.moves import as_task
 from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks
-from b2nd_dask.graph.tasks import compute_block
+from b2nd_dask.graph.tasks import compute_block, reduce_elements
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -105,17 +105,21 @@ def _reading_tasks(name: str, reads: ReadBlocks) -> dict[Any, Task]:
     return {key: Task(key, read, reads[key[1:]], _data_producer=True) for key in keys}
 
 
-def lowered_groups(graph: HighLevelGraph, name: str) -> Lowered | None:
-    """A layer of grouped reductions with faster steps; None for other layers."""
-    layer: Any = graph.layers[name]
-    func = with_kernels(block_function(layer))
-    if func is None or not is_plain(layer):
-        return None
+def lowered_step(layers: Layers, name: str) -> Lowered | None:
+    """A layer of steps of a reduction, or of a grouped one, by faster functions; else None."""
+    layer: Any = layers.graph.layers[name]
+    if name in layers.folds:
+        func, keywords = partial(reduce_elements, fold=layers.folds[name][0]), {}
+    else:
+        func = with_kernels(block_function(layer))
+        if func is None or not is_plain(layer):
+            return None
+        keywords = layer.task.kwargs
     pairs = itertools.chain.from_iterable(layer.indices)
     made = blockwise(
-        func, name, layer.output_indices, *pairs, numblocks=layer.numblocks, **layer.task.kwargs
+        func, name, layer.output_indices, *pairs, numblocks=layer.numblocks, **keywords
     )
-    return Lowered({name: made}, {name: graph.dependencies[name]})
+    return Lowered({name: made}, {name: layers.graph.dependencies[name]})
 
 
 def with_own_names(graph: HighLevelGraph, lowered: set[str], outputs: set[str]) -> HighLevelGraph:
