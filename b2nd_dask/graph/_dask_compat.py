@@ -2,7 +2,7 @@
 
 dask may rename or change them in any release. So each is looked up at its first use and compared
 with its parameters in the versions that were checked. A missing or changed name raises
-`DaskChangedError`: the optimizer then leaves graphs to dask, and frames are read and written by
+`NameChangedError`: the optimizer then leaves graphs to dask, and frames are read and written by
 documented functions alone. No other module imports such a name.
 """
 
@@ -133,8 +133,8 @@ _VERSION = version("dask")
 logger = logging.getLogger("b2nd_dask")
 
 
-class DaskChangedError(ImportError):
-    """A name of dask is missing or has changed."""
+class NameChangedError(ImportError):
+    """A private name of dask, or of another library, is missing or has changed."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class PrivateName:
     """The distribution that has the module."""
 
     def resolve(self) -> Any:
-        """Look the name up; raise `DaskChangedError` if it is missing or has changed."""
+        """Look the name up; raise `NameChangedError` if it is missing or has changed."""
         try:
             found: Any = importlib.import_module(self.module)
             for part in self.name.split("."):
@@ -167,7 +167,7 @@ class PrivateName:
         """As `resolve`; for a changed name of `_COMPARED` an object that equals no function."""
         try:
             return self.resolve()
-        except DaskChangedError as error:
+        except NameChangedError as error:
             if not self.is_compared:
                 raise
             warn_once(f"b2nd_dask leaves tasks of {self.name} as dask has made them", error)
@@ -176,9 +176,9 @@ class PrivateName:
     def _of_numpy(self, found: Any) -> str:
         return "numpy" if found is getattr(np, self.name) else "other than NumPy"
 
-    def _changed(self, what: str) -> DaskChangedError:
+    def _changed(self, what: str) -> NameChangedError:
         installed = f"{self.library} {version(self.library)}"
-        return DaskChangedError(f"{self.name} of {installed}, in {self.module}, {what}")
+        return NameChangedError(f"{self.name} of {installed}, in {self.module}, {what}")
 
 
 def parameters_of(found: Any) -> str:
@@ -199,7 +199,7 @@ def resolved(library: str, table: Mapping[str, Mapping[str, str]], *chosen: str)
     """Private names of another library, by their last parts as attributes.
 
     The table has their parameters by module and name; without `chosen` all are looked up. Raises
-    `DaskChangedError` if one is missing or has changed.
+    `NameChangedError` if one is missing or has changed.
     """
     package = library.replace("-", "_")
     wanted = [
@@ -241,7 +241,7 @@ def __getattr__(name: str) -> Any:
 
 
 def resolve_all() -> None:
-    """Look up all needed names; raise `DaskChangedError` if one is missing or has changed."""
+    """Look up all needed names; raise `NameChangedError` if one is missing or has changed."""
     for entry in NAMES:
         if not entry.is_compared:
             entry.resolve()
@@ -252,7 +252,7 @@ def optional(name: str) -> Any:
     """One of the direct names, or None if it is missing or has changed."""
     try:
         return __getattr__(name)
-    except DaskChangedError:
+    except NameChangedError:
         logger.debug("dask has changed", exc_info=True)
         return None
 
@@ -263,7 +263,7 @@ def has_layers() -> bool:
 
 
 def require_layers() -> None:
-    """Look up the names for layers; raise `DaskChangedError` if one is missing or changed."""
+    """Look up the names for layers; raise `NameChangedError` if one is missing or changed."""
     for name in _LAYERS:
         if name not in globals():
             __getattr__(name)

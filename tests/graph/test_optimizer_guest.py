@@ -286,7 +286,7 @@ def test_installing_where_dask_has_another_hook(frame, monkeypatch, unwarned, ch
 
 def test_a_name_that_is_refused_by_any_exception(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", fail)
-    with pytest.raises(_dask_compat.DaskChangedError, match="is missing"):
+    with pytest.raises(_dask_compat.NameChangedError, match="is missing"):
         _dask_compat.NAMES[0].resolve()
 
 

@@ -40,5 +40,5 @@ NAMES = {
 
 @cache
 def names() -> Any:
-    """The private names as attributes; raise `DaskChangedError` if one has changed."""
+    """The private names as attributes; raise `NameChangedError` if one has changed."""
     return resolved("xarray", NAMES)

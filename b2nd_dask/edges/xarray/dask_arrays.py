@@ -26,7 +26,7 @@ from xarray.core import indexing
 from b2nd_dask.edges.xarray._xarray_compat import names
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
 from b2nd_dask.errors import UnsupportedFrameError
-from b2nd_dask.graph._dask_compat import DaskChangedError, parameters_of, warn_once
+from b2nd_dask.graph._dask_compat import NameChangedError, parameters_of, warn_once
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd, is_expression
 
@@ -47,7 +47,7 @@ def install() -> None:
     """Wrap `from_array` of the managers, once; warn instead if xarray has changed."""
     try:
         manager = names().DaskManager
-    except DaskChangedError as error:
+    except NameChangedError as error:
         warn_once(_LEFT, error)
         return
     _install_in(manager, da)

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph._dask_compat import DaskChangedError, parameters_of, resolved
+from b2nd_dask.graph._dask_compat import NameChangedError, parameters_of, resolved
 
 #: Operands of expressions, and parameters of functions, by module and name.
 NAMES = {
@@ -77,13 +77,13 @@ _COPIES = (
 
 
 def names_of(*chosen: str) -> Any:
-    """The chosen names, or all, as attributes; raise `DaskChangedError` if one has changed."""
+    """The chosen names, or all, as attributes; raise `NameChangedError` if one has changed."""
     return resolved("dask-array", NAMES, *chosen)
 
 
 @cache
 def source_names() -> Any:
-    """Names for sources, as attributes; raise `DaskChangedError` if one has changed."""
+    """Names for sources, as attributes; raise `NameChangedError` if one has changed."""
     return names_of(*_OF_SOURCES)
 
 
@@ -92,7 +92,7 @@ def rule_names() -> Any:
     """Names for rules, as attributes; None if one has changed."""
     try:
         return names_of()
-    except DaskChangedError as error:
+    except NameChangedError as error:
         _dask_compat.warn_once("b2nd_dask leaves expressions to dask_array", error)
         return None
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.graph._dask_compat import DaskChangedError, chunk, resolved, warn_once
+from b2nd_dask.graph._dask_compat import NameChangedError, chunk, resolved, warn_once
 from b2nd_dask.graph.expression.chunk_kernels import count_kernel, sum_kernel
 from b2nd_dask.graph.expression.elementwise import is_among
 
@@ -163,7 +163,7 @@ def with_kernels(func: Any) -> Any | None:
         return None
     try:
         names = _names()
-    except DaskChangedError as error:
+    except NameChangedError as error:
         warn_once("b2nd_dask leaves grouped reductions to flox", error)
         return None
     keywords = step.keywords
@@ -205,5 +205,5 @@ def _has_kernel(name: Any, fill_value: Any, dtype: np.dtype[Any]) -> bool:
 
 @cache
 def _names() -> Any:
-    """The private names of flox, as attributes; raise `DaskChangedError` if one has changed."""
+    """The private names of flox, as attributes; raise `NameChangedError` if one has changed."""
     return resolved("flox", _NAMES)
