@@ -4,8 +4,7 @@
 without loading it. matplotlib is imported when the first of them is called.
 """
 
-from b2nd_dask.edges.plot.chunk_map import chunk_map
-from b2nd_dask.edges.plot.compression import compression
+from b2nd_dask.edges.plot.chunks import chunk_map, compression
 from b2nd_dask.edges.plot.slices import slices
 from b2nd_dask.edges.plot.thumbnail import thumbnail
 

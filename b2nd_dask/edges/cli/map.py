@@ -117,7 +117,7 @@ def map_command(
 
 def _save(frame: Frame, by: str, output: Path) -> None:
     require("plot", "matplotlib").use("agg")
-    from b2nd_dask.edges.plot.chunk_map import chunk_map
+    from b2nd_dask.edges.plot.chunks import chunk_map
 
     figure: Any = chunk_map(frame, by).figure  # type: ignore[arg-type]
     suffix = output.suffix[1:].lower() or "png"

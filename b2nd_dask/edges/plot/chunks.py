@@ -1,8 +1,9 @@
-"""A map of the chunks of a frame: the kind, the compression or a statistic of each."""
+"""Plots of the chunks of frames: a map of their values, and how well they are compressed."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,12 +22,14 @@ from b2nd_dask.edges.display.chunk_values import (
     chunk_values,
     is_logarithmic,
     panels_of,
+    require_known,
     step_for,
 )
 from b2nd_dask.edges.plot.sources import (
     axes_for,
     frame_of,
     legend_below,
+    new_figure,
     plain,
     short_path,
     title_of,
@@ -34,11 +37,13 @@ from b2nd_dask.edges.plot.sources import (
 )
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.info import axis_names
+from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
+from b2nd_dask.frame.info import axis_names, decimal, ratio_text
 from b2nd_dask.lazy import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: Most panels, and most cells along an axis of a panel; most cells along an axis of a 2-D array.
 _MOST_PANELS, _MOST_IN_A_PANEL, _MOST_CELLS = 36, 256, 1024
@@ -225,3 +230,117 @@ def _name_panels(axes: Axes, layout: Layout, grid: tuple[int, ...], names: str) 
         text = f"{names}: {text}" if panel == 0 else text
         top, left = layout.corner(panel)
         axes.text(left - 0.5, top - 0.7, plain(text), fontsize=7, va="bottom", ha="left")
+
+
+_MOST_FRAMES, _LARGEST, _BINS = 6, 10, 40
+
+
+def compression(frames: Any, *, figure: Figure | None = None) -> Figure:
+    """Show the compression of one frame, or compare several.
+
+    Three panels: a histogram of the chunks' compression ratios; the share of chunks of each kind,
+    with the bytes before and after; the largest chunks, by their coordinates in the chunk grid.
+
+    Parameters
+    ----------
+    frames : path, URL, bytes, Frame, dask array or DataArray, or a list of these
+        One to six frames.
+    figure : matplotlib.figure.Figure, optional
+        Figure for the panels; by default a new one.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError
+        No frame or more than six, or a sparse frame in a store: its index has no chunk sizes.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, numpy as np, b2nd_dask
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.b2nd")
+    >>> _ = b2nd_dask.to_b2nd(np.arange(1e4), path, chunks=500)
+    >>> len(b2nd_dask.plot.compression(path).axes)
+    3
+    """
+    given = (
+        list(frames)
+        if isinstance(frames, Sequence) and not isinstance(frames, str | bytes)
+        else [frames]
+    )
+    if not 0 < len(given) <= _MOST_FRAMES:
+        raise ValueError(f"{len(given)} frames; from 1 to {_MOST_FRAMES} are shown side by side")
+    opened = [frame_of(one) for one in given]
+    tables = [chunk_table(reference_of(frame)) for frame in opened]
+    for frame, table in zip(opened, tables, strict=True):
+        require_known(frame, table, "cbytes")
+    figure = figure or new_figure((10, 3.6))
+    ratios, kinds, largest = figure.subplots(1, 3, width_ratios=(1.2, 1, 1))
+    _draw_ratios(ratios, opened, tables)
+    _draw_kinds(kinds, opened, tables)
+    _draw_largest(largest, opened, tables)
+    return figure
+
+
+def _draw_ratios(axes: Axes, frames: list[Frame], tables: list[ChunkTable]) -> None:
+    axes.set_title("chunks with data", loc="left", fontsize=10)
+    axes.set(xlabel="compression ratio", ylabel="chunks")
+    ratios = [each.chunk_nbytes / np.maximum(each.nbytes[each.data], 1) for each in tables]
+    some = np.concatenate(ratios)
+    if not len(some):
+        axes.text(0.5, 0.5, "no chunk has data", transform=axes.transAxes, ha="center")
+        return
+    low, high = float(some.min()), float(some.max())
+    bins: Any = _BINS
+    if is_logarithmic("ratio", low, high):
+        # wider by a little: rounding must not exclude the extremes
+        bins = np.geomspace(low * (1 - 1e-9), high * (1 + 1e-9), _BINS + 1)
+        axes.set_xscale("log")
+    overall = [f"ratio {ratio_text(f.cratio)}" if f.cbytes else "no data" for f in frames]
+    labels = [plain(f"{short_path(f.path)}: {o}", 40) for f, o in zip(frames, overall, strict=True)]
+    how: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.5} if len(frames) > 1 else {}
+    axes.hist(ratios, bins, color=PALETTE[: len(frames)], label=labels, **how)
+    # reversed: matplotlib lists the last histogram first
+    legend_below(axes, 1, reverse=len(frames) > 1)
+
+
+def _draw_kinds(axes: Axes, frames: list[Frame], tables: list[ChunkTable]) -> None:
+    """Draw a bar per frame: the shares of kinds of chunks, with the bytes in the label."""
+    axes.set_title("kinds of chunks", loc="left", fontsize=10)
+    rows, totals = range(len(frames)), [max(each.kinds.size, 1) for each in tables]
+    left = np.zeros(len(frames))
+    for code, kind in KINDS.items():
+        shares = 100 * np.array([each.counts.get(code, 0) for each in tables]) / totals
+        if shares.any():
+            look: dict[str, Any] = {"color": kind.light, "ec": "#888888", "lw": 0.5}
+            axes.barh(rows, shares, 0.6, left, label=kind.name, **look)
+            left += shares
+    labels = [
+        f"{plain(short_path(f.path), 24)}\n{decimal(f.nbytes)} \u2192 {decimal(f.cbytes)}"
+        for f in frames
+    ]
+    axes.set_yticks(rows, labels, fontsize="small")
+    axes.set(xlim=(0, 100), xlabel="share of chunks (%)", ylim=(len(frames) - 0.4, -0.6))
+    if left.any():
+        legend_below(axes, 2)
+
+
+def _draw_largest(axes: Axes, frames: list[Frame], tables: list[ChunkTable]) -> None:
+    axes.set_title("largest chunks", loc="left", fontsize=10)
+    nbytes = np.concatenate([each.nbytes[each.data] for each in tables])
+    chunks = np.concatenate([each.stored[each.data] for each in tables])
+    owners = np.repeat(np.arange(len(tables)), [np.count_nonzero(each.data) for each in tables])
+    names = []
+    for row, at in enumerate(np.argsort(-nbytes, kind="stable")[:_LARGEST]):
+        axes.barh(row, nbytes[at], color=PALETTE[owners[at]])
+        cell = reference_of(frames[owners[at]]).grid.cell(int(chunks[at]))
+        names.append(f"({', '.join(map(str, cell))})")
+    axes.set_yticks(range(len(names)), names, fontsize="small")
+    axes.set(xlabel="compressed", ylim=(max(len(names), 1) - 0.4, -0.6))
+    axes.xaxis.set_major_formatter(lambda value, _: decimal(round(value)))
+    axes.xaxis.set_major_locator(require("plot", "matplotlib.ticker").MaxNLocator(3))
