@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.plot.sources import (
-    Axis,
     Source,
     check_colours,
     main_axes,
@@ -92,16 +89,19 @@ def slices(
     """
     if not 1 <= count <= _MOST_PLANES:
         raise ValueError(f"count={count} must be from 1 to {_MOST_PLANES} planes")
-    planes = Planes.of(source_of(x), axis)
+    planes = Planes(source_of(x), axis)
     if interactive is None:
         interactive = _has_windows()
     if interactive:
         figure = figure or new_figure((6, 6))
         # the figure refers to the slider: without a reference it does not move
         setattr(figure, "b2nd_browser", SliceBrowser(planes, figure, image))  # noqa: B010
-        return figure
-    numbers = np.unique(np.linspace(0, planes.count - 1, min(count, planes.count)).round())
-    return _mosaic(planes, numbers.astype(int).tolist(), figure, image)
+    else:
+        numbers = np.unique(np.linspace(0, planes.count - 1, min(count, planes.count)).round())
+        figure = _mosaic(planes, numbers.astype(int).tolist(), figure, image)
+    if planes.title:
+        figure.suptitle(plain(planes.title), fontsize=10)
+    return figure
 
 
 def _has_windows() -> bool:
@@ -121,15 +121,13 @@ def _mosaic(
     rows = -(-len(found) // columns)
     figure = figure or new_figure((min(2.2 * columns, 11) + 0.8, min(2.2 * rows * planes.tall, 11)))
     grid = figure.subplots(rows, columns, squeeze=False)
-    colours = {**limits(found), **image}
+    how = planes.placed | limits(found) | image
     for axes, number, plane in zip(grid.flat, numbers, found, strict=False):
-        shown = axes.imshow(plane, **{**planes.placed, **colours})
+        shown = axes.imshow(plane, **how)
         axes.set_title(plain(planes.label(number)), fontsize=8)
     for axes in grid.flat:
         axes.set_axis_off()
     figure.colorbar(shown, ax=grid, shrink=0.7)
-    if planes.title:
-        figure.suptitle(plain(planes.title), fontsize=10)
     return figure
 
 
@@ -142,50 +140,37 @@ def limits(found: list[NDArray[Any]]) -> dict[str, Any]:
     return {"vmin": min(v.min() for v in known), "vmax": max(v.max() for v in known)}
 
 
-@dataclass(frozen=True, eq=False)
 class Planes:
-    """Planes along one axis of an array, with axes and shape for drawing."""
+    """Planes along one axis of an array, with axes and shape for drawing.
 
-    count: int
-    axis: Axis
-    sides: tuple[Axis, Axis]
-    tall: float
-    """Height of a plane for a width of 1."""
-    title: str
-    read: Callable[[int], NDArray[Any]]
-    """Reads a plane by its number."""
+    Raises ValueError for another number of axes, no elements or no such axis, TypeError for
+    elements that have no colour.
+    """
 
-    @classmethod
-    def of(cls, source: Source, axis: int | str) -> Planes:
-        """Find the planes of an array along an axis.
-
-        Raises ValueError for another number of axes, no elements or no such axis, TypeError for
-        elements that have no colour.
-        """
-        array = source.array
-        along = _axis_number(source, axis)
-        kept = main_axes(array.shape, 3, along)
+    def __init__(self, source: Source, axis: int | str) -> None:
+        array, self._along = source.array, _axis_number(source, axis)
+        kept = main_axes(array.shape, 3, self._along)
         if len(kept) != 3 or 0 in array.shape:
             remedy = f", as x[{', '.join('0' * (array.ndim - 3))}]" if len(kept) > 3 else ""
             raise ValueError(
                 f"an array of shape {array.shape} is not a stack of planes; give 3 axes{remedy}"
             )
         check_colours(array)
-        sides = [n for n in kept if n != along]
-        steps = {n: max(1, -(-array.shape[n] // _MOST_PIXELS)) for n in sides}
+        self._array, self._sides = array, [n for n in kept if n != self._along]
+        self.count, self.title = array.shape[self._along], source.title
+        self.axis, *self.sides = (source.axes[n] for n in (self._along, *self._sides))
+        height, width = (array.shape[n] for n in self._sides)
+        self.tall = min(max(height / width, 0.3), 3.0)
+        """Height of a plane for a width of 1."""
 
-        def read(number: int) -> NDArray[Any]:
-            index = tuple(
-                number if n == along else slice(None, None, steps[n]) if n in steps else 0
-                for n in range(array.ndim)
-            )
-            # a Frame returns elements, a dask array is computed by asarray
-            return np.asarray(array[index])
-
-        height, width = (array.shape[n] for n in sides)
-        axes = source.axes[sides[0]], source.axes[sides[1]]
-        tall = min(max(height / width, 0.3), 3.0)
-        return cls(array.shape[along], source.axes[along], axes, tall, source.title, read)
+    def read(self, number: int) -> NDArray[Any]:
+        """Read a plane by its number."""
+        index: list[int | slice] = [0] * self._array.ndim
+        index[self._along] = number
+        for n in self._sides:
+            index[n] = slice(None, None, max(1, -(-self._array.shape[n] // _MOST_PIXELS)))
+        # a Frame returns elements, a dask array is computed by asarray
+        return np.asarray(self._array[tuple(index)])
 
     def label(self, number: int) -> str:
         """Name of a plane, by its coordinate if the axis has one."""
@@ -222,11 +207,9 @@ class SliceBrowser:
         self._has_limits = any(name in image for name in ("vmin", "vmax", "norm", "clim"))
         middle = planes.count // 2
         plane = self._plane(middle)
-        self.image = self.axes.imshow(plane, **{**planes.placed, **image})
+        self.image = self.axes.imshow(plane, **(planes.placed | image))
         self.axes.set(ylabel=plain(planes.sides[0].label), xlabel=plain(planes.sides[1].label))
         figure.colorbar(self.image, ax=self.axes, shrink=0.8)
-        if planes.title:
-            figure.suptitle(plain(planes.title), fontsize=10)
         widgets = require("plot", "matplotlib.widgets")
         self.slider = widgets.Slider(
             below,
@@ -264,14 +247,11 @@ class SliceBrowser:
 
     def _name(self, number: int, plane: NDArray[Any]) -> None:
         self.axes.set_title(plain(self._planes.label(number)), fontsize=9)
-        known = plane[np.isfinite(plane)]
-        if self._has_limits or not known.size:
-            return
-        # limits only widen, so that colours change little from plane to plane
-        low, high = self.image.get_clim()
-        fresh = not np.isfinite([low, high]).all()
-        low, high = (known.min(), known.max()) if fresh else (low, high)
-        self.image.set_clim(min(low, known.min()), max(high, known.max()))
+        known = limits([plane])
+        if known and not self._has_limits:
+            # limits only widen, so that colours change little from plane to plane
+            low, high = self.image.get_clim()
+            self.image.set_clim(min(low, known["vmin"]), max(high, known["vmax"]))
 
     def _press(self, event: Any) -> None:
         if event.key in _STEPS:

@@ -36,6 +36,14 @@ class Axis:
         rows = self.coordinate
         return "lower" if rows is not None and rows[-1] > rows[0] else "upper"
 
+    def ends(self, count: int) -> tuple[float, float]:
+        """Outer edges of the first `count` elements."""
+        first, space = -0.5, 1.0
+        if self.coordinate is not None:
+            space = float(self.coordinate[-1] - self.coordinate[0]) / (len(self.coordinate) - 1)
+            first = float(self.coordinate[0]) - space / 2
+        return first, first + space * count
+
 
 @dataclass(frozen=True, eq=False)
 class Source:
@@ -150,8 +158,8 @@ def _axis_of(x: Any, dim: Any) -> Axis:
 
 
 _MOST_TEXT = 60
-#: Points from the axes to a legend below them.
-_BELOW = 32
+#: Lines of text from the axes to a legend below them, whatever the height of the axes.
+_BELOW = 4.34
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float] = (6.4, 4.8)) -> Axes:
@@ -170,10 +178,9 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
     Raises ImportError if matplotlib is not installed.
     """
-    pyplot = require("plot", "matplotlib.pyplot")
-    engine = require("plot", "matplotlib.layout_engine").ConstrainedLayoutEngine
+    figure: Any = require("plot", "matplotlib.pyplot").figure(figsize=size, layout="constrained")
     # padding in inches; less cuts off the tops of letters
-    figure: Figure = pyplot.figure(figsize=size, layout=engine(h_pad=0.08, w_pad=0.08))
+    figure.get_layout_engine().set(h_pad=0.08, w_pad=0.08)
     return figure
 
 
@@ -193,15 +200,12 @@ def whole_ticks(axis: DrawnAxis, most: int = 9) -> None:
 
 def legend_below(axes: Axes, columns: int, **legend: Any) -> None:
     """Put the legend below the axes, where it covers nothing."""
-    transforms = require("plot", "matplotlib.transforms")
-    # a distance in points, whatever the height of the axes
-    below = transforms.ScaledTranslation(0, -_BELOW / 72, axes.figure.dpi_scale_trans)
     axes.legend(
         frameon=False,
         fontsize="small",
         loc="upper center",
         bbox_to_anchor=(0.5, 0),
-        bbox_transform=axes.transAxes + below,
+        borderaxespad=_BELOW,
         ncols=columns,
         **legend,
     )

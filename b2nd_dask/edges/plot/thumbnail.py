@@ -97,10 +97,23 @@ def thumbnail(
     axes = axes_for(ax, (6.4, 4.4))
     step = max(1, -(-max(array.shape) // size))
     pixels = _pixels(array, step, method)
-    placed = _placed(axes_of, array.shape, tuple(step * n for n in pixels.shape))
-    shown = axes.imshow(pixels, **{"interpolation": "nearest", **placed, **image})
+    extent = _extent(axes_of, tuple(step * n for n in pixels.shape))
+    counted = [axis.coordinate is None for axis in axes_of]
+    tall = abs(extent[2] - extent[3]) / max(abs(extent[1] - extent[0]), 1e-300)
+    placed: dict[str, Any] = {
+        "extent": extent,
+        "origin": axes_of[0].origin,
+        "aspect": "equal" if counted[0] == counted[1] and 0.2 <= tall <= 5 else "auto",
+        "interpolation": "nearest",
+    }
+    shown = axes.imshow(pixels, **(placed | image))
     if "extent" not in image:
-        _end_at_elements(axes, array.shape, axes_of)
+        # the squares of the last pixels may exceed the array
+        left, right, bottom, top = _extent(axes_of, array.shape)
+        axes.set(xlim=(left, right), ylim=(bottom, top))
+        for axis, is_counted in zip((axes.yaxis, axes.xaxis), counted, strict=True):
+            if is_counted:
+                whole_ticks(axis)
     axes.set(xlabel=plain(axes_of[1].label), ylabel=plain(axes_of[0].label))
     if source.title:
         axes.set_title(plain(source.title), loc="left", fontsize=10)
@@ -133,20 +146,16 @@ def _pixels(array: da.Array, step: int, method: Method) -> NDArray[Any]:
     """Compute a pixel for each square of `step` x `step` elements."""
     if method == "nearest":
         rows, columns = (slice(min(step // 2, n - 1), None, step) for n in array.shape)
-        found: NDArray[Any] = array[rows, columns].compute()
-        return found
+        return np.asarray(array[rows, columns])
     if step == 1:
-        return np.asarray(array.compute())
+        return np.asarray(array)
     squares = array.rechunk(_block_sizes(array, step))
     chunks = tuple(tuple(-(-n // step) for n in along) for along in squares.chunks)
     if method == "mean":
         bins, dtype = binned_means, np.dtype(np.float64)
     else:
-        ufunc = np.fmax if array.dtype.kind == "f" else np.maximum
-        bins, dtype = partial(binned, ufunc), array.dtype
-    reduced = squares.map_blocks(bins, (step, step), chunks=chunks, dtype=dtype)
-    pixels: NDArray[Any] = reduced.compute()
-    return pixels
+        bins, dtype = partial(binned, np.fmax), array.dtype
+    return np.asarray(squares.map_blocks(bins, (step, step), chunks=chunks, dtype=dtype))
 
 
 def _block_sizes(array: da.Array, step: int) -> tuple[int, int]:
@@ -158,37 +167,8 @@ def _block_sizes(array: da.Array, step: int) -> tuple[int, int]:
     return max(rows, 1) * step, max(columns, 1) * step
 
 
-def _ends(axis: Axis, length: int, count: int) -> tuple[float, float]:
-    """Outer edges of the first `count` elements on an axis of `length` elements."""
-    first, space = -0.5, 1.0
-    if axis.coordinate is not None:
-        space = float(axis.coordinate[-1] - axis.coordinate[0]) / (length - 1)
-        first = float(axis.coordinate[0]) - space / 2
-    return first, first + space * count
-
-
-def _extent(
-    axes: list[Axis], shape: tuple[int, ...], counts: tuple[int, ...]
-) -> tuple[float, float, float, float]:
+def _extent(axes: list[Axis], counts: tuple[int, ...]) -> tuple[float, float, float, float]:
     """Edges of the first `counts` elements as `imshow` takes them: left, right, bottom, top."""
-    (first, last), (left, right) = map(_ends, axes, shape, counts)
+    (first, last), (left, right) = (axis.ends(n) for axis, n in zip(axes, counts, strict=True))
     up = axes[0].origin == "lower"
     return (left, right, first, last) if up else (left, right, last, first)
-
-
-def _end_at_elements(axes: Axes, shape: tuple[int, ...], axes_of: list[Axis]) -> None:
-    """Limit the axes to the array: the squares of the last pixels may exceed it."""
-    left, right, bottom, top = _extent(axes_of, shape, shape)
-    axes.set(xlim=(left, right), ylim=(bottom, top))
-    for axis, one in ((axes.yaxis, axes_of[0]), (axes.xaxis, axes_of[1])):
-        if one.coordinate is None:
-            whole_ticks(axis)
-
-
-def _placed(axes: list[Axis], shape: tuple[int, ...], counts: tuple[int, ...]) -> dict[str, Any]:
-    """Arguments extent, origin and aspect of `imshow`."""
-    left, right, bottom, top = extent = _extent(axes, shape, counts)
-    units = [axis.coordinate is None for axis in axes]
-    tall = abs(bottom - top) / max(abs(right - left), 1e-300)
-    aspect = "equal" if units[0] == units[1] and 0.2 <= tall <= 5 else "auto"
-    return {"extent": extent, "origin": axes[0].origin, "aspect": aspect}

@@ -99,7 +99,7 @@ def test_a_plane_that_could_not_be_read_is_read_again(
 def test_one_plane_of_the_file_is_read(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=(64, 100, 200))
     to_b2nd(values, tmp_path / "x.b2nd", chunks=(16, 100, 200), blocks=(1, 100, 200))
-    planes = Planes.of(source_of(tmp_path / "x.b2nd"), 0)
+    planes = Planes(source_of(tmp_path / "x.b2nd"), 0)
     nbytes, plane = bytes_read(lambda: planes.read(20))
     np.testing.assert_array_equal(plane, values[20])
     assert nbytes < 2 * plane.nbytes < values.nbytes / 20
@@ -107,7 +107,7 @@ def test_one_plane_of_the_file_is_read(tmp_path: Path) -> None:
 
 def test_wide_planes_are_read_in_steps(tmp_path: Path) -> None:
     values = np.arange(2 * 3000 * 4).reshape(2, 3000, 4)
-    planes = Planes.of(source_of(values), 0)
+    planes = Planes(source_of(values), 0)
     np.testing.assert_array_equal(planes.read(1), values[1, ::3])
 
 
