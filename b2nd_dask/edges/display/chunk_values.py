@@ -121,11 +121,14 @@ def chunk_values(frame: Frame, by: str, table: ChunkTable | None = None) -> Chun
     table = table or chunk_table(reference_of(frame))
     require_known(frame, table, by)
     codes, numbers, counts = table.kinds, None, table.counts
-    if by == "codec":
-        codes = _with_codecs(table)
-    elif by != "kind":
-        found = _statistic(frame, by) if by in STATISTICS else _sizes(table, by)
-        numbers = found.reshape(codes.shape)
+    if by == "codec" and table.codecs is not None:
+        codes = _placed(CODECS + table.codecs, table, codes)
+    elif by in _UNITS:
+        nbytes = np.maximum(table.nbytes, 1)
+        sizes = nbytes if by == "cbytes" else table.chunk_nbytes / nbytes
+        numbers = _placed(sizes, table, np.full(codes.shape, np.nan))
+    elif by in STATISTICS:
+        numbers = _statistic(frame, by).reshape(codes.shape)
     if by != "kind":
         shown = codes.reshape(-1) if numbers is None else codes[np.isnan(numbers)]
         counts = {code: int(n) for code, n in enumerate(np.bincount(shown)) if n}
@@ -140,24 +143,15 @@ def require_known(frame: Frame, table: ChunkTable, by: str) -> None:
     """
     if by == "codec" and not table.is_exact:
         raise ValueError(f"{frame.path}: codecs are in chunk headers, which are in a store")
-    if by in ("cbytes", "ratio") and len(table.stored) and not len(table.nbytes):
+    if by in _UNITS and len(table.stored) and not len(table.nbytes):
         raise ValueError(f"{frame.path}: chunk sizes of a sparse frame in a store are unknown")
 
 
-def _sizes(table: ChunkTable, by: str) -> NDArray[np.float64]:
-    """Compressed bytes or ratio of each chunk with data; NaN for the others."""
-    values = np.full(table.kinds.size, np.nan)
-    nbytes = np.maximum(table.nbytes[table.data], 1)
-    values[table.stored[table.data]] = nbytes if by == "cbytes" else table.chunk_nbytes / nbytes
-    return values
-
-
-def _with_codecs(table: ChunkTable) -> NDArray[np.uint8]:
-    """Codec of each chunk with data, kind of each other chunk."""
-    flat = table.kinds.reshape(-1).copy()
-    if table.codecs is not None:
-        flat[table.stored[table.data]] = CODECS + table.codecs[table.data]
-    return flat.reshape(table.kinds.shape)
+def _placed(column: NDArray[Any], table: ChunkTable, others: NDArray[Any]) -> NDArray[Any]:
+    """The values of the chunks with data, and `others` for the other chunks."""
+    values = others.copy().reshape(-1)
+    values[table.stored[table.data]] = column[table.data]
+    return values.reshape(others.shape)
 
 
 def _statistic(frame: Frame, name: str) -> NDArray[np.float64]:
