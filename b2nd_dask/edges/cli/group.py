@@ -194,11 +194,8 @@ class _Verbs(click.Group):
 
 
 def _imported(verb: str) -> click.Command:
-    try:
-        require("cli", "rich")
-        module = importlib.import_module(f"b2nd_dask.edges.cli.{VERBS[verb][1]}")
-    except ImportError as error:
-        raise click.ClickException(str(error)) from None
+    require("cli", "rich")
+    module = importlib.import_module(f"b2nd_dask.edges.cli.{VERBS[verb][1]}")
     _complete_package()
     command: click.Command = getattr(module, f"{verb}_command")
     return command

@@ -1,10 +1,9 @@
-"""`info`: the contents of frames and stores, as text or JSON; the frames at a path."""
+"""`info`: the contents of frames and stores, as text or JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,8 @@ import numpy as np
 from b2nd_dask.edges.cli.group import Failures, Verb, as_commands
 from b2nd_dask.edges.cli.shared import (
     json_option,
+    members_at,
+    path_of,
     paths_argument,
     print_columns,
     print_json,
@@ -26,16 +27,11 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ONE_VALUE, superseded_in
 from b2nd_dask.frame.info import choice_name, decimal, dims_of, known_chunks, one_line
-from b2nd_dask.frame.members.listing import Member, list_members
-from b2nd_dask.frame.members.store import ARRAY, EMBED, inside, is_named_store
-from b2nd_dask.storage import MAIN_MEMBER, Location, printable, split_store
+from b2nd_dask.frame.members.listing import Member
+from b2nd_dask.storage import Location, printable
 
 #: Most chunks whose headers are read to find those of one value and superseded bytes.
 _MOST_HEADERS = 200_000
-#: Files of python-blosc2 that hold several arrays.
-_STORES = (".b2z", ".b2e")
-#: A frame, or the members of a store or of a directory of frames.
-Source = Frame | list[Member]
 
 
 def records_of(frame: Frame) -> dict[str, int]:
@@ -96,32 +92,24 @@ def _values(layer: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _opened(path: str, options: dict[str, Any]) -> Source:
-    """Open the frame at a path, or list the members of the store or directory there."""
+def _opened(path: str, options: dict[str, Any], failures: Failures) -> Frame | dict[str, Any]:
+    """Open the frame at a path, or describe the store or directory there."""
     try:
         # without verification: `info` also shows damaged frames
         return open_b2nd(path, verify=False, storage_options=options)
     except (B2ndError, OSError):
-        members = _members(path, options)
+        members = members_at(path, options)
         if members is None:
             raise
-        return [_with_shape(each, path) for each in members]
-
-
-def _members(path: str, options: dict[str, Any]) -> list[Member] | None:
-    """List the members of a store, group or directory; None if there is none with arrays."""
-    store, group = split_store(path)
-    location = Location.of(store, storage_options=options)
-    members = list_members(location)
-    if group is not None:
-        return [each for each in members or () if each.key.startswith(f"/{group}/")] or None
-    if members is None and not location.is_url:
-        files = files_in(path, (ARRAY, ".b2z"))
-        names = (Path(each).relative_to(path).as_posix() for each in files)
-        members = [
-            Member(name, "store" if name.endswith(".b2z") else "array", None) for name in names
-        ]
-    return members or ([] if is_named_store(location) else None)
+    attributes: dict[str, Any] = {}
+    with failures.noted(path, options):
+        attributes = _attributes_at(path, options)
+    return {
+        "path": printable(Location.of(path).label),
+        "kind": "store",
+        "members": [asdict(_with_shape(each, path)) for each in members],
+        "attributes": attributes,
+    }
 
 
 def _attributes_at(path: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +124,7 @@ def _with_shape(member: Member, path: str) -> Member:
     if member.what != "array" or Location.of(path).is_url:
         return member
     try:
-        frame = open_b2nd(_path_of(member, path), verify=False)
+        frame = open_b2nd(path_of(member, path), verify=False)
     except (B2ndError, OSError) as error:
         return replace(member, what=f"damaged: {error}")
     nbytes = frame.cbytes if member.nbytes is None else member.nbytes
@@ -149,41 +137,6 @@ def _described(frame: Frame) -> str:
     pairs = zip(names, frame.shape, strict=True)
     shape = " x ".join(f"{name} {n}".strip() for name, n in pairs) or "0-d"
     return f"array {shape}, {frame.dtype}"
-
-
-def frames_at(path: str, options: dict[str, Any]) -> list[str]:
-    """Paths of the frames at a path: itself, or all in the store, dataset or directory."""
-    files = files_in(path, (ARRAY, *_STORES)) or [path]
-    return [frame for each in files for frame in _frames_of(each, options)] or [path]
-
-
-def _frames_of(path: str, options: dict[str, Any]) -> list[str]:
-    if path.partition("?")[0].endswith(ARRAY):
-        return [path]
-    try:
-        members = _members(path, options)
-    except Exception:  # noqa: BLE001 - the caller opens the path and raises the error
-        return [path]
-    if members is None:
-        return [path]
-    # also the damaged ones: the caller opens them and raises their errors
-    return [_path_of(each, path) for each in members if each.what.startswith(("array", "damaged"))]
-
-
-def files_in(path: str, suffixes: tuple[str, ...] = (ARRAY,)) -> list[str]:
-    """Files in a directory and its subdirectories; by default frames."""
-    folder = Path(path)
-    if not path or "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():
-        return []
-    found = (file for file in folder.rglob("*") if file.suffix in suffixes)
-    return sorted(str(file) for file in found if "/." not in f"/{file.relative_to(folder)}")
-
-
-def _path_of(member: Member, path: str) -> str:
-    """Path of an array in the store or directory at a path."""
-    # paths of arrays in `embed.b2e` start with the directory, not with this file
-    store = split_store(path)[0].removesuffix(f"/{EMBED}")
-    return inside(Location.of(store), member.key.lstrip("/")).url
 
 
 @click.command("info", cls=Verb)
@@ -206,46 +159,39 @@ def info_command(paths: tuple[str, ...], as_json: bool, storage_options: dict[st
     found, failures = [], Failures()
     for number, path in enumerate(paths):
         with failures.noted(path, storage_options):
-            shown = _opened(path, storage_options)
-            attributes: dict[str, Any] = {}
-            if not isinstance(shown, Frame):
-                with failures.noted(path, storage_options):
-                    attributes = _attributes_at(path, storage_options)
+            shown = _opened(path, storage_options, failures)
             if as_json:
-                found.append(_facts(shown, path, attributes))
+                found.append(facts_of(shown) if isinstance(shown, Frame) else shown)
                 continue
             if number:
                 click.echo()
-            _print(shown, path, attributes, many=len(paths) > 1)
+            if isinstance(shown, Frame):
+                print_columns(_rows(shown))
+            else:
+                _print(shown, many=len(paths) > 1)
     if as_json:
         print_json(found)
     return failures.code
 
 
-def _facts(shown: Source, path: str, attributes: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(shown, Frame):
-        return facts_of(shown)
-    members = [asdict(each) for each in shown]
-    label = printable(Location.of(path).label)
-    return {"path": label, "kind": "store", "members": members, "attributes": attributes}
-
-
-def _print(shown: Source, path: str, attributes: dict[str, Any], *, many: bool) -> None:
-    if isinstance(shown, Frame):
-        print_columns(_rows(shown))
-        return
-    if many:
-        click.echo(printable(Location.of(path).label))
-    if not shown:
-        click.echo("no members")
-    print_columns((printable(each.key), printable(each.what), _size(each.nbytes)) for each in shown)
-    print_columns((f"attribute {name!r}", one_line(each)) for name, each in attributes.items())
-
-
-def _size(nbytes: int | None) -> str:
-    return "" if nbytes is None else decimal(nbytes)
-
-
 def _rows(frame: Frame) -> Iterator[tuple[str, str]]:
     for name, value in frame.info.items():
         yield name, as_commands(value) if name in ("checksums", "superseded") else value
+
+
+def _print(store: dict[str, Any], *, many: bool) -> None:
+    if many:
+        click.echo(store["path"])
+    if not store["members"]:
+        click.echo("no members")
+    print_columns(
+        (
+            printable(each["key"]),
+            printable(each["what"]),
+            "" if each["nbytes"] is None else decimal(each["nbytes"]),
+        )
+        for each in store["members"]
+    )
+    print_columns(
+        (f"attribute {name!r}", one_line(each)) for name, each in store["attributes"].items()
+    )

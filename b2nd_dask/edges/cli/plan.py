@@ -29,7 +29,7 @@ from b2nd_dask.graph.write.rechunk import rechunk
 _REDUCTIONS = ("sum", "mean", "std", "min", "max", "any", "all")
 
 
-def _index(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+def _index(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
     """Parse an index in the syntax of NumPy, such as ``0:100,:,5``."""
     if text is None:
         return ...
@@ -37,7 +37,7 @@ def _index(context: click.Context, parameter: click.Parameter, text: str | None)
         return tuple(_part(part.strip()) for part in text.strip("[]").split(","))
     except ValueError:
         raise click.BadParameter(
-            f"{text!r}: give an index in the syntax of NumPy, such as 0:100,:,5", context, parameter
+            f"{text!r}: give an index in the syntax of NumPy, such as 0:100,:,5"
         ) from None
 
 

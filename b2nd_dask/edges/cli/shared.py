@@ -1,4 +1,4 @@
-"""What verbs share: arguments and options, tables on stdout, progress on stderr of a terminal."""
+"""What verbs share: options, the frames at a path, tables on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +17,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from b2nd_dask.edges.cli.group import safe
+from b2nd_dask.frame.members.listing import Member, list_members
+from b2nd_dask.frame.members.store import ARRAY, EMBED, inside, is_named_store
+from b2nd_dask.storage import MAIN_MEMBER, Location, split_store
 
 #: A file, a directory or a URL; completed like a path, checked when it is opened.
 PATH = click.Path(readable=False)
@@ -71,7 +75,7 @@ def compression_in(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _option_pairs(
-    context: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]
+    _context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]
 ) -> dict[str, Any]:
     """Parse storage options such as ``anon=true``."""
     options: dict[str, Any] = {}
@@ -79,7 +83,7 @@ def _option_pairs(
         key, mark, value = pair.partition("=")
         if not mark or not key:
             # the message leaves out the value, which may be a password
-            raise click.BadParameter("give KEY=VALUE, such as anon=true", context, parameter)
+            raise click.BadParameter("give KEY=VALUE, such as anon=true")
         try:
             options[key] = json.loads(value)
         except ValueError:
@@ -97,17 +101,65 @@ storage_options = click.option(
 )
 
 
-def lengths(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+def lengths(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
     """Parse one number per axis, such as ``100,200``, or one number for all axes."""
     if text is None:
         return None
     try:
         numbers = tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
-        raise click.BadParameter(
-            f"{text!r}: give numbers, such as 100,200", context, parameter
-        ) from None
+        raise click.BadParameter(f"{text!r}: give numbers, such as 100,200") from None
     return numbers if len(numbers) > 1 else numbers[0]
+
+
+def files_in(path: str, suffixes: tuple[str, ...] = (ARRAY,)) -> list[str]:
+    """Files in a directory and its subdirectories; by default frames."""
+    folder = Path(path)
+    if not path or "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():
+        return []
+    found = (file for file in folder.rglob("*") if file.suffix in suffixes)
+    return sorted(str(file) for file in found if "/." not in f"/{file.relative_to(folder)}")
+
+
+def members_at(path: str, options: dict[str, Any]) -> list[Member] | None:
+    """List the members of a store, group or directory; None if there is none with arrays."""
+    store, group = split_store(path)
+    location = Location.of(store, storage_options=options)
+    members = list_members(location)
+    if group is not None:
+        return [each for each in members or () if each.key.startswith(f"/{group}/")] or None
+    if members is None and not location.is_url:
+        files = files_in(path, (ARRAY, ".b2z"))
+        names = (Path(each).relative_to(path).as_posix() for each in files)
+        members = [
+            Member(name, "store" if name.endswith(".b2z") else "array", None) for name in names
+        ]
+    return members or ([] if is_named_store(location) else None)
+
+
+def path_of(member: Member, path: str) -> str:
+    """Path of an array in the store or directory at a path."""
+    # paths of arrays in `embed.b2e` start with the directory, not with this file
+    store = split_store(path)[0].removesuffix(f"/{EMBED}")
+    return inside(Location.of(store), member.key.lstrip("/")).url
+
+
+def frames_at(path: str, options: dict[str, Any]) -> list[str]:
+    """Paths of the frames at a path: itself, or all in the store, dataset or directory."""
+    found = []
+    for each in files_in(path, (ARRAY, ".b2z", ".b2e")) or [path]:
+        members = None
+        if not each.partition("?")[0].endswith(ARRAY):
+            # the caller opens the path and raises the error
+            with suppress(Exception):
+                members = members_at(each, options)
+        if members is None:
+            found.append(each)
+        else:
+            # also the damaged ones: the caller opens them and raises their errors
+            arrays = (m for m in members if m.what.startswith(("array", "damaged")))
+            found += [path_of(member, each) for member in arrays]
+    return found or [path]
 
 
 #: Seconds between updates of a progress bar.
@@ -154,14 +206,12 @@ def _plain(value: Any) -> Any:
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar while the block runs, if stderr is a terminal."""
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _done, _of: None
-        return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(escape(safe(what)), total=None)
-
-        shown = 0.0
+    hidden = not console.is_terminal
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden
+    ) as bar:
+        task, shown = bar.add_task(escape(safe(what)), total=None), 0.0
 
         def show(done: int, of: int) -> None:
             nonlocal shown

@@ -15,8 +15,10 @@ from dask.base import compute as compute_together
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.cli.group import Failures, Verb, safe
-from b2nd_dask.edges.cli.info import files_in, frames_at, records_of
+from b2nd_dask.edges.cli.info import records_of
 from b2nd_dask.edges.cli.shared import (
+    files_in,
+    frames_at,
     json_option,
     lengths,
     listed,
@@ -111,18 +113,20 @@ def _add(path: str) -> None:
 
 
 def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) -> dict[str, Any]:
-    axes = _axes(frame, axis)
-    recorded = None if read or axes is not None else _recorded(frame)
+    axes, kept, recorded = None, None, None
+    if axis is not None:
+        given = np.lib.array_utils.normalize_axis_tuple(axis, frame.ndim, "--axis")
+        axes, kept = sorted(given), [n for n in range(frame.ndim) if n not in given]
+    elif not read:
+        recorded = _recorded(frame)
     found = _read(frame, axes) if recorded is None else recorded
-    values = {name: None if found.get(name) is None else listed(found[name]) for name in _NAMES}
-    kept = None if axes is None else [n for n in range(frame.ndim) if n not in axes]
     return {
         "path": frame.path,
         "shape": list(frame.shape),
         "dtype": frame.dtype.str,
-        "axes": None if axes is None else list(axes),
+        "axes": axes,
         "kept_axes": kept,
-        **values,
+        **{name: listed(found.get(name)) for name in _NAMES},
         "packing": packing_of(reference_of(frame)),
         "source": "elements" if recorded is None else "records",
         "records": records_of(frame),
@@ -149,11 +153,11 @@ def _recorded(frame: Frame) -> dict[str, Any] | None:
     }
 
 
-def _read(frame: Frame, axes: tuple[int, ...] | None) -> dict[str, Any]:
+def _read(frame: Frame, axes: list[int] | None) -> dict[str, Any]:
     with dask.config.set({"array.chunk-size": _BLOCK}):
         x = from_b2nd(frame, chunks="auto")
     with progress(f"computing {frame.path}") as show, tasks_shown(show):
-        return computed(x, axes)
+        return computed(x, None if axes is None else tuple(axes))
 
 
 def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDArray[Any]]:
@@ -188,12 +192,6 @@ def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDAr
         found["std"] = np.sqrt(np.real(found["std"]))
     none = counts["count"] == 0
     return counts | {name: np.ma.masked_array(value, mask=none) for name, value in found.items()}
-
-
-def _axes(frame: Frame, axis: int | tuple[int, ...] | None) -> tuple[int, ...] | None:
-    if axis is None:
-        return None
-    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axis, frame.ndim, "--axis")))
 
 
 def _print(found: dict[str, Any]) -> None:

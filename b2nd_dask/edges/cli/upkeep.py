@@ -15,8 +15,9 @@ from b2nd_dask.edges.cli.group import (
     as_commands,
     safe,
 )
-from b2nd_dask.edges.cli.info import files_in, frames_at
 from b2nd_dask.edges.cli.shared import (
+    files_in,
+    frames_at,
     json_option,
     path_argument,
     paths_argument,
