@@ -121,23 +121,17 @@ def _mosaic(
     rows = -(-len(found) // columns)
     figure = figure or new_figure((min(2.2 * columns, 11) + 0.8, min(2.2 * rows * planes.tall, 11)))
     grid = figure.subplots(rows, columns, squeeze=False)
-    how = planes.placed | limits(found) | image
+    how = planes.placed | image
+    scale = require("plot", "matplotlib.cm").ScalarMappable(how.pop("norm", None))
+    scale.set_clim(how.pop("vmin", None), how.pop("vmax", None))
+    scale.norm.autoscale_None(np.concatenate([plane[np.isfinite(plane)] for plane in found]))
     for axes, number, plane in zip(grid.flat, numbers, found, strict=False):
-        shown = axes.imshow(plane, **how)
+        shown = axes.imshow(plane, norm=scale.norm, **how)
         axes.set_title(plain(planes.label(number)), fontsize=8)
     for axes in grid.flat:
         axes.set_axis_off()
     figure.colorbar(shown, ax=grid, shrink=0.7)
     return figure
-
-
-def limits(found: list[NDArray[Any]]) -> dict[str, Any]:
-    """Limits of a common colour scale for several planes."""
-    known = [plane[np.isfinite(plane)] for plane in found]
-    known = [values for values in known if values.size]
-    if not known:
-        return {}
-    return {"vmin": min(v.min() for v in known), "vmax": max(v.max() for v in known)}
 
 
 class Planes:
@@ -204,6 +198,7 @@ class SliceBrowser:
         pool = ThreadPoolExecutor(1, "b2nd-planes")
         self._asked = lru_cache(_KEPT)(lambda number: pool.submit(planes.read, number))
         self.axes, below = figure.subplots(2, 1, height_ratios=(20, 1))
+        self._bounds: list[Any] = []
         self._has_limits = any(name in image for name in ("vmin", "vmax", "norm", "clim"))
         middle = planes.count // 2
         plane = self._plane(middle)
@@ -247,11 +242,12 @@ class SliceBrowser:
 
     def _name(self, number: int, plane: NDArray[Any]) -> None:
         self.axes.set_title(plain(self._planes.label(number)), fontsize=9)
-        known = limits([plane])
-        if known and not self._has_limits:
+        known = plane[np.isfinite(plane)]
+        if known.size and not self._has_limits:
             # limits only widen, so that colours change little from plane to plane
-            low, high = self.image.get_clim()
-            self.image.set_clim(min(low, known["vmin"]), max(high, known["vmax"]))
+            bounds = [known.min(), known.max(), *self._bounds]
+            self._bounds = [min(bounds), max(bounds)]
+            self.image.set_clim(*self._bounds)
 
     def _press(self, event: Any) -> None:
         if event.key in _STEPS:

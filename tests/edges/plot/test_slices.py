@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.backend_bases import KeyEvent
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from b2nd_dask import open_b2nd, plot, to_b2nd
@@ -123,6 +124,23 @@ def test_a_given_figure_and_limits(stack: Path) -> None:
     figure = Figure()
     assert plot.slices(stack, figure=figure, count=2, vmin=0, vmax=1) is figure
     assert figure.axes[0].images[0].get_clim() == (0, 1)
+
+
+@pytest.mark.parametrize("norm", ["log", LogNorm()], ids=["name", "norm"])
+def test_planes_have_a_common_norm(norm: object) -> None:
+    values = np.arange(24.0).reshape(2, 3, 4)
+    figure = plot.slices(values, norm=norm)
+    figure.draw_without_rendering()
+    limits = {ax.images[0].get_clim()[1] for ax in figure.axes[:2]}
+    assert limits == {23.0}
+
+
+def test_a_first_plane_without_numbers_sets_no_limits() -> None:
+    values = np.stack([np.full((4, 5), 9.0), np.full((4, 5), np.nan), np.full((4, 5), 8.0)])
+    figure = plot.slices(values, interactive=True)
+    for number in (0, 2):
+        figure.b2nd_browser.slider.set_val(number)
+    assert figure.axes[0].images[0].get_clim() == (8, 9)
 
 
 def test_planes_of_nan_and_of_bools(tmp_path: Path) -> None:
