@@ -169,10 +169,8 @@ def ratio_text(ratio: float) -> str:
 
 def dims_of(reference: FrameReference) -> tuple[str, ...] | None:
     """Names of the axes, if the entry `dims` of vlmeta has one for each."""
-    if "dims" not in reference.vlmeta:
-        return None
     try:
-        dims = reference.vlmeta["dims"]
+        dims = reference.vlmeta.get("dims")
     except B2ndError:
         return None
     if not isinstance(dims, list | tuple) or len(dims) != reference.ndim:

@@ -223,10 +223,12 @@ def preview(frame: Frame) -> str:
     if not frame.size:
         return "no elements"
     reference = reference_of(frame)
-    corners = _corners(frame.shape)
+    # fewer axes than two get axes of length 1 in front
+    shape = (1,) * (2 - frame.ndim) + frame.shape
+    corners = _corners(shape)
     if math.prod(map(len, corners)) * frame.dtype.itemsize > MOST_FETCHED:
         return "not read, since its elements are large"
-    regions = list(itertools.product(*corners))
+    regions = [region[len(shape) - frame.ndim :] for region in itertools.product(*corners)]
     costs = reference.read_costs(list(map(Region, regions)))
     if reference.is_remote and costs.visits.any():
         return "not read, since the frame is in a store"
@@ -234,14 +236,12 @@ def preview(frame: Frame) -> str:
     decoded = int(costs.blocks.sum()) * reference.grid.block_nbytes
     if fetched > MOST_FETCHED or decoded > MOST_DECODED:
         return f"not read, since {decoded:,} bytes would have to be decoded"
-    last = [len(axis) for axis in corners[-2:]]
     planes = [np.atleast_2d(reference.read_axes(region)) for region in regions]
     parts = [plane.reshape(plane.shape[-2:]) for plane in planes]
-    rows = last[0] if len(last) == 2 else 1
-    columns = len(parts) // rows
-    joined = np.block([parts[row * columns : (row + 1) * columns] for row in range(rows)])
-    where = f"[{'0, ' * (frame.ndim - 2)}:, :]" if frame.ndim > 2 else ""
-    return "\n".join([*([where] if where else []), *_lines(joined, frame.shape)])
+    columns = len(corners[-1])
+    joined = np.block([parts[at : at + columns] for at in range(0, len(parts), columns)])
+    where = [f"[{'0, ' * (frame.ndim - 2)}:, :]"] if frame.ndim > 2 else []
+    return "\n".join([*where, *_lines(joined, shape)])
 
 
 def _corners(shape: tuple[int, ...]) -> list[list[range]]:
@@ -256,11 +256,11 @@ def _corners(shape: tuple[int, ...]) -> list[list[range]]:
 def _lines(elements: NDArray[Any], shape: tuple[int, ...]) -> list[str]:
     """Rows of elements as text, with dots for the elements left out."""
     texts = [[_element(value) for value in row] for row in elements]
-    if len(shape) > 1 and shape[-2] > elements.shape[0]:
+    if shape[-2] > elements.shape[0]:
         texts.insert(_ENDS, [_DOTS] * len(texts[0]))
     width = max(len(text) for row in texts for text in row)
     lines = [[text.rjust(width) for text in row] for row in texts]
-    if shape and shape[-1] > elements.shape[1]:
+    if shape[-1] > elements.shape[1]:
         lines = [[*row[:_ENDS], _DOTS, *row[_ENDS:]] for row in lines]
     return ["  ".join(row) for row in lines]
 
