@@ -178,9 +178,9 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
     Raises ImportError if matplotlib is not installed.
     """
-    figure: Any = require("plot", "matplotlib.pyplot").figure(figsize=size, layout="constrained")
+    figure: Figure = require("plot", "matplotlib.pyplot").figure(figsize=size)
     # padding in inches; less cuts off the tops of letters
-    figure.get_layout_engine().set(h_pad=0.08, w_pad=0.08)
+    figure.set_layout_engine("constrained", h_pad=0.08, w_pad=0.08)
     return figure
 
 
