@@ -1,4 +1,4 @@
-"""`Frame.info`: a printable summary of a frame."""
+"""Descriptions of a frame: `Frame.info` as a printable summary, and facts for programs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.labels.labels import PACKING, unpack_labels
 from b2nd_dask.format.values import MetaView
-from b2nd_dask.frame.chunk_table import (
-    ONE_VALUE,
-    ChunkTable,
-    chunk_table,
-    superseded_in,
-)
+from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable, chunk_table, superseded_in
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.lazy import lazy
 
@@ -47,6 +42,8 @@ _CHECKSUMS = {
 #: Most headers that `Frame.info` and the drawing of a frame read, at 20 microseconds each. In a
 #: sparse frame each is in its own file, which takes longer.
 MOST_HEADERS, MOST_FILES = 10_000, 2_000
+#: The same for `facts_of`, to find chunks of one value and superseded bytes.
+_MOST_FOR_PROGRAMS = 200_000
 
 #: Width of a terminal; paths and names are not wrapped.
 _COLUMNS = 80
@@ -117,17 +114,12 @@ def layout_rows(
     yield "layout", files if header.sparse else "contiguous"
     how = cparams_of(header.compression, reference.grid.itemsize)
     yield "codec", f"{choice_name(how.codec)}, level {how.clevel}"
-    filters = [name for name in map(choice_name, how.filters) if name != "nofilter"]
-    yield "filters", ", ".join(filters) or "none"
+    yield "filters", ", ".join(_filters(how)) or "none"
     checksums = reference.parsed.columns.checksums
     yield "checksums", _CHECKSUMS[checksums.state].format(checksums.reason)
     if reference.statistics is not None:
-        known = reference.statistics.known
-        count = int(np.count_nonzero(known))
-        yield (
-            "statistics",
-            "of all chunks" if count == len(known) else f"of {count} of {len(known)} chunks",
-        )
+        count, of, _ = records_of(reference).values()
+        yield "statistics", "of all chunks" if count == of else f"of {count} of {of} chunks"
 
 
 def _rows_of_chunks(
@@ -150,6 +142,64 @@ def _rows_of_chunks(
     superseded = superseded_in(reference, table)
     if superseded:
         yield "superseded", f"{decimal(superseded)}, which `b2nd_dask.compact` frees"
+
+
+def facts_of(reference: FrameReference) -> dict[str, Any]:
+    """Describe a frame to programs: the keys are stable, sizes are bytes."""
+    header, grid, dtype = reference.parsed.header, reference.grid, reference.dtype
+    checksums, dims = reference.parsed.columns.checksums, dims_of(reference)
+    table, _ = known_chunks(reference, _MOST_FOR_PROGRAMS)
+    how = cparams_of(header.compression, grid.itemsize)
+    return {
+        "path": reference.location.label,
+        "kind": "frame",
+        "shape": list(reference.shape),
+        "dims": None if dims is None else list(dims),
+        "dtype": dtype.str if dtype.names is None else str(dtype),
+        "chunks": list(reference.chunks),
+        "blocks": list(reference.blocks),
+        "chunk_grid": list(grid.counts),
+        "nchunks": grid.nchunks,
+        "chunk_kinds": {
+            **{kind.name.lower(): table.counts.get(kind, 0) for kind in ChunkKind},
+            "one_value": table.counts.get(ONE_VALUE, 0),
+        },
+        "nbytes": reference.nbytes,
+        "cbytes": header.cbytes,
+        "ratio": reference.nbytes / header.cbytes if header.cbytes else None,
+        "superseded_nbytes": superseded_in(reference, table),
+        "layout": "sparse" if header.sparse else "contiguous",
+        "codec": choice_name(how.codec),
+        "clevel": int(how.clevel),
+        "filters": _filters(how),
+        "checksums": {
+            # "present", not "valid": only `verify` compares them with the chunks
+            "state": "present" if checksums.is_valid else checksums.state.value,
+            "reason": checksums.reason or None,
+        },
+        "statistics": records_of(reference),
+        "metalayers": _values(reference.meta),
+        "attributes": _values(reference.vlmeta),
+    }
+
+
+def _values(layer: MetaView) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in layer:
+        try:
+            found[name] = layer[name]
+        except B2ndError as error:
+            found[name] = f"(cannot be shown: {error.problem})"
+    return found
+
+
+def records_of(reference: FrameReference) -> dict[str, int]:
+    """Number of chunks with statistics, number of all chunks, and bytes of the statistics."""
+    columns, nchunks = reference.parsed.columns, reference.grid.nchunks
+    if columns.entry is None or columns.statistics is None:
+        return {"chunks": 0, "of": nchunks, "nbytes": 0}
+    known = int(np.count_nonzero(columns.statistics.known))
+    return {"chunks": known, "of": nchunks, "nbytes": len(columns.entry)}
 
 
 def _sizes_text(table: ChunkTable) -> str:
@@ -195,6 +245,10 @@ def packing_of(reference: FrameReference) -> dict[str, Any]:
     found = {name: np.asarray(attrs[name]).tolist() for name in PACKING if name in attrs}
     # omit NaN, which needs no conversion
     return {name: value for name, value in found.items() if value == value}
+
+
+def _filters(how: Any) -> list[str]:
+    return [name for name in map(choice_name, how.filters) if name != "nofilter"]
 
 
 def choice_name(choice: Any) -> str:

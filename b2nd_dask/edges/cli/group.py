@@ -154,8 +154,8 @@ def reported(parameters: Mapping[str, Any]) -> Iterator[None]:
 #: Description of each verb, and the module here with its `VERB_command`. Help and completion read
 #: only this table: modules that import dask take seconds.
 VERBS = {
-    "info": ("Describe frames and stores.", "info"),
-    "map": ("Draw the chunks of a frame.", "map"),
+    "info": ("Describe frames and stores.", "contents"),
+    "map": ("Draw the chunks of a frame.", "contents"),
     "stats": ("Show minimum, maximum, mean, from statistics or out of core.", "stats"),
     "verify": ("Verify frames by their checksums.", "upkeep"),
     "seal": ("Add checksums to a frame that has none.", "upkeep"),

@@ -15,7 +15,6 @@ from dask.base import compute as compute_together
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.cli.group import Failures, Verb, safe
-from b2nd_dask.edges.cli.info import records_of
 from b2nd_dask.edges.cli.shared import (
     files_in,
     frames_at,
@@ -34,7 +33,7 @@ from b2nd_dask.format.labels.labels import MISSING
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.checksums import add_stats
-from b2nd_dask.frame.info import decimal, lengths_text, packing_of
+from b2nd_dask.frame.info import decimal, lengths_text, packing_of, records_of
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
 #: Bytes of elements per task; small because narrow elements become floats of eight bytes.
@@ -129,7 +128,7 @@ def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) 
         **{name: listed(found.get(name)) for name in _NAMES},
         "packing": packing_of(reference_of(frame)),
         "source": "elements" if recorded is None else "records",
-        "records": records_of(frame),
+        "records": records_of(reference_of(frame)),
     }
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 import b2nd_dask
-from b2nd_dask.edges.cli.map import picture_of
+from b2nd_dask.edges.cli.contents import picture_of
 from b2nd_dask.edges.display.chunk_values import GAP, MIXED, chunk_values, layout_for
 from b2nd_dask.frame.info import decimal
 from tests.edges.cli.running import run
