@@ -112,6 +112,10 @@ def lengths(_context: click.Context, _parameter: click.Parameter, text: str | No
     return numbers if len(numbers) > 1 else numbers[0]
 
 
+#: Suffixes of files with one array, and with several.
+_FILES = (ARRAY, ".b2z", ".b2e")
+
+
 def files_in(path: str, suffixes: tuple[str, ...] = (ARRAY,)) -> list[str]:
     """Files in a directory and its subdirectories; by default frames."""
     folder = Path(path)
@@ -129,11 +133,8 @@ def members_at(path: str, options: dict[str, Any]) -> list[Member] | None:
     if group is not None:
         return [each for each in members or () if each.key.startswith(f"/{group}/")] or None
     if members is None and not location.is_url:
-        files = files_in(path, (ARRAY, ".b2z"))
-        names = (Path(each).relative_to(path).as_posix() for each in files)
-        members = [
-            Member(name, "store" if name.endswith(".b2z") else "array", None) for name in names
-        ]
+        names = (Path(each).relative_to(path).as_posix() for each in files_in(path, _FILES))
+        members = [Member(n, "array" if n.endswith(ARRAY) else "store", None) for n in names]
     return members or ([] if is_named_store(location) else None)
 
 
@@ -147,7 +148,7 @@ def path_of(member: Member, path: str) -> str:
 def frames_at(path: str, options: dict[str, Any]) -> list[str]:
     """Paths of the frames at a path: itself, or all in the store, dataset or directory."""
     found = []
-    for each in files_in(path, (ARRAY, ".b2z", ".b2e")) or [path]:
+    for each in files_in(path, _FILES) or [path]:
         members = None
         if not each.partition("?")[0].endswith(ARRAY):
             # the caller opens the path and raises the error

@@ -178,6 +178,13 @@ def test_members_of_a_store_and_frames_of_a_directory(tmp_path: Path) -> None:
     assert "s.b2z     store" in output
 
 
+def test_an_embed_store_in_a_directory(tmp_path: Path) -> None:
+    with blosc2.EmbedStore(str(tmp_path / "e.b2e"), mode="w") as embed:
+        embed["/x"] = np.arange(3)
+    assert run("info", str(tmp_path)).output == "e.b2e  store\n"
+    assert run("verify", str(tmp_path)).output.startswith(f"{tmp_path / 'e.b2e'}/x: ")
+
+
 def test_info_says_what_compact_gives_back(tmp_path: Path) -> None:
     path = tmp_path / "a.b2nd"
     b2nd_dask.to_b2nd(np.random.default_rng(0).random(4000), path, chunks=1000)
