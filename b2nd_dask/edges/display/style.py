@@ -101,14 +101,11 @@ def table(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
     listed = list(rows)
     width = max([len(head), *map(len, listed)], default=0)
     lines = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>"] if head else []
-    for name, *cells in listed:
+    for name, *cells, last in listed:
         missing = width - 1 - len(cells)
-        span = f' colspan="{missing + 1}"' if missing else ""
-        data = "".join(
-            f"<td{span if at == len(cells) - 1 else ''}>{escape(cell)}</td>"
-            for at, cell in enumerate(cells)
-        )
-        lines.append(f"<tr><th>{escape(name)}</th>{data}</tr>")
+        span = f' colspan="{missing}"' if missing > 1 else ""
+        data = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        lines.append(f"<tr><th>{escape(name)}</th>{data}<td{span}>{escape(last)}</td></tr>")
     return f"<table>{''.join(lines)}</table>"
 
 
