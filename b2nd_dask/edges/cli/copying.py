@@ -5,21 +5,15 @@ from __future__ import annotations
 import dataclasses
 import errno
 import warnings
+from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import click
 
 from b2nd_dask.edges.cli.group import FAILED, Verb, safe
-from b2nd_dask.edges.cli.shared import (
-    PATH,
-    compression_in,
-    lengths,
-    progress,
-    storage_options,
-    together,
-    writing_options,
-)
+from b2nd_dask.edges.cli.shared import PATH, lengths, progress, storage_options
 from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.convert.options import label_of
 from b2nd_dask.edges.progress import tasks_shown
@@ -31,13 +25,33 @@ from b2nd_dask.graph.write.rechunk import rechunk
 from b2nd_dask.storage import Location
 
 _FORMAT = click.Choice(list(FORMATS))
+_Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+
+def _together(*options: _Option) -> _Option:
+    """Combine several options into one decorator."""
+    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
+
+
+#: Options of all commands here.
+_writing = _together(
+    click.option("--codec", help="Codec, such as zstd, lz4, blosclz."),
+    click.option("--level", type=click.IntRange(0, 9), help="Compression level."),
+    click.option(
+        "--filter",
+        "filters",
+        multiple=True,
+        help="Filter, such as shuffle, bitshuffle, or none. Repeatable.",
+    ),
+    click.option("--max-mem", metavar="SIZE", help="Memory for blocks, such as 512MB."),
+    click.option("--overwrite", is_flag=True, help="Replace an existing target when complete."),
+)
 
 #: Arguments and options of both `copy` and `rechunk`.
-_writes = together(
+_writes = _together(
     click.argument("path", metavar="SOURCE", type=PATH),
     click.argument("target", type=PATH),
-    writing_options,
+    _writing,
     click.option(
         "--contiguous/--sparse",
         default=None,
@@ -127,7 +141,7 @@ def _write(path: str, target: str, options: dict[str, Any]) -> int:
             target,
             chunks=options.get("chunks", source.chunks),
             blocks=options.get("blocks"),
-            cparams=_cparams(source, compression_in(options)),
+            cparams=_cparams(source, _compression_in(options)),
             max_mem=options["max_mem"],
             mode="w" if options["overwrite"] else "w-",
             contiguous=source.contiguous
@@ -149,6 +163,17 @@ def _write(path: str, target: str, options: dict[str, Any]) -> int:
         result = verify_noting(locate(target, 0, storage), show)
     click.echo(safe(str(result)))
     return 0 if result.ok else FAILED
+
+
+def _compression_in(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove codec, level and filters from options; return those given as `cparams`."""
+    codec, level, filters = (options.pop(name) for name in ("codec", "level", "filters"))
+    found: dict[str, Any] = {} if level is None else {"clevel": level}
+    if codec is not None:
+        found["codec"] = codec
+    if filters:
+        found["filters"] = [each for each in filters if each.lower() != "none"]
+    return found
 
 
 def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
@@ -177,7 +202,7 @@ def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
     help="Default: those of SRC; small ones are merged, large ones divided.",
 )
 @click.option("--blocks", callback=lengths, metavar="N,N,...", help="Elements of a frame's block.")
-@writing_options
+@_writing
 @click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
 @click.option("--check", is_flag=True, help="Compare all elements before DST appears.")
 @click.option("--other-files", is_flag=True, help="Also read elements in files that SRC refers to.")
@@ -195,7 +220,7 @@ def convert_command(path: str, target: str, **options: Any) -> None:
       b2nd-dask convert x.npy x.b2nd --check
       b2nd-dask convert archive.b2z archive.nc
     """
-    cparams = compression_in(options) or None
+    cparams = _compression_in(options) or None
     with warnings.catch_warnings(record=True) as noted:
         # whatever the user's filters are: they say what is lost
         warnings.simplefilter("always", UserWarning)

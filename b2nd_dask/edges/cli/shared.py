@@ -34,46 +34,6 @@ json_option = click.option(
 )
 
 
-_Option = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def together(*options: _Option) -> _Option:
-    """Combine several options into one decorator."""
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-#: Options of all commands that write arrays.
-writing_options = together(
-    click.option("--codec", help="Codec, such as zstd, lz4, blosclz."),
-    click.option("--level", type=click.IntRange(0, 9), help="Compression level."),
-    click.option(
-        "--filter",
-        "filters",
-        multiple=True,
-        help="Filter, such as shuffle, bitshuffle, or none. Repeatable.",
-    ),
-    click.option("--max-mem", metavar="SIZE", help="Memory for blocks, such as 512MB."),
-    click.option("--overwrite", is_flag=True, help="Replace an existing target when complete."),
-)
-
-
-def compression_in(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove codec, level and filters from options; return those given as `cparams`."""
-    codec, level, filters = (options.pop(name) for name in ("codec", "level", "filters"))
-    found: dict[str, Any] = {} if level is None else {"clevel": level}
-    if codec is not None:
-        found["codec"] = codec
-    if filters:
-        found["filters"] = [each for each in filters if each.lower() != "none"]
-    return found
-
-
 def _option_pairs(
     _context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]
 ) -> dict[str, Any]:
