@@ -66,11 +66,14 @@ class ChunkTable:
     @cached_property
     def counts(self) -> dict[int, int]:
         """Number of chunks of each kind that occurs."""
-        kinds = self.kinds
-        if kinds.size and not any(kinds.strides):
-            return {int(kinds.flat[0]): kinds.size}
-        found = np.bincount(kinds.reshape(-1), minlength=5)
-        return {kind: int(count) for kind, count in enumerate(found) if count}
+        return counts_of(self.kinds)
+
+
+def counts_of(codes: NDArray[np.uint8]) -> dict[int, int]:
+    """Number of chunks with each code that occurs."""
+    if codes.size and not any(codes.strides):
+        return {int(codes.flat[0]): codes.size}
+    return {code: int(n) for code, n in enumerate(np.bincount(codes.reshape(-1))) if n}
 
 
 def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal, NamedTuple, get_args
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable, chunk_table
+from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable, chunk_table, counts_of
 from b2nd_dask.frame.info import KIND_NAMES, decimal, lengths_text
 
 #: Code of a cell with chunks of several kinds, first code of codecs, and code of the space between
@@ -81,8 +81,6 @@ class ChunkValues:
     """The numbers to show; a chunk with NaN is shown by its kind."""
     codecs: tuple[str, ...]
     """Names of the codecs; the code of each is `CODECS` plus its position."""
-    counts: Mapping[int, int]
-    """Number of chunks with each code, without chunks that show a number."""
 
     @property
     def unit(self) -> str:
@@ -104,8 +102,10 @@ class ChunkValues:
         """
         names = {code: kind.name for code, kind in KINDS.items()}
         names |= dict(enumerate(self.codecs, CODECS))
+        shown = self.codes if self.numbers is None else self.codes[np.isnan(self.numbers)]
+        counts = counts_of(shown)
         for code, name in names.items():
-            count = self.counts.get(code, 0)
+            count = counts.get(code, 0)
             if count:
                 yield code, f"{name} {count:,} ({100 * count / self.codes.size:.3g} %)"
             elif code == MIXED and (cells == MIXED).any():
@@ -120,7 +120,7 @@ def chunk_values(frame: Frame, by: str, table: ChunkTable | None = None) -> Chun
     """
     table = table or chunk_table(reference_of(frame))
     require_known(frame, table, by)
-    codes, numbers, counts = table.kinds, None, table.counts
+    codes, numbers = table.kinds, None
     if by == "codec" and table.codecs is not None:
         codes = _placed(CODECS + table.codecs, table, codes)
     elif by in _UNITS:
@@ -129,11 +129,8 @@ def chunk_values(frame: Frame, by: str, table: ChunkTable | None = None) -> Chun
         numbers = _placed(sizes, table, np.full(codes.shape, np.nan))
     elif by in STATISTICS:
         numbers = _statistic(frame, by).reshape(codes.shape)
-    if by != "kind":
-        shown = codes.reshape(-1) if numbers is None else codes[np.isnan(numbers)]
-        counts = {code: int(n) for code, n in enumerate(np.bincount(shown)) if n}
     codecs = table.codec_names if by == "codec" else ()
-    return ChunkValues(by, frame.dtype, codes, numbers, codecs, counts)
+    return ChunkValues(by, frame.dtype, codes, numbers, codecs)
 
 
 def require_known(frame: Frame, table: ChunkTable, by: str) -> None:

@@ -18,7 +18,7 @@ _BOX = re.compile(r"M(\d+),(\d+)h1v1h-1z")
 
 def drawn(kinds: np.ndarray, chunks: tuple[int, ...], names: tuple[str, ...]) -> str:
     """The drawing of chunks of some kinds."""
-    values = ChunkValues("kind", np.dtype("u1"), kinds, None, codecs=(), counts={})
+    values = ChunkValues("kind", np.dtype("u1"), kinds, None, codecs=())
     return draw_chunks(values, chunks, names)
 
 
