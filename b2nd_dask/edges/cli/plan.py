@@ -35,7 +35,7 @@ def _index(_context: click.Context, _parameter: click.Parameter, text: str | Non
         return ...
     try:
         return tuple(_part(part.strip()) for part in text.strip("[]").split(","))
-    except ValueError:
+    except (TypeError, ValueError):
         raise click.BadParameter(
             f"{text!r}: give an index in the syntax of NumPy, such as 0:100,:,5"
         ) from None
@@ -46,10 +46,7 @@ def _part(text: str) -> Any:
         return ...
     if ":" not in text:
         return int(text)
-    bounds = [int(bound) if bound.strip() else None for bound in text.split(":")]
-    if len(bounds) > 3:
-        raise ValueError(text)
-    return slice(*bounds)
+    return slice(*(int(bound) if bound.strip() else None for bound in text.split(":")))
 
 
 @click.command("plan", cls=Verb)
@@ -96,7 +93,8 @@ def plan_command(
         written = rechunk(frame, target, chunks=chunks, max_mem=max_mem, compute=False)
         found = _without_target(plan(written), target)
     if as_json:
-        print_json(_facts(found))
+        nbytes = {"fetch_nbytes": found.fetch_nbytes, "decode_nbytes": found.decode_nbytes}
+        print_json(dataclasses.asdict(found) | nbytes)
     else:
         click.echo(safe(str(found)))
 
@@ -116,8 +114,3 @@ def _without_target(found: Plan, target: Path) -> Plan:
         for each in found.targets
     )
     return dataclasses.replace(found, targets=targets)
-
-
-def _facts(found: Plan) -> dict[str, Any]:
-    nbytes = {"fetch_nbytes": found.fetch_nbytes, "decode_nbytes": found.decode_nbytes}
-    return dataclasses.asdict(found) | nbytes

@@ -26,9 +26,6 @@ PATH = click.Path(readable=False)
 
 path_argument = click.argument("path", type=PATH)
 paths_argument = click.argument("paths", type=PATH, nargs=-1, required=True)
-threads_option = click.option(
-    "--threads", type=click.IntRange(1), help="Default: one for each processor."
-)
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="JSON for programs: sizes in bytes, stable keys."
 )

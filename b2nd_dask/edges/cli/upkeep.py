@@ -24,7 +24,6 @@ from b2nd_dask.edges.cli.shared import (
     print_json,
     progress,
     storage_options,
-    threads_option,
 )
 from b2nd_dask.frame.access import locate, open_b2nd
 from b2nd_dask.frame.array import reference_of
@@ -35,10 +34,14 @@ from b2nd_dask.frame.info import decimal
 from b2nd_dask.frame.members.writable import local_frame
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
+_threads = click.option(
+    "--threads", type=click.IntRange(1), help="Default: one for each processor."
+)
+
 
 @click.command("verify", cls=Verb)
 @paths_argument
-@threads_option
+@_threads
 @storage_options
 def verify_command(
     paths: tuple[str, ...], threads: int | None, storage_options: dict[str, Any]
@@ -73,7 +76,7 @@ def verify_command(
 
 @click.command("seal", cls=Verb)
 @path_argument
-@threads_option
+@_threads
 def seal_command(path: str, threads: int | None) -> int:
     """Add checksums to the local frame at PATH, if it has no valid ones.
 

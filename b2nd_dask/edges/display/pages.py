@@ -57,8 +57,8 @@ def frame_html(frame: Frame) -> str:
     """Show a frame; for a closed one only shape, chunks and dtype."""
     heading = title("Frame", frame.path, *(["(closed)"] if frame.closed else []))
     if frame.closed:
-        rows = [("shape", str(frame.shape)), ("chunks", str(frame.chunks))]
-        return page([heading, table([*rows, ("dtype", str(frame.dtype))])])
+        rows = [(name, str(getattr(frame, name))) for name in ("shape", "chunks", "dtype")]
+        return page([heading, table(rows)])
     return page([heading, guarded(lambda: _body(frame))])
 
 
