@@ -2,7 +2,7 @@
 
 `group` has the table of commands, imports a command at its first use, has the exit codes and turns
 errors into messages. Related commands share a module. `shared` has the options of several commands,
-and prints tables and the progress on stderr.
+finds the frames at a path, and prints tables and the progress on stderr.
 """
 
 from b2nd_dask.edges.cli.group import main
