@@ -28,7 +28,7 @@ from b2nd_dask.edges.convert.npy import (
     write_npy,
     write_npz,
 )
-from b2nd_dask.edges.convert.options import Options, label_of, split_member
+from b2nd_dask.edges.convert.options import Options, label_of, location_of, split_member
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, check_netcdf, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
@@ -234,12 +234,10 @@ def _place_of(target: str, inner: str | None, write_as: str) -> Path:
 
 def _require_apart(source: str, place: Path) -> None:
     """Check that replacing the target does not remove the source."""
-    local = source.removeprefix("file://")
-    if "://" in local:
+    location = location_of(source)
+    if location.is_url:
         return
-    # as readers of frames do
-    local = os.path.expanduser(local)  # noqa: PTH111 - a file may be called ~x
-    origin, target = Path(os.path.realpath(local)), Path(os.path.realpath(place))
+    origin, target = Path(os.path.realpath(location.url)), Path(os.path.realpath(place))
     if origin == target:
         raise ValueError(f"{place}: source and target are the same; choose another target")
     if origin in target.parents or target in origin.parents:

@@ -19,7 +19,7 @@ def of_zarr(given: Any) -> Writer | None:
     """The writer of an array or a group of zarr; None for other objects of zarr."""
     if type(given).__name__ not in ("Array", "Group"):
         return None
-    return _writer(zarr_tree(given, str(given.store_path)))
+    return _writer(zarr_tree(given, str(given.store_path), Options()))
 
 
 def of_h5py(given: Any) -> Writer | None:

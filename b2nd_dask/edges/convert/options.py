@@ -13,10 +13,10 @@ import dask.array as da
 
 from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.edges.progress import Progress
-from b2nd_dask.storage import public_url
+from b2nd_dask.storage import Location, public_url
 
 #: Bytes of a block: smaller chunks are read together, larger ones singly.
-BLOCK_NBYTES = 8 << 20
+_BLOCK_NBYTES = 8 << 20
 #: Copies of a block in memory while it is read and compressed.
 _COPIES = 4
 
@@ -24,6 +24,11 @@ _COPIES = 4
 def label_of(path: str) -> str:
     """Path as it is, or URL without secrets, for messages."""
     return public_url(path) if "://" in path else path
+
+
+def location_of(path: str) -> Location:
+    """The location of a source: a URL if it has ``://``, else a local path of any name."""
+    return Location.of(path if "://" in path else Path(path))
 
 
 def split_member(path: str, member: str | None) -> tuple[str, str | None]:
@@ -65,8 +70,8 @@ class Options:
     def block_nbytes(self) -> int:
         """Bytes of a block, as a target."""
         if self.max_mem is None:
-            return BLOCK_NBYTES
-        return min(BLOCK_NBYTES, self.max_mem // (_COPIES * self.threads))
+            return _BLOCK_NBYTES
+        return min(_BLOCK_NBYTES, self.max_mem // (_COPIES * self.threads))
 
     def workers(self, block_nbytes: int) -> int:
         """Number of threads that may each hold a block of this size."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.edges.convert.blocks import Copier, lazy, text_dtype
-from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Options, label_of, name_of, settings_of
+from b2nd_dask.edges.convert.options import Options, label_of, location_of, name_of, settings_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
 from b2nd_dask.format.labels.attrs import as_json
 from b2nd_dask.frame.write.new_frame import check_storable
@@ -32,24 +31,22 @@ def read_zarr(path: str, options: Options) -> Tree:
     of its directory, and `other_files` is false.
     """
     zarr, label = require("convert", "zarr"), label_of(path)
+    location = location_of(path)
+    if location.is_url:
+        given = dict(options.storage_options or {})
+        return zarr_tree(zarr.open(path, mode="r", storage_options=given or None), label, options)
+    # not the path: zarr would take characters such as # for parts of a URL
+    local = Path(location.url)
     if not options.other_files:
-        _refuse_links(path, label)
-    store: Any = path
-    if "://" not in path and path.endswith(".zip"):
-        store = zarr.storage.ZipStore(path, mode="r")
-    elif "://" not in path:
-        # not the path: zarr would take characters such as # for parts of a URL
-        store = zarr.storage.LocalStore(path, read_only=True)
-    # zarr takes options only with a URL
-    given = dict(options.storage_options or {}) if store is path else {}
-    node = zarr.open(store, mode="r", storage_options=given or None)
-    return zarr_tree(node, label, options.block_nbytes)
+        _refuse_links(local, label)
+    is_zip, stores = local.suffix == ".zip", zarr.storage
+    store = stores.ZipStore(local, mode="r") if is_zip else stores.LocalStore(local, read_only=True)
+    return zarr_tree(zarr.open(store, mode="r"), label, options)
 
 
-def _refuse_links(path: str, label: str) -> None:
+def _refuse_links(local: Path, label: str) -> None:
     """Check that no link leads out of a local directory: it may lead to any file of the user."""
-    local = re.sub("^(file|local)://", "", path.rpartition("::")[2])
-    root = Path(local).resolve()
+    root = local.resolve()
     for folder, folders, files in os.walk(local):
         for name in (*folders, *files):
             link = Path(folder, name)
@@ -60,13 +57,13 @@ def _refuse_links(path: str, label: str) -> None:
                 )
 
 
-def zarr_tree(node: Any, label: str, block_nbytes: int = BLOCK_NBYTES) -> Tree:
+def zarr_tree(node: Any, label: str, options: Options) -> Tree:
     """Describe an opened array or group."""
     if hasattr(node, "shape"):
-        found = {node.basename: _member(node, label, block_nbytes)}
+        found = {node.basename: _member(node, label, options.block_nbytes)}
         return Tree(label, members=found, is_array=True)
     tree = Tree(label)
-    _fill(tree, node, block_nbytes)
+    _fill(tree, node, options.block_nbytes)
     return tree
 
 

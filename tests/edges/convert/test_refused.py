@@ -284,7 +284,7 @@ def test_source_and_target_are_apart(tmp_path: Path, source: str, target: str) -
     _tree(tmp_path / "tree.b2d")
     Path("link.b2d").symlink_to("tree.b2d")
     before = {each: each.is_file() and each.read_bytes() for each in tmp_path.rglob("*")}
-    for start in ("", "file://" + str(tmp_path) + "/"):
+    for start in ("", f"file://{tmp_path}/", f"local://{tmp_path}/"):
         if start and "npy" in source:
             continue
         with pytest.raises(ValueError, match=r"the same|inside the other"):
