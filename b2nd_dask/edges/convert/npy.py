@@ -57,15 +57,12 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
     try:
         elements = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        if "Array can't be memory-mapped" in str(error) or "allow_pickle" in str(error):
+        if "Array can't be memory-mapped" in str(error) or "pickled" in str(error):
             raise TypeError("a frame cannot hold Python objects") from error
         raise ValueError(f"{label}: it is not a .npy file, or it is damaged: {error}") from error
     if not isinstance(elements, np.ndarray):
         raise ValueError(f"{label}: it is not a .npy file")  # noqa: TRY004 - of the file, not of an argument
-    try:
-        check_storable(elements.dtype)
-    except TypeError as error:
-        raise TypeError(f"{label}: {error}") from error
+    check_storable(elements.dtype)
     source: Any = mapped_array(elements)
     if source is None:
         source = np.array(elements)
