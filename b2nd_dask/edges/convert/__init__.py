@@ -2,6 +2,6 @@
 
 `convert` is the public function. A reader (`read_*`) makes a `Tree` of a source: lazy arrays with
 dims and attributes. A writer (`write_*`) writes a tree into a hidden directory beside the target;
-`staged` then publishes it at once. `inputs` lets `to_b2nd` take arrays and groups of zarr and h5py.
+`staged` then publishes it at once. `to_b2nd` takes arrays and groups of zarr and h5py likewise.
 The packages of the other formats are imported at first use.
 """

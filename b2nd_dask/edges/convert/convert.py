@@ -1,13 +1,16 @@
-"""`convert`: one format to another, out of core, all or nothing."""
+"""`convert`: one format to another, out of core, all or nothing.
+
+`of_zarr` and `of_h5py` let `to_b2nd` take arrays and groups of these libraries.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -29,18 +32,19 @@ from b2nd_dask.edges.convert.npy import (
     write_npz,
 )
 from b2nd_dask.edges.convert.options import Options, label_of, location_of, split_member
-from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
+from b2nd_dask.edges.convert.read_hdf5 import hdf5_tree, read_hdf5
 from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, check_netcdf, write_hdf5
-from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
+from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr, zarr_tree
 from b2nd_dask.edges.datasets.staged import local_target, staged
-from b2nd_dask.edges.datasets.tree import Tree, some_notes
+from b2nd_dask.edges.datasets.tree import Tree, announce, entries_of, keep_attrs
 from b2nd_dask.edges.progress import Progress
-from b2nd_dask.errors import level_of_caller
+from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.resources import available, nbytes_of
+from b2nd_dask.graph.write.to_b2nd import Writer, write_array
 from b2nd_dask.storage import Secrets
 
 #: Options of a new target, and the formats that have them.
-OPTIONS = {"blocks": "frames", **dict.fromkeys(("chunks", "cparams"), "frames, zarr and HDF5")}
+_OPTIONS = {"blocks": "frames", **dict.fromkeys(("chunks", "cparams"), "frames, zarr and HDF5")}
 
 
 class _Format(NamedTuple):
@@ -51,7 +55,7 @@ class _Format(NamedTuple):
     check: Callable[[Tree, Options], None]
     """Checks that a tree can be written, and adapts it to the format."""
     write: Callable[[Tree, Path, Options], None]
-    options: tuple[str, ...] = tuple(OPTIONS)
+    options: tuple[str, ...] = tuple(_OPTIONS)
 
 
 _FRAMES = ("b2nd", "b2d", "b2z")
@@ -260,34 +264,68 @@ def _read(path: str, read_as: str, options: Options) -> Tree:
 
 def _check(tree: Tree, write_as: str, options: Options) -> None:
     """Check all that can be checked before anything is written."""
-    if not tree.attrs and not any(True for _ in tree.walk()) and not tree.all_refused():
+    if not any(level.members or level.refused for _, level in tree.levels()) and not tree.attrs:
         raise ValueError(f"{tree.label}: it contains no array")
     options.check_sizes(tree)
     options.check_memory(tree)
-    for name, formats in OPTIONS.items():
+    for name, formats in _OPTIONS.items():
         if getattr(options, name) is not None and name not in FORMATS[write_as].options:
             raise ValueError(f"{name}= is for {formats}, not for {write_as}: omit it")
     FORMATS[write_as].check(tree, options)
 
 
-def announce(tree: Tree, target: str, *, skip: bool | None, unlimited: bool = False) -> None:
-    """Warn about metadata that a target cannot hold; raise TypeError for arrays, or skip them.
+def of_zarr(given: Any) -> Writer | None:
+    """The writer of an array or a group of zarr for `to_b2nd`; None for zarr's other objects."""
+    if type(given).__name__ not in ("Array", "Group"):
+        return None
+    return _writer(zarr_tree(given, str(given.store_path), Options()))
 
-    `skip` is None if the user cannot choose it. `unlimited`: the target has unlimited axes.
-    """
-    refused = tree.all_refused()
-    if refused and not skip:
-        left_out = "it" if len(refused) == 1 else f"these {len(refused)} arrays"
-        advice = "" if skip is None else f". skip=True (--skip) leaves {left_out} out"
-        raise TypeError(some_notes(refused) + advice)
-    lost = [f"left out: {note}" for note in refused] + tree.all_lost()
-    lost += [
-        f"unlimited axes {[*member.unlimited]} of {f'{tree.label}/{path}'.rstrip('/')} (any axis "
-        "of a frame can grow by append_axis=)"
-        for path, member in tree.walk()
-        if member.unlimited and not unlimited
-    ]
-    if lost:
-        warnings.warn(
-            f"{target} cannot hold: {some_notes(lost)}", UserWarning, stacklevel=level_of_caller()
+
+def of_h5py(given: Any) -> Writer | None:
+    """The writer of a dataset, group or file of h5py for `to_b2nd`; None for its other objects."""
+    kind = type(given).__name__
+    if kind not in ("Dataset", "Group", "File"):
+        return None
+    # a dataset that the user has opened may lie in other files
+    options = Options(other_files=kind == "Dataset")
+    return _writer(hdf5_tree(given, f"{given.file.filename}::{given.name}", options))
+
+
+def _writer(tree: Tree) -> Writer:
+    """The function that writes a group or a single array."""
+    if not tree.is_array:
+        return partial(_write_group, tree)
+    keep_attrs(tree)
+    announce(tree, "a frame", skip=None)
+    ((name, member),) = tree.members.items()
+    return partial(write_array, member.array, labels=entries_of(member, name or None))
+
+
+def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
+    """Write a group like `convert`; return its arrays by their paths."""
+    mode = options.get("mode", "w-")
+    unknown = [name for name in options if name not in (*_OPTIONS, "mode", "fsync")]
+    if unknown or mode not in ("w-", "w"):
+        names = ", ".join(f"{name}=" for name in unknown) or f"mode={mode!r}"
+        raise ValueError(
+            f"{names}: a group becomes a new directory, and its options are chunks=, blocks=, "
+            'cparams=, fsync= and mode= "w-" or "w". For others write its arrays one by one'
         )
+    target = local_target(urlpath)
+    if target.suffix not in (".b2d", ".b2z"):
+        raise ValueError(
+            f"{target}: write a group of arrays to a local directory (NAME.b2d) or file (NAME.b2z)"
+        )
+    # without max_mem: the user's scheduler runs the blocks
+    chosen = Options(**{name: options[name] for name in _OPTIONS if name in options})
+    how = FORMATS[target.suffix.removeprefix(".")]
+    how.check(tree, chosen)
+    announce(tree, "a frame", skip=None)
+    fsync = options.get("fsync", True)
+    with staged(target, replace=mode == "w", advice='mode="w"', fsync=fsync) as ready:
+        how.write(tree, ready, chosen)
+    return {
+        f"{group}/{name}".lstrip("/"): from_b2nd(target, component=f"{group}/{member.stem(name)}")
+        for group, level in tree.levels()
+        for name, member in level.members.items()
+    }

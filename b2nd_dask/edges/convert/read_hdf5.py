@@ -56,7 +56,7 @@ class StoredDataset:
 
 
 @dataclass
-class Reading:
+class _Reading:
     """What all groups of a file share."""
 
     options: Options
@@ -89,11 +89,16 @@ def read_hdf5(path: str, options: Options) -> Tree:
         return hdf5_tree(file, path, options)
 
 
-def hdf5_tree(group: Any, label: str, options: Options) -> Tree:
-    """Describe an opened group."""
+def hdf5_tree(node: Any, label: str, options: Options) -> Tree:
+    """Describe an opened group or dataset."""
+    if hasattr(node, "shape"):
+        tree = Tree(label, is_array=True)
+        described = partial(_member, node, label, tree.lost, _Reading(options))
+        tree.add((node.name or "").rpartition("/")[2], described)
+        return tree
     tree = Tree(label)
-    lengths = _lengths_of_dims(group.file) if _is_netcdf(group) else {}
-    _fill(tree, group, Reading(options, lengths))
+    lengths = _lengths_of_dims(node.file) if _is_netcdf(node) else {}
+    _fill(tree, node, _Reading(options, lengths))
     return tree
 
 
@@ -111,7 +116,7 @@ def _lengths_of_dims(file: Any) -> dict[str, int]:
     return found
 
 
-def _fill(tree: Tree, group: Any, reading: Reading) -> None:
+def _fill(tree: Tree, group: Any, reading: _Reading) -> None:
     """Add the contents of a group to its tree."""
     h5py, label = require("convert", "h5py"), tree.label
     reading.seen.add(h5py.h5o.get_info(group.id).addr)
@@ -132,11 +137,11 @@ def _fill(tree: Tree, group: Any, reading: Reading) -> None:
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
-            described = partial(hdf5_member, child, inner, tree.lost, reading)
+            described = partial(_member, child, inner, tree.lost, reading)
             tree.add(_own_name(name, group), described)
 
 
-def hdf5_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> Member:
+def _member(dataset: Any, label: str, lost: list[str], reading: _Reading) -> Member:
     """Describe an opened dataset.
 
     Raises TypeError for references, enumerations, objects, empty datasets and, if `other_files` is
@@ -164,7 +169,7 @@ def hdf5_member(dataset: Any, label: str, lost: list[str], reading: Reading) -> 
     return Member(array, _dims(dataset, label, lost), attrs, unlimited=unlimited)
 
 
-def _lengthened(array: da.Array, dataset: Any, reading: Reading) -> da.Array:
+def _lengthened(array: da.Array, dataset: Any, reading: _Reading) -> da.Array:
     """Add the fill values that the NetCDF library reads behind the end of an array."""
     axes = zip(_scales(dataset), dataset.shape, dataset.maxshape, strict=True)
     missing = [reading.lengths.get(scale, n) - n if most is None else 0 for scale, n, most in axes]

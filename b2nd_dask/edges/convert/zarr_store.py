@@ -60,8 +60,9 @@ def _refuse_links(local: Path, label: str) -> None:
 def zarr_tree(node: Any, label: str, options: Options) -> Tree:
     """Describe an opened array or group."""
     if hasattr(node, "shape"):
-        found = {node.basename: _member(node, label, options.block_nbytes)}
-        return Tree(label, members=found, is_array=True)
+        tree = Tree(label, is_array=True)
+        tree.add(node.basename, partial(_member, node, label, options.block_nbytes))
+        return tree
     tree = Tree(label)
     _fill(tree, node, options.block_nbytes)
     return tree

@@ -6,6 +6,7 @@ docs/format.md, Labels, describes the entries.
 from __future__ import annotations
 
 import string
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any
 
 import dask.array as da
 
+from b2nd_dask.errors import level_of_caller
 from b2nd_dask.format.labels.attrs import storable
 from b2nd_dask.format.labels.labels import Labels, default_dims, pack_labels
 from b2nd_dask.format.labels.manifest import COORD, Manifest, build_manifest
@@ -61,7 +63,7 @@ class Tree:
     lost: list[str] = field(default_factory=list)
     """Metadata that the target cannot hold, for a warning."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Names of the arrays that the target cannot hold, with the reason."""
+    """Names of the arrays that the target cannot hold, each with a note: its path, and why."""
     depth: int = 0
     """Number of groups around this one."""
     is_array: bool = False
@@ -71,7 +73,7 @@ class Tree:
         """Make the tree of a group in this one; refuse it if it lies in over `DEEPEST` others."""
         inner = Tree(f"{self.label}/{printable(name)}", depth=self.depth + 1)
         if inner.depth > DEEPEST:
-            self.refused[name] = f"the group lies in more than {DEEPEST} others"
+            self.refused[name] = f"{inner.label}: the group lies in more than {DEEPEST} others"
             return None
         self.groups[name] = inner
         return inner
@@ -99,25 +101,13 @@ class Tree:
             if self.is_array:
                 raise TypeError(f"{self.label}: {error}") from error
             self.members.pop(name, None)
-            self.refused[name] = str(error)
+            self.refused[name] = f"{self.label}/{printable(name)}: {error}"
 
     def convert(self, converted: Callable[[Member], Member]) -> None:
         """Convert each array, as by `add`."""
         for _, level in self.levels():
             for name, member in list(level.members.items()):
                 level.add(name, partial(converted, member))
-
-    def all_lost(self) -> list[str]:
-        """Collect `lost` of this group and all groups in it."""
-        return [note for _, level in self.levels() for note in level.lost]
-
-    def all_refused(self) -> list[str]:
-        """Collect the refused arrays of this group and all groups in it."""
-        return [level.refusal(name) for _, level in self.levels() for name in level.refused]
-
-    def refusal(self, name: str) -> str:
-        """Why an array is refused, for messages."""
-        return f"{self.label}/{printable(name)}: {self.refused[name]}"
 
     def part(self, path: str, *, with_coords: bool = False) -> Tree:
         """The tree of a group or of a single array in this tree.
@@ -137,7 +127,7 @@ class Tree:
                     return Tree(label, members=found.coords_of(member, name), lost=found.lost)
                 return Tree(label, members={name: member}, lost=found.lost, is_array=True)
             elif name in found.refused:
-                raise TypeError(found.refusal(name))
+                raise TypeError(found.refused[name])
             else:
                 raise FileNotFoundError(
                     f"{self.label}: no array or group is called {path!r}; it holds {self.listed()}"
@@ -180,6 +170,31 @@ def some_notes(notes: list[str]) -> str:
     return "; ".join(notes[:_LISTED]) + more
 
 
+def announce(tree: Tree, target: str, *, skip: bool | None, unlimited: bool = False) -> None:
+    """Warn about metadata that a target cannot hold; raise TypeError for arrays, or skip them.
+
+    `skip` is None if the user cannot choose it. `unlimited`: the target has unlimited axes.
+    """
+    levels = [level for _, level in tree.levels()]
+    refused = [note for level in levels for note in level.refused.values()]
+    if refused and not skip:
+        left_out = "it" if len(refused) == 1 else f"these {len(refused)} arrays"
+        advice = "" if skip is None else f". skip=True (--skip) leaves {left_out} out"
+        raise TypeError(some_notes(refused) + advice)
+    lost = [f"left out: {note}" for note in refused]
+    lost += [note for level in levels for note in level.lost]
+    lost += [
+        f"unlimited axes {[*member.unlimited]} of {f'{tree.label}/{path}'.rstrip('/')} (any axis "
+        "of a frame can grow by append_axis=)"
+        for path, member in tree.walk()
+        if member.unlimited and not unlimited
+    ]
+    if lost:
+        warnings.warn(
+            f"{target} cannot hold: {some_notes(lost)}", UserWarning, stacklevel=level_of_caller()
+        )
+
+
 def entries_of(
     member: Member, name: str | None, *, coords: Mapping[str, bytes] | None = None
 ) -> dict[str, Any]:
@@ -203,20 +218,16 @@ Form = Callable[[str, Any, Member | None], Any]
 
 def keep_attrs(tree: Tree, form: Form = lambda name, value, _: storable(name, value)) -> None:
     """Convert attributes for a target; move those that it cannot hold to `lost`."""
-    for owner, attrs, member in _all_attrs(tree):
+    owners: list[tuple[str, Any, Member | None]]
+    owners = [(level.label, level.attrs, None) for _, level in tree.levels()]
+    owners += [(path or tree.label, member.attrs, member) for path, member in tree.walk()]
+    for owner, attrs, member in owners:
         for name, value in list(attrs.items()):
             try:
                 attrs[name] = form(name, value, member)
             except (TypeError, ValueError, KeyError) as reason:
                 del attrs[name]
                 tree.lost.append(f"attribute {name!r} of {owner} ({reason})")
-
-
-def _all_attrs(tree: Tree) -> Iterator[tuple[str, Any, Member | None]]:
-    for _, level in tree.levels():
-        yield level.label, level.attrs, None
-    for path, member in tree.walk():
-        yield path or tree.label, member.attrs, member
 
 
 def name_coordinates(tree: Tree) -> None:

@@ -50,8 +50,8 @@ Writer = Callable[..., Any]
 #: Find the writer for an object of a package without importing it; None for unknown objects.
 _ADAPTERS: dict[str, Callable[[Any], Writer | None]] = {
     "xarray": lazy("b2nd_dask.edges.xarray.adapter", "of_xarray"),
-    "zarr": lazy("b2nd_dask.edges.convert.inputs", "of_zarr"),
-    "h5py": lazy("b2nd_dask.edges.convert.inputs", "of_h5py"),
+    "zarr": lazy("b2nd_dask.edges.convert.convert", "of_zarr"),
+    "h5py": lazy("b2nd_dask.edges.convert.convert", "of_h5py"),
 }
 
 
