@@ -8,8 +8,9 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import dask.array as da
@@ -25,6 +26,8 @@ from b2nd_dask.storage import Secrets, public_error
 
 #: Bytes of a text of any length, if it is a short one, with its Python object.
 _TEXT_NBYTES = 64
+#: Most regions that wait for a thread.
+_AT_ONCE = 1000
 
 
 @contextmanager
@@ -168,22 +171,14 @@ class Copier:
             target[region if region else ...] = np.asarray(elements)
 
         workers = self._options.workers(math.prod(map(max, blocks)) * array.dtype.itemsize)
+        regions = regions_of(blocks)
         with ThreadPoolExecutor(workers) as pool:
-            # `map` would take memory for each of perhaps millions of regions at once
-            waiting: set[Future[None]] = set()
-            for region in regions_of(blocks):
-                if len(waiting) >= workers:
-                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    self._finish(done)
-                waiting.add(pool.submit(copy, region))
-            self._finish(waiting)
-
-    def _finish(self, futures: set[Future[None]]) -> None:
-        for future in futures:
-            future.result()
-            self._done += 1
-            if self._options.progress is not None:
-                self._options.progress(self._done, self._total)
+            # not all at once: `map` takes memory for each of perhaps millions of regions
+            while some := list(islice(regions, _AT_ONCE)):
+                for _ in pool.map(copy, some):
+                    self._done += 1
+                    if self._options.progress is not None:
+                        self._options.progress(self._done, self._total)
 
 
 def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
