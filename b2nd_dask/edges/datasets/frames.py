@@ -63,14 +63,6 @@ def write_dataset(
 ) -> None:
     """Write a directory of frames or, if `packed`, an uncompressed archive."""
     folder = ready.with_name("frames.part") if packed else ready
-    write(_begun(tree, folder))
-    if packed:
-        with about(str(ready)):
-            _archive(folder, ready)
-
-
-def _begun(tree: Tree, folder: Path) -> list[Write]:
-    """Make the folders with manifests and member list; return the writes of the frames."""
     writes: list[Write] = []
     for inner, level in tree.levels():
         place = folder / inner
@@ -81,7 +73,14 @@ def _begun(tree: Tree, folder: Path) -> list[Write]:
         writes += frames_of(level, place, fsync=False)
     # the member list of python-blosc2
     (folder / EMBED).write_bytes(build_embed())
-    return writes
+    write(writes)
+    if packed:
+        with about(str(ready)):
+            with zipfile.ZipFile(ready, "w", zipfile.ZIP_STORED) as archive:
+                for path in sorted(folder.rglob("*")):
+                    if path.is_file():
+                        archive.write(path, path.relative_to(folder).as_posix())
+            remove_path(folder)
 
 
 def frames_of(tree: Tree, place: Path, **options: Any) -> list[Write]:
@@ -91,15 +90,6 @@ def frames_of(tree: Tree, place: Path, **options: Any) -> list[Write]:
         how = {"vlmeta": entries_of(member, name), "meta": {}, **options, **member.storage}
         writes.append((member.array, place / f"{member.stem(name)}.b2nd", how))
     return writes
-
-
-def _archive(folder: Path, archive: Path) -> None:
-    """Move a directory into a zip."""
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                target.write(path, path.relative_to(folder).as_posix())
-    remove_path(folder)
 
 
 def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:

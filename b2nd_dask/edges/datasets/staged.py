@@ -143,10 +143,6 @@ def _is_of_target(error: OSError, area: Path) -> bool:
 
 def _sync(path: Path) -> None:
     """Sync a file, or a directory with all its contents."""
-    if not path.is_dir():
-        sync(path)
-        return
-    for folder, _, names in os.walk(path):
-        for name in names:
-            sync(Path(folder, name))
-        sync(Path(folder))
+    sync(path)
+    for inner in path.rglob("*"):
+        sync(inner)
