@@ -22,6 +22,7 @@ from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
+from b2nd_dask.graph.read.sizes import MAX_TASKS
 from b2nd_dask.storage import Secrets, public_error
 
 #: Bytes of a text of any length, if it is a short one, with its Python object.
@@ -125,6 +126,8 @@ def blocks_of(
 ) -> Chunks:
     """Lengths of blocks: whole units, as many along the last axes as fit into `nbytes`.
 
+    Raises TypeError if they are more than a graph can hold.
+
     Examples
     --------
     >>> blocks_of((100, 64, 64), (1, 32, 32), 8, 1 << 20)
@@ -141,6 +144,10 @@ def blocks_of(
         have = math.prod(sizes) * max(1, itemsize)
         times = max(1, min(nbytes // have, -(-shape[axis] // sizes[axis])))
         sizes[axis] = min(max(1, shape[axis]), sizes[axis] * times)
+    # a file of some bytes may declare any shape
+    count = math.prod(max(1, -(-n // size)) for n, size in zip(shape, sizes, strict=True))
+    if count > MAX_TASKS:
+        raise TypeError(f"it has {count} blocks, and a graph can hold {MAX_TASKS} tasks")
     found: Chunks = normalize_chunks(tuple(sizes), tuple(shape))
     return found
 

@@ -385,6 +385,24 @@ def test_what_is_wrong_with_a_url_is_said_without_its_secrets(
     assert "hush" not in str(error.value)
 
 
+@pytest.mark.parametrize("shape", [(1 << 60, 1), (1 << 60, 0)])
+@pytest.mark.parametrize("name", ["large.h5", "large.zarr"])
+def test_small_files_of_very_large_arrays(name: str, shape: tuple[int, ...]) -> None:
+    how = {"shape": shape, "dtype": "u1", "chunks": (1 << 20, 1)}
+    if name == "large.h5":
+        with h5py.File(name, "w") as file:
+            file["small"] = np.arange(3)
+            file.create_dataset("large", maxshape=(1 << 60, None), **how)
+    else:
+        zarr.create_array(name, name="small", data=np.arange(3))
+        zarr.create_array(name, name="large", **how)
+    with pytest.raises(TypeError, match=rf"^{name}/large: it has \d+ blocks"):
+        convert(name, "new.b2d")
+    with pytest.warns(UserWarning, match="left out"):
+        convert(name, "new.b2d", skip=True)
+    np.testing.assert_array_equal(open_b2nd("new.b2d/small.b2nd"), np.arange(3))
+
+
 @pytest.mark.parametrize("name", ["deep.h5", "deep.zarr", "deep.b2z"])
 def test_groups_in_very_many_others(name: str) -> None:
     def write(levels: int) -> None:
