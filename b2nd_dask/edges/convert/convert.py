@@ -15,26 +15,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from b2nd_dask.edges.convert.blocks import compare, readable
-from b2nd_dask.edges.convert.frames import (
-    check_frame,
-    check_frames,
-    read_frames,
-    write_archive,
-    write_folder,
-    write_frame,
-)
-from b2nd_dask.edges.convert.npy import (
-    check_npy,
-    check_npz,
-    read_npy,
-    read_npz,
-    write_npy,
-    write_npz,
-)
+from b2nd_dask.edges.convert.frames import folder_writer, frame_writer, read_frames
+from b2nd_dask.edges.convert.npy import npy_writer, npz_writer, read_npy, read_npz
 from b2nd_dask.edges.convert.options import Options, label_of, location_of, split_member
 from b2nd_dask.edges.convert.read_hdf5 import hdf5_tree, read_hdf5
-from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, check_netcdf, write_hdf5
-from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr, zarr_tree
+from b2nd_dask.edges.convert.write_hdf5 import hdf5_writer, netcdf_writer
+from b2nd_dask.edges.convert.zarr_store import read_zarr, zarr_tree, zarr_writer
 from b2nd_dask.edges.datasets.staged import local_target, staged
 from b2nd_dask.edges.datasets.tree import Tree, announce, entries_of, keep_attrs
 from b2nd_dask.edges.progress import Progress
@@ -52,9 +38,8 @@ class _Format(NamedTuple):
 
     suffixes: tuple[str, ...]
     read: Callable[[str, Options], Tree]
-    check: Callable[[Tree, Options], None]
-    """Checks that a tree can be written, and adapts it to the format."""
-    write: Callable[[Tree, Path, Options], None]
+    writer: Callable[[Tree, Options], Callable[[Path], None]]
+    """Checks that a tree can be written, adapts it to the format, and returns what writes it."""
     options: tuple[str, ...] = tuple(_OPTIONS)
 
 
@@ -65,14 +50,14 @@ _HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".mat")
 _NETCDF = (".nc", ".nc4", ".cdf", ".netcdf")
 _CATERVA = (".caterva", ".cat2", ".cat")
 FORMATS = {
-    "b2nd": _Format((".b2nd", *_CATERVA), read_frames, check_frame, write_frame),
-    "b2d": _Format((".b2d",), read_frames, check_frames, write_folder),
-    "b2z": _Format((".b2z", ".b2e"), read_frames, check_frames, write_archive),
-    "zarr": _Format(_ZARR, read_zarr, check_zarr, write_zarr, _NO_BLOCKS),
-    "hdf5": _Format(_HDF5, read_hdf5, check_hdf5, write_hdf5, _NO_BLOCKS),
-    "netcdf": _Format(_NETCDF, read_hdf5, check_netcdf, write_hdf5, _NO_BLOCKS),
-    "npy": _Format((".npy",), read_npy, check_npy, write_npy, ()),
-    "npz": _Format((".npz",), read_npz, check_npz, write_npz, ()),
+    "b2nd": _Format((".b2nd", *_CATERVA), read_frames, frame_writer),
+    "b2d": _Format((".b2d",), read_frames, folder_writer),
+    "b2z": _Format((".b2z", ".b2e"), read_frames, partial(folder_writer, packed=True)),
+    "zarr": _Format(_ZARR, read_zarr, zarr_writer, _NO_BLOCKS),
+    "hdf5": _Format(_HDF5, read_hdf5, hdf5_writer, _NO_BLOCKS),
+    "netcdf": _Format(_NETCDF, read_hdf5, netcdf_writer, _NO_BLOCKS),
+    "npy": _Format((".npy",), read_npy, npy_writer, ()),
+    "npz": _Format((".npz",), read_npz, npz_writer, ()),
 }
 
 
@@ -188,11 +173,11 @@ def convert(
             tree = tree.part(member, with_coords=write_as == "b2nd")
         if inner is not None and tree.is_array:
             tree.members = dict.fromkeys([inner.strip("/")], *tree.members.values())
-        _check(tree, write_as, options)
+        write = _writer_of(tree, write_as, options)
         advice = "overwrite=True (--overwrite)"
         with staged(place, replace=overwrite, advice=advice, any_format=True) as ready:
             announce(tree, target, skip=skip, unlimited=write_as in ("hdf5", "netcdf"))
-            FORMATS[write_as].write(tree, ready, options)
+            write(ready)
             if check:
                 own = replace(options, storage_options=None, dtype=None)
                 compare(tree, _read(str(ready), write_as, own), options.block_nbytes)
@@ -262,8 +247,8 @@ def _read(path: str, read_as: str, options: Options) -> Tree:
         return FORMATS[read_as].read(path, options)
 
 
-def _check(tree: Tree, write_as: str, options: Options) -> None:
-    """Check all that can be checked before anything is written."""
+def _writer_of(tree: Tree, write_as: str, options: Options) -> Callable[[Path], None]:
+    """The function that writes a tree; checks all that can be checked before."""
     if not any(level.members or level.refused for _, level in tree.levels()) and not tree.attrs:
         raise ValueError(f"{tree.label}: it contains no array")
     options.check_sizes(tree)
@@ -271,7 +256,7 @@ def _check(tree: Tree, write_as: str, options: Options) -> None:
     for name, formats in _OPTIONS.items():
         if getattr(options, name) is not None and name not in FORMATS[write_as].options:
             raise ValueError(f"{name}= is for {formats}, not for {write_as}: omit it")
-    FORMATS[write_as].check(tree, options)
+    return FORMATS[write_as].writer(tree, options)
 
 
 def of_zarr(given: Any) -> Writer | None:
@@ -318,12 +303,11 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
         )
     # without max_mem: the user's scheduler runs the blocks
     chosen = Options(**{name: options[name] for name in _OPTIONS if name in options})
-    how = FORMATS[target.suffix.removeprefix(".")]
-    how.check(tree, chosen)
+    write = FORMATS[target.suffix.removeprefix(".")].writer(tree, chosen)
     announce(tree, "a frame", skip=None)
     fsync = options.get("fsync", True)
     with staged(target, replace=mode == "w", advice='mode="w"', fsync=fsync) as ready:
-        how.write(tree, ready, chosen)
+        write(ready)
     return {
         f"{group}/{name}".lstrip("/"): from_b2nd(target, component=f"{group}/{member.stem(name)}")
         for group, level in tree.levels()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -69,23 +69,24 @@ def _members(contents: Contents) -> dict[str, Member]:
     return found
 
 
-def check_frame(tree: Tree, _options: Options) -> None:
-    """Check that a tree can be one frame; remove attributes it cannot hold.
+def frame_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
+    """The function that writes the array of a tree as a frame with embedded coordinates.
 
     Raises ValueError as `data_of` and `check_coords`.
     """
     keep_attrs(tree)
-    _, _, coords = data_of(tree)
+    name, member, coords = data_of(tree)
     check_coords(coords, tree.label)
 
+    def write(ready: Path) -> None:
+        vlmeta = entries_of(member, name or None, coords=embedded(coords, tree.label))
+        if not name:
+            # the file name is the name
+            vlmeta.pop(NAME, None)
+        how = {"vlmeta": vlmeta, "meta": {}, "fsync": False}
+        _write(member.array, ready, {**how, **_storage(member, options)}, options)
 
-def check_frames(tree: Tree, _options: Options) -> None:
-    """Check that names in a tree can be those of files; remove attributes frames cannot hold."""
-    keep_attrs(tree)
-    check_layout(
-        tree.as_group(),
-        "rename it in the source, or convert the arrays one by one by member= (--member)",
-    )
+    return write
 
 
 def data_of(tree: Tree) -> tuple[str, Member, dict[str, Member]]:
@@ -106,32 +107,26 @@ def data_of(tree: Tree) -> tuple[str, Member, dict[str, Member]]:
     return name, member, others
 
 
-def write_frame(tree: Tree, ready: Path, options: Options) -> None:
-    """Write the array of a tree as a frame with embedded coordinates."""
-    name, member, coords = data_of(tree)
-    vlmeta = entries_of(member, name or None, coords=embedded(coords, tree.label))
-    if not name:
-        # the file name is the name
-        vlmeta.pop(NAME, None)
-    how = {"vlmeta": vlmeta, "meta": {}, "fsync": False}
-    _write(member.array, ready, {**how, **_storage(member, options)}, options)
+def folder_writer(tree: Tree, options: Options, *, packed: bool = False) -> Callable[[Path], None]:
+    """The function that writes a directory of frames, or an archive if `packed`.
 
-
-def write_folder(tree: Tree, ready: Path, options: Options, *, packed: bool = False) -> None:
-    """Write a directory of frames one after the other; each may use all of `max_mem`."""
+    The frames are written one after the other; each may use all of `max_mem`. Raises ValueError as
+    `check_layout`.
+    """
+    keep_attrs(tree)
+    group = tree.as_group()
+    check_layout(
+        group, "rename it in the source, or convert the arrays one by one by member= (--member)"
+    )
+    for _, level in group.levels():
+        for name, member in level.members.items():
+            level.members[name] = replace(member, storage=_storage(member, options))
 
     def write(writes: Iterable[Write]) -> None:
         for each in writes:
             _write(*each, options)
 
-    group = tree.as_group()
-    for _, level in group.levels():
-        for name, member in level.members.items():
-            level.members[name] = replace(member, storage=_storage(member, options))
-    write_dataset(group, ready, write, packed=packed)
-
-
-write_archive = partial(write_folder, packed=True)
+    return partial(write_dataset, group, write=write, packed=packed)
 
 
 def _storage(member: Member, options: Options) -> dict[str, Any]:

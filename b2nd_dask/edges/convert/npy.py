@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,16 +71,23 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
     return Member(array_in_blocks(source, blocks))
 
 
-def check_npy(tree: Tree, options: Options) -> None:
-    """Reduce a tree to its one array; add the labels to the losses."""
+def npy_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
+    """Reduce a tree to its one array, and return the function that writes it."""
     name, member, coords = data_of(tree)
     tree.members, tree.is_array = {name: member}, True
     if coords:
         tree.lost.append(f"the coordinates {', '.join(coords)}")
-    check_npz(tree, options)
+    _lose_labels(tree)
+    return lambda ready: _write(member, ready, Copier(tree, options))
 
 
-def check_npz(tree: Tree, _options: Options) -> None:
+def npz_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
+    """The function that writes all arrays of a tree, uncompressed like `numpy.savez`."""
+    _lose_labels(tree)
+    return partial(_write_npz, tree, options)
+
+
+def _lose_labels(tree: Tree) -> None:
     """Add the labels of a tree to the losses."""
     for path, member in tree.walk():
         if member.attrs:
@@ -90,13 +98,7 @@ def check_npz(tree: Tree, _options: Options) -> None:
         tree.lost.append(f"attributes of {tree.label}: {', '.join(tree.attrs)}")
 
 
-def write_npy(tree: Tree, ready: Path, options: Options) -> None:
-    """Write the one array of a tree."""
-    _write(data_of(tree)[1], ready, Copier(tree, options))
-
-
-def write_npz(tree: Tree, ready: Path, options: Options) -> None:
-    """Write all arrays of a tree, uncompressed like `numpy.savez`."""
+def _write_npz(tree: Tree, options: Options, ready: Path) -> None:
     copier = Copier(tree, options)
     with zipfile.ZipFile(ready, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for path, member in tree.as_group().walk():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +31,23 @@ _UNITS = {
 _BARE_DIM = "This is a netCDF dimension but not a netCDF variable. {:>10}"
 
 
-def check_hdf5(tree: Tree, options: Options) -> None:
-    """Check that a tree can be HDF5; convert its arrays and attributes to types of h5py.
+def hdf5_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
+    """Convert a tree to types of h5py, and return the function that writes it into a new file.
 
     Raises TypeError if HDF5 cannot hold the elements of a single array, ValueError if the
     compression is unknown.
     """
-    _compression_of(options.cparams)
+    compression = _compression_of(options.cparams)
     tree.convert(_with_numbers)
     name_coordinates(tree)
     keep_attrs(tree, _attr)
+    return partial(_write, tree, options, compression)
 
 
-def check_netcdf(tree: Tree, options: Options) -> None:
-    """Check that a tree can be NetCDF-4, which has fewer types; errors as `check_hdf5`."""
+def netcdf_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
+    """As `hdf5_writer` for NetCDF-4, which has fewer types."""
     tree.convert(_of_netcdf)
-    check_hdf5(tree, options)
+    return hdf5_writer(tree, options)
 
 
 def _of_netcdf(member: Member) -> Member:
@@ -109,8 +111,7 @@ def _attr(_name: str, value: Any, _member: Member | None) -> Any:
     return np.array(value, object) if kind == "U" and isinstance(value, list) else value
 
 
-def write_hdf5(tree: Tree, ready: Path, options: Options) -> None:
-    """Write a tree into a new file."""
+def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Path) -> None:
     h5py = require("convert", "h5py")
     with closing(SurvivingFile(ready)) as disk:
         copier = Copier(tree, options)
@@ -118,10 +119,11 @@ def write_hdf5(tree: Tree, ready: Path, options: Options) -> None:
             for path, level in tree.as_group().levels():
                 group = file.create_group(path, track_order=True) if path else file
                 group.attrs.update(level.attrs)
-                made = {
-                    name: _write_dataset(member, name, group, options, copier, disk)
-                    for name, member in level.members.items()
-                }
+                made = {}
+                for name, member in level.members.items():
+                    how = {"chunks": options.chunks_of(member.array), **compression}
+                    made[name] = _created(member, name, group, how)
+                    copier.copy(member, _Target(made[name], disk, name))
                 _name_dims(level, group, made)
         disk.check()
 
@@ -145,27 +147,23 @@ def _name_dims(tree: Tree, group: Any, made: dict[str, Any]) -> None:
                 made[name].dims[axis].attach_scale(scales[dim])
 
 
-def _write_dataset(
-    member: Member, name: str, group: Any, options: Options, copier: Copier, disk: SurvivingFile
-) -> Any:
+def _created(member: Member, name: str, group: Any, how: dict[str, Any]) -> Any:
+    """Create the target dataset."""
     array, attrs = member.array, dict(member.attrs)
     dtype: Any = array.dtype
     if dtype.kind == "U":
         # of any length, as NetCDF has them: xarray takes texts of a fixed length for bytes
         dtype = require("convert", "h5py").string_dtype()
-    cut: dict[str, Any] = {}
-    if array.size and array.ndim:
-        cut = {"chunks": options.chunks_of(array), **_compression_of(options.cparams)}
+    cut = how if array.size and array.ndim else {}
     fill = attrs.get("_FillValue", attrs.pop("fill_value", None))
     fill = fill if array.dtype.kind in "iufc" else None
     if member.unlimited:
         most = (None if axis in member.unlimited else n for axis, n in enumerate(array.shape))
-        cut["maxshape"] = tuple(most)
+        cut = {**cut, "maxshape": tuple(most)}
     dataset = group.create_dataset(name, array.shape, dtype, fillvalue=fill, **cut)
     if "_FillValue" in attrs and array.dtype.kind in "iufc":
         attrs["_FillValue"] = array.dtype.type(attrs["_FillValue"])
     dataset.attrs.update(attrs)
-    copier.copy(member, _Target(dataset, disk, name))
     return dataset
 
 

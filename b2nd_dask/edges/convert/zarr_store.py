@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -129,16 +130,17 @@ def full_dims(dims: Any, ndim: int) -> tuple[str, ...] | None:
     return names if len(set(names)) == ndim else None
 
 
-def check_zarr(tree: Tree, options: Options) -> None:
-    """Check that a tree can be zarr; remove the attributes that JSON cannot hold.
+def zarr_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
+    """The function that writes a tree into a new directory, or a .zip, by its suffix.
 
     Raises TypeError if zarr cannot hold the elements of a single array, ValueError if the
     compression is unknown.
     """
-    _codec_of(options.cparams)
+    codec = _codec_of(options.cparams)
     tree.convert(_with_known_dtype)
     name_coordinates(tree)
     keep_attrs(tree, _attr)
+    return partial(_write, tree, options, {} if codec is None else {"compressors": codec})
 
 
 def _with_known_dtype(member: Member) -> Member:
@@ -179,8 +181,7 @@ def _attr(name: str, value: Any, member: Member | None) -> Any:
     return as_json(value)
 
 
-def write_zarr(tree: Tree, ready: Path, options: Options) -> None:
-    """Write a tree into a new directory, or a .zip."""
+def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Path) -> None:
     zarr = require("convert", "zarr")
     zipped = ready.suffix == ".zip"
     store = zarr.storage.ZipStore(ready, mode="w") if zipped else zarr.storage.LocalStore(ready)
@@ -190,25 +191,24 @@ def write_zarr(tree: Tree, ready: Path, options: Options) -> None:
                 zarr.create_group(store, path=path, zarr_format=3, attributes=level.attrs)
         copier = Copier(tree, options)
         for path, member in tree.walk():
-            copier.copy(member, _created(member, store, path, options))
+            chunks = options.chunks_of(member.array)
+            copier.copy(member, _created(member, store, path, {"chunks": chunks, **compression}))
     finally:
         store.close()
 
 
-def _created(member: Member, store: Any, path: str, options: Options) -> Any:
+def _created(member: Member, store: Any, path: str, how: dict[str, Any]) -> Any:
     """Create the target array."""
     attrs = dict(member.attrs)
     fill = attrs.pop("fill_value", None)
-    compression = {} if options.cparams is None else {"compressors": _codec_of(options.cparams)}
     return require("convert", "zarr").create_array(
         store,
         name=path or None,
         shape=member.array.shape,
         dtype=member.array.dtype,
-        chunks=options.chunks_of(member.array),
         zarr_format=3,
         fill_value=fill,
         dimension_names=member.dims,
         attributes=attrs,
-        **compression,
+        **how,
     )
