@@ -26,7 +26,7 @@ from b2nd_dask.edges.cli.shared import (
     print_json,
     storage_options,
 )
-from b2nd_dask.edges.datasets.places import in_group, location_of, manifest_of, place_of
+from b2nd_dask.edges.datasets.places import found_at, manifest_of
 from b2nd_dask.edges.display.chunk_values import (
     BY,
     CODECS,
@@ -139,9 +139,8 @@ def _opened(path: str, options: dict[str, Any], failures: Failures) -> Frame | d
 
 def _attributes_at(path: str, options: dict[str, Any]) -> dict[str, Any]:
     """Attributes of the dataset in a store or directory."""
-    location, group = location_of(path, options)
-    place = place_of(location)
-    return {} if place is None else dict(manifest_of(in_group(place, group)).attrs)
+    found = found_at(path, options)
+    return {} if isinstance(found, Location) else dict(manifest_of(found).attrs)
 
 
 def _with_shape(member: Member, path: str) -> Member:

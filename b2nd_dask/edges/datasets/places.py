@@ -299,16 +299,19 @@ def in_group(place: Place, group: str) -> Place:
     return place
 
 
-def location_of(source: Any, storage_options: Mapping[str, Any] | None) -> tuple[Location, str]:
-    """Location of a user's source, and the group if its path leads into a store."""
+def found_at(
+    source: Any, storage_options: Mapping[str, Any] | None, group: str = ""
+) -> Place | Location:
+    """The place of a user's dataset, of a group in it or of a store's group; else a location."""
     if isinstance(source, str | os.PathLike):
         path, key = split_store(source)
         if key is not None:
-            location = Location.of(path, storage_options=storage_options)
-            store = place_of(location)
+            store = place_of(Location.of(path, storage_options=storage_options))
             if isinstance(store, StoreLevel) and any(k.startswith(f"/{key}/") for k in store.keys):
-                return location, key
-    return locate(source, 0, storage_options), ""
+                return in_group(store, f"{key}/{group}")
+    location = locate(source, 0, storage_options)
+    place = place_of(location)
+    return location if place is None else in_group(place, group)
 
 
 def open_snapshot(

@@ -15,11 +15,9 @@ from b2nd_dask.edges.datasets.places import (
     Folder,
     OpenOptions,
     Place,
-    in_group,
-    location_of,
+    found_at,
     manifest_of,
     open_snapshot,
-    place_of,
 )
 from b2nd_dask.edges.datasets.tree import DEEPEST
 from b2nd_dask.edges.xarray.dask_arrays import install
@@ -104,9 +102,9 @@ class B2ndBackend(BackendEntrypoint):
             groups = _opened(filename_or_obj, _groups, True, **options)
             return xr.DataTree.from_dict(groups)
         except KeyError as error:
-            location, _ = location_of(filename_or_obj, options.get("storage_options"))
+            found: Any = found_at(filename_or_obj, options.get("storage_options"))
             raise ValueError(
-                f"{location.label}: an array and a group have the same name, which a tree cannot "
+                f"{found.label}: an array and a group have the same name, which a tree cannot "
                 f"hold ({error.args[0]}); xarray.open_groups opens both"
             ) from error
 
@@ -235,14 +233,13 @@ def _found(
     if isinstance(source, Frame):
         reference_of(source)  # raises an error if the frame is closed
         return contents_of_frame(source, _stem(source.path))
-    location, inner = location_of(source, storage_options)
-    place = place_of(location)
-    if place is not None:
-        return in_group(place, f"{inner}/{group or ''}")
+    found = found_at(source, storage_options, group or "")
+    if not isinstance(found, Location):
+        return found
     if group:
-        raise ValueError(f"{location.label}: a single frame has no groups; omit group={group!r}")
-    stem = None if options.own_labels else _stem_of(location)
-    return contents_of_frame(options.open(location), stem)
+        raise ValueError(f"{found.label}: a single frame has no groups; omit group={group!r}")
+    stem = None if options.own_labels else _stem_of(found)
+    return contents_of_frame(options.open(found), stem)
 
 
 def _of_list(
