@@ -173,17 +173,14 @@ def _lengthened(array: da.Array, dataset: Any, reading: _Reading) -> da.Array:
     """Add the fill values that the NetCDF library reads behind the end of an array."""
     axes = zip(_scales(dataset), dataset.shape, dataset.maxshape, strict=True)
     missing = [reading.lengths.get(scale, n) - n if most is None else 0 for scale, n, most in axes]
-    if not any(missing):
-        return array
     fill = dataset.fillvalue if array.dtype.kind in "biufc" else np.zeros((), array.dtype)
-    if not array.size:
-        # dask does not pad an axis of length 0
-        shape = tuple(n + more for n, more in zip(array.shape, missing, strict=True))
-        sizes = blocks_of(shape, None, array.dtype.itemsize, reading.options.block_nbytes)
-        filled: da.Array = da.full(shape, fill, dtype=array.dtype, chunks=sizes)
-        return filled
-    longer: da.Array = da.pad(array, [(0, n) for n in missing], constant_values=fill)
-    return longer
+    for axis, more in enumerate(missing):
+        if more:
+            shape = (*array.shape[:axis], more, *array.shape[axis + 1 :])
+            sizes = blocks_of(shape, None, array.dtype.itemsize, reading.options.block_nbytes)
+            filled = da.full(shape, fill, dtype=array.dtype, chunks=sizes)
+            array = da.concatenate([array, filled], axis)
+    return array
 
 
 def _require_own_elements(dataset: Any) -> None:

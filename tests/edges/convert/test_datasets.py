@@ -181,6 +181,20 @@ def test_arrays_of_netcdf_that_end_before_their_unlimited_dim() -> None:
         assert [found[f"plain{n}"].shape for n in (3, 4)] == [(3,), (4,)]
 
 
+@pytest.mark.filterwarnings("ignore:.*unlimited axes:UserWarning")
+@pytest.mark.timeout(60)
+def test_one_element_of_a_long_unlimited_dim() -> None:
+    netcdf = pytest.importorskip("netCDF4")
+    with netcdf.Dataset("src.nc", "w") as file:
+        file.createDimension("time", None)
+        for name, count in (("short", 1), ("long", 4_000_000)):
+            file.createVariable(name, "u1", ("time",), fill_value=7)[:count] = 1
+    convert("src.nc", "new.npz")
+    with np.load("new.npz") as found:
+        assert found["short"].sum() == 1 + 7 * (4_000_000 - 1)
+        assert found["long"].sum() == 4_000_000
+
+
 def test_an_array_has_its_own_name_or_that_of_its_file() -> None:
     with h5py.File("src.h5", "w") as file:
         file["v"] = np.arange(3.0)
