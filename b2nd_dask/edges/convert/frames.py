@@ -102,7 +102,7 @@ def data_of(tree: Tree) -> tuple[str, Member, dict[str, Member]]:
             "member= (--member NAME), or write all to a directory (.b2d) or file (.b2z, .npz)"
         )
     ((name, member),) = data.items()
-    others = tree.coords_of(member, name)
+    others = tree.coords_of(name)
     del others[name]
     return name, member, others
 

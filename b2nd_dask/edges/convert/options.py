@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +132,11 @@ class Options:
                 )
 
 
-def settings_of(cparams: Any) -> dict[str, Any]:
-    """Settings of `cparams` as for frames, by name."""
-    return (
-        dict(cparams) if isinstance(cparams, Mapping) else {} if cparams is None else vars(cparams)
-    )
-
-
-def name_of(choice: Any) -> str:
-    """Name of a codec or filter, given as text or as an enum member of python-blosc2."""
-    return str(getattr(choice, "name", choice)).lower()
+def compression_by_name(cparams: Any, codec: str, clevel: int) -> tuple[str, int, list[str]]:
+    """Names of codec and filters, and the level, in `cparams` as for frames; else the defaults."""
+    given = cparams if isinstance(cparams, Mapping) else vars(cparams)
+    asked = given.get("filters", "shuffle")
+    chosen = [given.get("codec", codec), *([asked] if isinstance(asked, str | Enum) else asked)]
+    # names or enum members of python-blosc2
+    codec, *filters = (str(getattr(each, "name", each)).lower() for each in chosen)
+    return codec, int(given.get("clevel", clevel)), filters

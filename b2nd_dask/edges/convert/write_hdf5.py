@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 
 from b2nd_dask.edges.convert.blocks import Copier
-from b2nd_dask.edges.convert.options import Options, name_of, settings_of
+from b2nd_dask.edges.convert.options import Options, compression_by_name
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
 from b2nd_dask.lazy import require
 
@@ -63,13 +63,13 @@ def _of_netcdf(member: Member) -> Member:
 
 def _compression_of(cparams: Any) -> dict[str, Any]:
     """Arguments of h5py for compression: gzip, which all readers support."""
-    given = settings_of(cparams)
-    if name_of(given.get("codec", "zlib")) not in ("zlib", "gzip"):
+    codec, clevel, _ = compression_by_name({} if cparams is None else cparams, "zlib", 4)
+    if codec not in ("zlib", "gzip"):
         raise ValueError(
             f"cparams={cparams!r}: HDF5 files are compressed by gzip, which every reader supports; "
             'give {"codec": "zlib", "clevel": N} or omit it'
         )
-    return {"compression": "gzip", "compression_opts": int(given.get("clevel", 4)), "shuffle": True}
+    return {"compression": "gzip", "compression_opts": clevel, "shuffle": True}
 
 
 def _with_numbers(member: Member) -> Member:

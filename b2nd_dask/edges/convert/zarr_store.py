@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.edges.convert.blocks import Copier, lazy, text_dtype
-from b2nd_dask.edges.convert.options import Options, label_of, location_of, name_of, settings_of
+from b2nd_dask.edges.convert.options import Options, compression_by_name, label_of, location_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
 from b2nd_dask.format.labels.attrs import as_json
 from b2nd_dask.frame.write.new_frame import check_storable
@@ -161,16 +161,14 @@ def _codec_of(cparams: Any) -> Any:
     if cparams is None:
         return None
     zarr = require("convert", "zarr")
-    given = settings_of(cparams)
-    codec = name_of(given.get("codec", "zstd"))
-    filters = [name_of(each) for each in given.get("filters", ["shuffle"])]
+    codec, clevel, filters = compression_by_name(cparams, "zstd", 5)
     if codec not in _BLOSC or not set(filters) <= {*_SHUFFLES, "nofilter"}:
         raise ValueError(
             f"cparams={cparams!r}: use one of zarr's codecs {', '.join(_BLOSC)}, with the filter "
             "shuffle, bitshuffle or none"
         )
     shuffle = next((each for each in filters if each != "nofilter"), "noshuffle")
-    return zarr.codecs.BloscCodec(cname=codec, clevel=int(given.get("clevel", 5)), shuffle=shuffle)
+    return zarr.codecs.BloscCodec(cname=codec, clevel=clevel, shuffle=shuffle)
 
 
 def _attr(name: str, value: Any, member: Member | None) -> Any:

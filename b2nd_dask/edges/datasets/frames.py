@@ -98,7 +98,13 @@ def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:
     Raises ValueError as `check_coords`.
     """
     check_coords(coords, label)
-    return {name: _packed(member, name) for name, member in coords.items()}
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as folder:
+        for number, (name, member) in enumerate(coords.items()):
+            path = Path(folder, f"{number}.b2nd")
+            to_b2nd(member.array, path, meta={}, vlmeta=entries_of(member, name), fsync=False)
+            found[name] = path.read_bytes()
+    return found
 
 
 def check_coords(coords: Mapping[str, Member], label: str) -> None:
@@ -112,11 +118,3 @@ def check_coords(coords: Mapping[str, Member], label: str) -> None:
             f"{label}: {problem}; write a dataset to a directory (.b2d; in xarray of "
             ".to_dataset()), or omit some, in xarray by .drop_vars"
         )
-
-
-def _packed(member: Member, name: str) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as folder:
-        path = Path(folder, "coordinate.b2nd")
-        options: dict[str, Any] = {"meta": {}, "vlmeta": entries_of(member, name), "fsync": False}
-        to_b2nd(member.array, path, **options)
-        return path.read_bytes()

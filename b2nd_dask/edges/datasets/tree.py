@@ -124,7 +124,7 @@ class Tree:
             elif name in found.members and depth == len(parts) - 1:
                 label, member = f"{self.label}::{path}", found.members[name]
                 if with_coords and name not in found.coords:
-                    return Tree(label, members=found.coords_of(member, name), lost=found.lost)
+                    return Tree(label, members=found.coords_of(name), lost=found.lost)
                 return Tree(label, members={name: member}, lost=found.lost, is_array=True)
             elif name in found.refused:
                 raise TypeError(found.refused[name])
@@ -134,9 +134,9 @@ class Tree:
                 )
         return found
 
-    def coords_of(self, array: Member, name: str) -> dict[str, Member]:
+    def coords_of(self, name: str) -> dict[str, Member]:
         """An array of the group and its coordinates."""
-        own, coords = set(array.dims or ()), self.coords
+        own, coords = set(self.members[name].dims or ()), self.coords
         return {
             n: member
             for n, member in self.members.items()
