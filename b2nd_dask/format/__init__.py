@@ -1,7 +1,8 @@
 """The bytes of a Blosc2 frame: pure functions between bytes and typed, immutable values. No I/O.
 
 One module for each section of a frame (`header`, `metalayers`, `array_meta`, `index`, `trailer`),
-`grid` for its geometry, `integrity` and `statistics` for the records of its chunks, and the folder
+`grid` for its geometry, `integrity` and `statistics` for the records of its chunks, `values` for
+metadata, `labels` and `manifest` (`dataset.json`) for names, dims and attributes, and the folder
 `chunk` for compressed chunks. docs/format.md describes the bytes.
 `parse_*` reads and checks, `build_*` writes. The modules import only `errors`. `graph` imports
 only `grid` and reaches the others through `frame`.

@@ -15,7 +15,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.format.labels.labels import PACKING, unpack_labels
+from b2nd_dask.format.labels import PACKING, unpack_labels
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable, chunk_table, superseded_in
 from b2nd_dask.frame.reference import FrameReference

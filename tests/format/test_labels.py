@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.labels.labels import MAX_COORDS_NBYTES, MAX_NAME_LENGTH, unpack_labels
-from b2nd_dask.format.labels.manifest import MAX_MANIFEST_NBYTES, parse_manifest
+from b2nd_dask.format.labels import MAX_COORDS_NBYTES, MAX_NAME_LENGTH, unpack_labels
+from b2nd_dask.format.manifest import MAX_MANIFEST_NBYTES, parse_manifest
 from tests.strategies import examples
 
 scalars = (

@@ -29,7 +29,7 @@ from b2nd_dask.edges.cli.shared import (
 )
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.errors import UnsupportedFrameError
-from b2nd_dask.format.labels.labels import MISSING
+from b2nd_dask.format.labels import MISSING
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.checksums import add_stats

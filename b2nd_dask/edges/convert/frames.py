@@ -16,7 +16,7 @@ from b2nd_dask.edges.datasets.frames import check_coords, check_layout, embedded
 from b2nd_dask.edges.datasets.places import OpenOptions, Place
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
 from b2nd_dask.edges.progress import tasks_shown
-from b2nd_dask.format.labels.labels import NAME
+from b2nd_dask.format.labels import NAME
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 from b2nd_dask.lazy import require
 

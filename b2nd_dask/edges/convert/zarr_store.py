@@ -14,7 +14,7 @@ import numpy as np
 from b2nd_dask.edges.convert.blocks import Copier, lazy, text_dtype
 from b2nd_dask.edges.convert.options import Options, compression_by_name, label_of, location_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
-from b2nd_dask.format.labels.attrs import as_json
+from b2nd_dask.format.labels import as_json
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.lazy import require
 from b2nd_dask.storage import printable

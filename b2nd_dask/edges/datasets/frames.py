@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, sizes_of, updated_manifest
-from b2nd_dask.format.labels.labels import too_many_coords
-from b2nd_dask.format.labels.manifest import MANIFEST, Manifest, build_embed
+from b2nd_dask.format.labels import too_many_coords
+from b2nd_dask.format.manifest import MANIFEST, Manifest, build_embed
 from b2nd_dask.frame.members.store import EMBED
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 from b2nd_dask.storage import about, printable, remove_path

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from b2nd_dask.errors import B2ndError, StaleFrameError, UnsupportedFrameError, locating
-from b2nd_dask.format.labels.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
+from b2nd_dask.format.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
 from b2nd_dask.frame.access import frame_at, locate
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.listing import list_members

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 from b2nd_dask.format.header import MAGIC
-from b2nd_dask.format.labels.manifest import MANIFEST
+from b2nd_dask.format.manifest import MANIFEST
 from b2nd_dask.frame.members.store import EMBED
 from b2nd_dask.storage import MAIN_MEMBER, printable
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
-from b2nd_dask.format.labels.manifest import MANIFEST
+from b2nd_dask.format.manifest import MANIFEST
 from b2nd_dask.storage import (
     about,
     area_of,

@@ -15,9 +15,8 @@ from typing import Any
 import dask.array as da
 
 from b2nd_dask.errors import level_of_caller
-from b2nd_dask.format.labels.attrs import storable
-from b2nd_dask.format.labels.labels import Labels, default_dims, pack_labels
-from b2nd_dask.format.labels.manifest import COORD, Manifest, build_manifest
+from b2nd_dask.format.labels import Labels, default_dims, pack_labels, storable
+from b2nd_dask.format.manifest import COORD, Manifest, build_manifest
 from b2nd_dask.frame.members.store import some_of
 from b2nd_dask.storage import printable
 

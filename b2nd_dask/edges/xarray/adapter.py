@@ -23,7 +23,7 @@ from b2nd_dask.edges.xarray.append import (
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_dims, member_like, tree_of
 from b2nd_dask.edges.xarray.variables import NAMELESS
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.format.labels.labels import COORDS
+from b2nd_dask.format.labels import COORDS
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array, write_together

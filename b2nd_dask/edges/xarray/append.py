@@ -22,7 +22,7 @@ from b2nd_dask.edges.datasets.places import Folder, manifest_of
 from b2nd_dask.edges.datasets.staged import changing
 from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
 from b2nd_dask.edges.xarray.encoding import check_dims, member_like, packing_of, tree_of
-from b2nd_dask.format.labels.manifest import MANIFEST, Manifest
+from b2nd_dask.format.manifest import MANIFEST, Manifest
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd, write_together

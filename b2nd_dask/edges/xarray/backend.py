@@ -24,7 +24,7 @@ from b2nd_dask.edges.xarray.dask_arrays import install
 from b2nd_dask.edges.xarray.nested import combined, parts_of
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.labels.manifest import MANIFEST
+from b2nd_dask.format.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.storage import Location, printable, what_directory
 

@@ -12,7 +12,7 @@ import numpy as np
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from b2nd_dask.format.labels.manifest import Geogrid
+from b2nd_dask.format.manifest import Geogrid
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.read.positions import Along, positions_in, read_along, read_pointwise
 

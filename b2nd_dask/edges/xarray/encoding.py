@@ -16,7 +16,7 @@ from xarray.core.common import contains_cftime_datetimes
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, some_notes
 from b2nd_dask.edges.xarray.backend_array import presented
 from b2nd_dask.edges.xarray.packing import pack
-from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH, PACKING
+from b2nd_dask.format.labels import MAX_NAME_LENGTH, PACKING
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.write.writer import fits
 

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from b2nd_dask.format.labels.labels import MISSING, SCALING
+from b2nd_dask.format.labels import MISSING, SCALING
 
 #: Greatest error of scaled values, in units of `scale_factor`: half a step, and a little for
 #: rounding errors.

@@ -15,8 +15,8 @@ from xarray.core import indexing
 from b2nd_dask.edges.datasets.places import OpenOptions, Place, manifest_of
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
 from b2nd_dask.errors import B2ndError, FrameFormatError, locating
-from b2nd_dask.format.labels.labels import COORDS, SCALING, Labels, unpack_labels
-from b2nd_dask.format.labels.manifest import COORD, Manifest
+from b2nd_dask.format.labels import COORDS, SCALING, Labels, unpack_labels
+from b2nd_dask.format.manifest import COORD, Manifest
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import choice_name
 from b2nd_dask.frame.joined import open_all

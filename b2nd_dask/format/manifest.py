@@ -17,8 +17,7 @@ from typing import Any
 import blosc2
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.labels.attrs import split_attrs
-from b2nd_dask.format.labels.labels import typed_attrs
+from b2nd_dask.format.labels import split_attrs, typed_attrs
 from b2nd_dask.format.values import pack_value, unpack_value
 
 #: Chunk size of an empty list of members.
