@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ _PLAIN = re.compile(
     r"[<>|=]?(?!a[0-9]*$)[A-Za-z?][A-Za-z]*[0-9]{0,9}(\[([1-9][0-9]{0,8})?[A-Za-zμ]{1,3}\])?"
 )
 
-#: Escapes that `repr` writes. Python warns about other escapes.
+#: Escapes that `repr` writes.
 _ESCAPED = re.compile(r"(?:[^\\]|\\['\"\\nrtxuU])*", re.DOTALL)
 
 
@@ -50,8 +51,16 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
         raise FrameFormatError(f"the dtype string is not UTF-8: {raw[:40]!r}") from error
     if match := _REPR.fullmatch(text):
         text = match["inner"]
-    dtype = _described(text) if text.startswith(("[", "(")) else _plain(text)
-    return _checked(dtype, text)
+    if not text.startswith(("[", "(")):
+        return _checked(text, text)
+    # Python warns about escapes that `repr` does not write
+    descr = None
+    if _ESCAPED.fullmatch(text):
+        # literal_eval only parses: unhashable sets and keys are TypeError, deep nesting the last
+        # two
+        with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            descr = ast.literal_eval(text)
+    return _checked(descr if isinstance(descr, list | tuple) else None, text)
 
 
 def dtype_of_descr(descr: object) -> np.dtype[Any]:
@@ -61,8 +70,7 @@ def dtype_of_descr(descr: object) -> np.dtype[Any]:
     `FrameFormatError` if it does not describe a dtype, `UnsupportedFrameError` for a field of
     Python objects.
     """
-    text = repr(descr)
-    return _checked(_from_descr(descr, text), text)
+    return _checked(descr if isinstance(descr, list) else None, repr(descr))
 
 
 def format_dtype(dtype: np.dtype[Any]) -> bytes:
@@ -110,7 +118,13 @@ def not_stored(dtype: np.dtype[Any]) -> str | None:
     return None
 
 
-def _checked(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
+def _checked(description: object, text: str) -> np.dtype[Any]:
+    """Build the dtype that a text describes, and check that elements can have it."""
+    try:
+        dtype = _build(description, 0)
+    except (TypeError, ValueError) as error:
+        what = "a dtype" if isinstance(description, str) else "the description of a dtype"
+        raise FrameFormatError(f"{text[:80]!r} is not {what}: {error}") from error
     if not 0 < dtype.itemsize <= MAX_ITEMSIZE:
         raise FrameFormatError(
             f"the dtype {text[:80]!r} has elements of {dtype.itemsize} bytes, "
@@ -123,54 +137,32 @@ def _checked(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
     return dtype
 
 
-def _plain(text: str) -> np.dtype[Any]:
-    if not _PLAIN.fullmatch(text):
-        raise FrameFormatError(f"{text[:80]!r} is not a dtype")
-    return _known(text, text)
+def _build(description: object, depth: int) -> np.dtype[Any]:
+    """Build a dtype from a text, the fields of a struct, or the dtype and shape of arrays.
+
+    Raises ValueError or TypeError, without the text.
+    """
+    if isinstance(description, list) and description and depth < MAX_NESTING:
+        return np.dtype([_field(field, depth) for field in description])
+    if isinstance(description, tuple):
+        _, *array = _field(("", *description), depth)
+        return np.dtype(tuple(array))
+    if isinstance(description, str) and _PLAIN.fullmatch(description):
+        return np.dtype(description)
+    is_text = isinstance(description, str)
+    raise ValueError(f"{description!r:.80} names none" if is_text else "it is no list of fields")
 
 
-def _described(text: str) -> np.dtype[Any]:
-    if not _ESCAPED.fullmatch(text):
-        raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype")
-    try:
-        descr = ast.literal_eval(text)
-    # literal_eval only parses: unhashable sets and keys are TypeError, deep nesting the last two
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype") from error
-    if not isinstance(descr, tuple):
-        return _from_descr(descr, text)
-    _, *inner = _field(("", *descr), text, 1)
-    return _known(tuple(inner), text)
-
-
-def _from_descr(descr: object, text: str, depth: int = 1) -> np.dtype[Any]:
-    if not isinstance(descr, list) or not descr or depth > MAX_NESTING:
-        raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype")
-    return _known([_field(field, text, depth) for field in descr], text)
-
-
-def _known(description: Any, text: str) -> np.dtype[Any]:
-    try:
-        dtype: np.dtype[Any] = np.dtype(description)
-    except (TypeError, ValueError) as error:
-        raise FrameFormatError(f"{text[:80]!r} is not a dtype that NumPy knows: {error}") from error
-    return dtype
-
-
-def _field(field: object, text: str, depth: int) -> tuple[Any, ...]:
+def _field(field: object, depth: int) -> tuple[Any, ...]:
     if not isinstance(field, tuple | list) or len(field) not in (2, 3):
-        raise FrameFormatError(f"{text[:80]!r} has a field that is not (name, dtype[, shape])")
-    name, kind, *shapes = (
-        tuple(part) if isinstance(part, list) and i != 1 else part for i, part in enumerate(field)
-    )
-    inner = _from_descr(kind, text, depth + 1) if isinstance(kind, list) else _plain(str(kind))
-    return (name, inner, *(_shape(shape, text) for shape in shapes))
-
-
-def _shape(shape: object, text: str) -> tuple[int, ...]:
-    if isinstance(shape, int):  # NumPy warns about a bare number
-        return (shape,)
+        raise ValueError("a field is not (name, dtype[, shape])")
+    name, kind, *shapes = field
+    # NumPy warns about a bare number
+    shapes = [[shape] if isinstance(shape, int) else shape for shape in shapes]
     # NumPy turns an empty text into a dtype that does not match its own description
-    if not isinstance(shape, tuple) or not all(isinstance(n, int) for n in shape):
-        raise FrameFormatError(f"{text[:80]!r} has a field of invalid shape {shape!r:.80}")
-    return shape
+    if not all(isinstance(shape, tuple | list) for shape in shapes) or not all(
+        isinstance(n, int) for shape in shapes for n in shape
+    ):
+        raise ValueError(f"a field has the invalid shape {shapes[0]!r:.80}")
+    inner = _build(kind if isinstance(kind, list) else str(kind), depth + 1)
+    return (tuple(name) if isinstance(name, list) else name, inner, *map(tuple, shapes))
