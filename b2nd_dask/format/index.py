@@ -33,8 +33,10 @@ FREE_NBYTES = 64 << 20
 #: ... and more only up to this multiple of its compressed size. In upstream's blocks of 16 KiB,
 #: equal codes shrink 220 times at most; an index of many more is one repeated value.
 MAX_RATIO = 1024
-#: Entries to check at once, which keeps temporary columns small.
+#: Entries to compare at once, which keeps temporary columns small.
 _SLICE = 1 << 16
+#: The top bit of an entry without data, in its high byte.
+_TOP = 0x80
 
 _OFFSET = np.dtype("<i8")
 
@@ -63,7 +65,6 @@ class OffsetIndex:
     A zero-stride array if the index chunk repeats one value."""
     data_nbytes: int
     """Bytes of the data region."""
-    sparse: bool
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -76,10 +77,9 @@ class OffsetIndex:
     @cached_property
     def kinds(self) -> NDArray[np.uint8]:
         """`ChunkKind` of every chunk; zero-stride like the offsets."""
-        offsets = _distinct(self.offsets)
-        kinds = np.empty(len(offsets), np.uint8)
-        for part in _slices(len(offsets)):
-            kinds[part] = _kinds_of(offsets[part])
+        codes = _codes_of(_distinct(self.offsets))
+        # stored chunks have codes below the top bit
+        kinds = np.where(codes > _TOP, codes - np.uint8(_TOP), np.uint8(ChunkKind.STORED))
         return np.broadcast_to(kinds, self.offsets.shape)
 
     @cached_property
@@ -122,19 +122,16 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     entry is out of bounds.
     """
     if not nchunks:
-        return OffsetIndex(np.empty(0, np.int64), header.cbytes, header.sparse)
+        return OffsetIndex(np.empty(0, np.int64), header.cbytes)
     with _damaged_index():
         offsets = _decode_offsets(data, nchunks)
-    distinct = _distinct(offsets)
-    last = MAX_CHUNK_FILE if header.sparse else header.cbytes - _MIN_CHUNK
-    stored = at_start = 0
-    for part in _slices(len(distinct)):
-        _check_entries(distinct[part], part.start, last)
-        stored += int(np.count_nonzero(distinct[part] >= 0))
-        at_start += int(np.count_nonzero(distinct[part] == 0))
+    distinct, index = _distinct(offsets), OffsetIndex(offsets, header.cbytes)
+    _check_entries(distinct, MAX_CHUNK_FILE if header.sparse else header.cbytes - _MIN_CHUNK)
+    stored = index.nstored
     if stored and len(distinct) < nchunks:
         # a tiny file could otherwise claim 268 million stored chunks
         raise FrameFormatError(f"the offset index puts all {nchunks} chunks at one offset")
+    at_start = np.count_nonzero(distinct == 0)
     if at_start > 1:
         # a part of an uncompressed index was overwritten by zeros
         raise FrameFormatError(f"the offset index puts {at_start} chunks at offset 0")
@@ -143,7 +140,7 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
             f"the data region of {header.cbytes} bytes is too short for the {stored} stored "
             "chunks of the offset index"
         )
-    return OffsetIndex(offsets, header.cbytes, header.sparse)
+    return index
 
 
 def index_len_of(head: bytes, available: int, nchunks: int) -> int:
@@ -248,36 +245,35 @@ def _ascends(offsets: NDArray[np.int64]) -> bool:
     """Whether all entries are offsets in ascending order, equal ones allowed."""
     if not len(offsets) or offsets[0] < 0:
         return False
-    # each slice starts with the last entry of the previous one
-    parts = (offsets[max(0, part.start - 1) : part.stop] for part in _slices(len(offsets)))
+    # in small columns; each starts with the last entry of the previous one
+    parts = (offsets[max(0, at - 1) : at + _SLICE] for at in range(0, len(offsets), _SLICE))
     return all(bool((part[:-1] <= part[1:]).all()) for part in parts)
 
 
-def _kinds_of(offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    # the special code is the high byte without its top bit; upstream writes zeros in the low bytes
-    # but ignores them
-    return np.where(offsets < 0, offsets >> 56 & 0x7F, ChunkKind.STORED).astype(np.uint8)
+def _codes_of(offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """The high bytes of contiguous entries, in place.
+
+    That of a special code is the top bit and the kind. Upstream ignores the low bytes, where it
+    writes zeros.
+    """
+    return offsets.view(np.uint8)[7::8]
 
 
-def _slices(length: int) -> Iterator[slice]:
-    for start in range(0, length, _SLICE):
-        yield slice(start, min(start + _SLICE, length))
-
-
-def _check_entries(offsets: NDArray[np.int64], first: int, last: int) -> None:
-    """Check entries; `first` is the chunk of the first one, `last` the largest valid offset."""
-    special, wrong = offsets < 0, offsets > last
-    if special.any():
-        known = [ChunkKind.ZEROS, ChunkKind.NAN, ChunkKind.UNINIT]
-        wrong |= special & ~np.isin(_kinds_of(offsets), known)
+def _check_entries(offsets: NDArray[np.int64], last: int) -> None:
+    """Check all entries; `last` is the largest valid offset."""
+    codes = _codes_of(offsets)
+    wrong = codes >= _TOP
+    for kind in (ChunkKind.ZEROS, ChunkKind.NAN, ChunkKind.UNINIT):
+        wrong &= codes != _TOP | kind
+    wrong |= offsets > last
     if not wrong.any():
         return
     at = int(np.argmax(wrong))
-    if special[at]:
+    if offsets[at] < 0:
         raise FrameFormatError(
-            f"the offset index has the special code {_kinds_of(offsets)[at]} for chunk "
-            f"{first + at}; known are 1, 2 and 4"
+            f"the offset index has the special code {codes[at] - _TOP} for chunk {at}; known are "
+            "1, 2 and 4"
         )
     raise FrameFormatError(
-        f"the offset index puts chunk {first + at} at {offsets[at]}, the last offset is {last}"
+        f"the offset index puts chunk {at} at {offsets[at]}, the last offset is {last}"
     )
