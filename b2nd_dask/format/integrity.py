@@ -205,45 +205,41 @@ def require_digest_of(pieces: Iterable[Buffer], available: int, expected: int) -
         )
 
 
+class Tail(NamedTuple):
+    """Index and trailer of a frame."""
+
+    offsets: OffsetIndex
+    index_bytes: bytes
+    """From the index chunk to the trailer."""
+    vlmeta: dict[str, bytes]
+    """All entries, as stored."""
+    trailer: bytes
+
+
 def parse_columns(
-    index_chunk: bytes,
-    trailer: bytes,
-    vlmeta: Mapping[str, bytes],
-    head: bytes,
-    header: FrameHeader,
-    index: OffsetIndex,
-    grid: Grid,
-    dtype: np.dtype[Any] | None,
+    tail: Tail, head: bytes, header: FrameHeader, grid: Grid, dtype: np.dtype[Any] | None
 ) -> ChunkColumns:
     """Find a frame's checksums and statistics, and decide whether they are valid.
 
-    `index_chunk` has the bytes from the index chunk, parsed as `index`, to the trailer; trailer and
-    header (`head`) are whole, the entries of `vlmeta` as stored.
+    `head` has the bytes of the whole header.
     """
-    record, verdict = b"", _VALID
+    index, record, verdict = tail.offsets, b"", _VALID
     stored: NDArray[np.uint64] | None = np.empty(0, np.uint64)
     # without chunks there is nothing to check
     if len(index):
-        found = _record_in(vlmeta, header, index)
+        found = _record_in(tail, header)
         record, stored = found or b"", None
-        verdict = _judge_stamp(index_chunk, trailer, vlmeta, head, header, found)
+        verdict = _judge_stamp(tail, head, header, found)
         if verdict.is_valid:
-            verdict, stored = _judge_record(record, index_chunk, header.metalayers, index)
+            verdict, stored = _judge_record(record, tail, header.metalayers)
     has_any = verdict.is_valid and dtype is not None and supports_statistics(dtype)
-    entry = vlmeta.get(STATISTICS_NAME) if has_any else None
+    entry = tail.vlmeta.get(STATISTICS_NAME) if has_any else None
     return ChunkColumns(verdict, index, grid, dtype, stored, _record_digest(record), entry)
 
 
-def _judge_stamp(
-    index_chunk: bytes,
-    trailer: bytes,
-    vlmeta: Mapping[str, bytes],
-    head: bytes,
-    header: FrameHeader,
-    record: bytes | None,
-) -> Verdict:
+def _judge_stamp(tail: Tail, head: bytes, header: FrameHeader, record: bytes | None) -> Verdict:
     """Decide by the stamp whether a record belongs to the current state of the frame."""
-    stamp = index_chunk[_STAMP]
+    stamp, trailer, vlmeta = tail.index_bytes[_STAMP], tail.trailer, tail.vlmeta
     stamped = stamp.startswith(_FIRST_BYTE)
     if RECORD_NAME not in vlmeta and not stamped:
         return _absent("it was written without checksums")
@@ -269,13 +265,11 @@ def _judge_stamp(
     return _absent(reason)
 
 
-def _record_in(
-    vlmeta: Mapping[str, bytes], header: FrameHeader, index: OffsetIndex
-) -> bytes | None:
+def _record_in(tail: Tail, header: FrameHeader) -> bytes | None:
     """Unpack the record; None if there is none, or if it is too large for a record."""
-    if (entry := vlmeta.get(RECORD_NAME)) is None:
+    if (entry := tail.vlmeta.get(RECORD_NAME)) is None:
         return None
-    most = len(header.array_meta) + _ROOM + 2 * _DIGEST.itemsize * index.nstored
+    most = len(header.array_meta) + _ROOM + 2 * _DIGEST.itemsize * tail.offsets.nstored
     try:
         # this runs at every open
         return unpack_entry(entry, min(most, most_unpacked(entry)))
@@ -284,10 +278,10 @@ def _record_in(
 
 
 def _judge_record(
-    record: bytes, index_chunk: bytes, metalayers: Mapping[str, bytes], index: OffsetIndex
+    record: bytes, tail: Tail, metalayers: Mapping[str, bytes]
 ) -> tuple[Verdict, NDArray[np.uint64] | None]:
     """Compare the frame with the record that its stamp matches; also return the digests."""
-    name = name_of_array(metalayers)
+    name, nstored = name_of_array(metalayers), tail.offsets.nstored
     try:
         value: Any = unpack_value(record)
         version = operator.index(value["version"])
@@ -299,10 +293,10 @@ def _judge_record(
     # IndexError: an array in place of a map
     except (B2ndError, ValueError, TypeError, LookupError) as error:
         return _damaged(f"its record of checksums cannot be read ({error})"), None
-    if digest != _index_digest(index_chunk):
+    if digest != _index_digest(tail.index_bytes):
         return _damaged("its offset index does not match its checksum"), None
-    if len(stored) != index.nstored:
-        problem = f"it has {len(stored)} checksums for {index.nstored} stored chunks"
+    if len(stored) != nstored:
+        problem = f"it has {len(stored)} checksums for {nstored} stored chunks"
         return _damaged(problem), None
     if array_meta == metalayers[name]:
         return _VALID, stored

@@ -18,6 +18,7 @@ from b2nd_dask.format.index import parse_index, special_code
 from b2nd_dask.format.integrity import (
     ChecksumState,
     ChunkColumns,
+    Tail,
     Verdict,
     build_tail,
     chunk_digest,
@@ -62,7 +63,8 @@ def by_hand(index_chunk: bytes = PARTS.index, **fields: object) -> tuple[bytes, 
 def judged(index: bytes, trailer: bytes, head: bytes = HEAD, header=None) -> ChunkColumns:
     vlmeta = parse_trailer(trailer)
     now = header or parse_header(head + RAW[len(head) :], len(RAW))
-    return parse_columns(index, trailer, vlmeta, head, now, INDEX, GRID, VALUES.dtype)
+    tail = Tail(INDEX, index, vlmeta, trailer)
+    return parse_columns(tail, head, now, GRID, VALUES.dtype)
 
 
 def test_what_is_written_is_what_the_documentation_says() -> None:
@@ -199,7 +201,7 @@ def test_a_record_that_unpacks_to_more_than_it_can_need() -> None:
 
 def test_a_frame_without_chunks_is_valid() -> None:
     none = replace(INDEX, offsets=np.empty(0, np.int64))
-    found = parse_columns(b"", b"", {}, b"", HEADER, none, GRID, VALUES.dtype)
+    found = parse_columns(Tail(none, b"", {}, b""), b"", HEADER, GRID, VALUES.dtype)
     assert found.checksums.state is ChecksumState.VALID
     assert found.digests.shape == (0,)
 

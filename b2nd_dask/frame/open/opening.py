@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -20,7 +20,7 @@ from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, geometry_of, header_len_of, parse_header
 from b2nd_dask.format.index import OffsetIndex, index_len_of, parse_index
-from b2nd_dask.format.integrity import ChunkColumns, parse_columns
+from b2nd_dask.format.integrity import ChunkColumns, Tail, parse_columns
 from b2nd_dask.format.metalayers import users_vlmeta
 from b2nd_dask.format.statistics import MAX_ROW_NBYTES, ChunkStatistics
 from b2nd_dask.format.trailer import (
@@ -144,24 +144,21 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
             found = "sparse, but it is a single file"
         raise FrameFormatError(f"the header says that the frame is {found}", offset=26)
     grid, dtype = geometry_of(header)
-    index, index_bytes, vlmeta, trailer = read_tail(reader, head, header, grid.nchunks)
-    whole_head = head[: header.header_len]
-    parts = index_bytes, trailer, vlmeta, whole_head
-    columns = parse_columns(*parts, header, index, grid, dtype)
-    vlmeta = users_vlmeta(vlmeta)
-    digest = xxhash.xxh3_64(whole_head)
-    digest.update(index_bytes)
-    digest.update(trailer)
-    marks, metadata = index_bytes[-MARKS_NBYTES:], metadata_digest(header.array_meta, vlmeta)
+    tail, head = read_tail(reader, head, header, grid.nchunks), head[: header.header_len]
+    vlmeta = users_vlmeta(tail.vlmeta)
+    digest = xxhash.xxh3_64(head)
+    digest.update(tail.index_bytes)
+    digest.update(tail.trailer)
+    marks, metadata = tail.index_bytes[-MARKS_NBYTES:], metadata_digest(header.array_meta, vlmeta)
     key, past = parse_marks(marks, None)
     keys = tuple(update.key for update in reversed(past.updates)) or (key,)
     return ParsedFrame(
         header,
         grid,
         dtype,
-        index,
+        tail.offsets,
         vlmeta,
-        columns,
+        parse_columns(tail, head, header, grid, dtype),
         identity,
         digest.hexdigest(),
         parse_marks(marks, metadata)[1],
@@ -182,17 +179,6 @@ def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
     if header_len > len(head):
         (head,) = reader.read([Span(0, header_len)])
     return head, parse_header(head, size)
-
-
-class Tail(NamedTuple):
-    """Index and trailer of a frame."""
-
-    offsets: OffsetIndex
-    index_bytes: bytes
-    """From the index chunk to the trailer."""
-    vlmeta: dict[str, bytes]
-    """All entries, as stored."""
-    trailer: bytes
 
 
 def read_tail(reader: ByteReader, head: bytes, header: FrameHeader, nchunks: int) -> Tail:
