@@ -1,6 +1,6 @@
 """The bytes of a Blosc2 frame: pure functions between bytes and typed, immutable values. No I/O.
 
-One module for each section of a frame (`header`, `metalayers`, `array_meta`, `index`, `trailer`),
+One module for each section of a frame (`header`, `metalayers`, `index`, `trailer`),
 `grid` for its geometry, `integrity` and `statistics` for the records of its chunks, `values` for
 metadata, `labels` and `manifest` (`dataset.json`) for names, dims and attributes, and the folder
 `chunk` for compressed chunks. docs/format.md describes the bytes.

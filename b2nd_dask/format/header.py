@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.errors import OPEN_STORE, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.array_meta import (
+from b2nd_dask.format.chunk.compression import MAX_TYPESIZE, Compression
+from b2nd_dask.format.dtypes import MAX_ITEMSIZE
+from b2nd_dask.format.grid import MAX_NBYTES, Grid
+from b2nd_dask.format.metalayers import (
     MAX_CHUNK_NBYTES,
     MAX_CHUNKS,
     MAX_NDIM,
     ArrayMeta,
     array_meta_of,
+    build_metalayers,
     name_of_array,
+    parse_metalayers,
 )
-from b2nd_dask.format.chunk.compression import MAX_TYPESIZE, Compression
-from b2nd_dask.format.dtypes import MAX_ITEMSIZE
-from b2nd_dask.format.grid import MAX_NBYTES, Grid
-from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
 
 MAGIC = b"b2frame\0"
 #: Fixed part of the header; the metalayers section starts behind it.

@@ -24,14 +24,21 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, ChecksumError, CorruptChunkError
-from b2nd_dask.format.array_meta import array_meta_of, name_of_array, with_shape
 from b2nd_dask.format.chunk.chunk_header import Buffer, chunk_length, whole_chunk
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, odd_byte
 from b2nd_dask.format.index import OffsetIndex, stored_chunks
-from b2nd_dask.format.metalayers import MAX_METALAYERS, OWN_VLMETA, RECORD_NAME, STATISTICS_NAME
+from b2nd_dask.format.metalayers import (
+    MAX_METALAYERS,
+    OWN_VLMETA,
+    RECORD_NAME,
+    STATISTICS_NAME,
+    array_meta_of,
+    name_of_array,
+    with_shape,
+)
 from b2nd_dask.format.statistics import (
     MAX_ROW_NBYTES,
     ChunkStatistics,

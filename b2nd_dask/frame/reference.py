@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.array_meta import users_meta
 from b2nd_dask.format.grid import Grid, parse_selection
+from b2nd_dask.format.metalayers import users_meta
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import OpenedFrame, Verify, process_cache

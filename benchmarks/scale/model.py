@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from b2nd_dask.format.array_meta import MAX_CHUNKS
+from b2nd_dask.format.metalayers import MAX_CHUNKS
 from b2nd_dask.frame.open.opening import PART_NBYTES
 from b2nd_dask.graph.write.write_tasks import FAN_IN
 from b2nd_dask.storage.read.remote import MAX_SIZE, RemoteReader

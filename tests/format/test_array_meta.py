@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.array_meta import (
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.metalayers import (
     ArrayMeta,
     array_meta_of,
     build_array_meta,
@@ -20,7 +21,6 @@ from b2nd_dask.format.array_meta import (
     parse_array_meta,
     with_shape,
 )
-from b2nd_dask.format.grid import Grid
 from tests.format.by_hand import changed, parts_of
 from tests.strategies import examples
 

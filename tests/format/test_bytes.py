@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 
 from b2nd_dask import FrameFormatError
-from b2nd_dask.format.array_meta import (
-    array_meta_of,
-    build_array_meta,
-    parse_array_meta,
-)
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import build_header, header_len_of, parse_header
 from b2nd_dask.format.index import build_index, parse_index
-from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
+from b2nd_dask.format.metalayers import (
+    array_meta_of,
+    build_array_meta,
+    build_metalayers,
+    parse_array_meta,
+    parse_metalayers,
+)
 from b2nd_dask.format.trailer import build_trailer, parse_trailer, trailer_len_of
 from tests.vectors import rows
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from b2nd_dask import FrameFormatError, open_b2nd, verify
-from b2nd_dask.format.array_meta import build_array_meta
 from b2nd_dask.format.chunk.codec import encode_repeated
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import build_index
 from b2nd_dask.format.integrity import build_tail
+from b2nd_dask.format.metalayers import build_array_meta
 from b2nd_dask.format.trailer import build_trailer
 from b2nd_dask.format.values import unpack_value
 from b2nd_dask.frame.array import reference_of

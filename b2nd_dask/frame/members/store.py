@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError, locating
-from b2nd_dask.format.array_meta import array_meta_of
+from b2nd_dask.format.metalayers import array_meta_of
 from b2nd_dask.frame.open.embedded import EmbedStore, parsed_once
 from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.storage import (

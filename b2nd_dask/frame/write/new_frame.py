@@ -11,13 +11,6 @@ from typing import Any, Self
 import numpy as np
 
 from b2nd_dask.errors import level_of_caller
-from b2nd_dask.format.array_meta import (
-    MAX_CATERVA_NDIM,
-    MAX_CHUNKS,
-    MAX_NDIM,
-    build_array_meta,
-    users_meta,
-)
 from b2nd_dask.format.chunk.chunk_header import MAX_BLOCKSIZE
 from b2nd_dask.format.chunk.compression import (
     DELTA_FILTER,
@@ -29,10 +22,15 @@ from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import MAX_HEADER_LEN, FrameHeader, build_header
 from b2nd_dask.format.metalayers import (
+    MAX_CATERVA_NDIM,
+    MAX_CHUNKS,
     MAX_METALAYERS,
+    MAX_NDIM,
     RECORD_NAME,
     STATISTICS_NAME,
+    build_array_meta,
     is_own_value,
+    users_meta,
     users_vlmeta,
 )
 from b2nd_dask.format.statistics import supports_statistics

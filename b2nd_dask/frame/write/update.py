@@ -19,11 +19,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError, UnsupportedFrameError
-from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.labels import COORDS
+from b2nd_dask.format.metalayers import array_meta_of
 from b2nd_dask.format.trailer import UNKNOWN, History, PastUpdate
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.info import dims_of
