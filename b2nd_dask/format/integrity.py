@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, ChecksumError, CorruptChunkError
 from b2nd_dask.format.chunk.chunk_header import Buffer, chunk_length, whole_chunk
-from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, odd_byte
@@ -52,7 +51,13 @@ from b2nd_dask.format.trailer import (
     has_no_fingerprint,
     is_as_built,
 )
-from b2nd_dask.format.values import most_unpacked, pack_value, unpack_entry, unpack_value
+from b2nd_dask.format.values import (
+    most_unpacked,
+    pack_entry,
+    pack_value,
+    unpack_entry,
+    unpack_value,
+)
 
 _VERSION = 1
 _KEYS = OWN_VLMETA[RECORD_NAME]
@@ -374,8 +379,7 @@ def build_tail(
         digests = stored["digest"].astype(_DIGEST).tobytes()
         values = (_VERSION, array_meta, _index_digest(index), digests)
         record = pack_value(dict(zip(_KEYS, values, strict=True)))
-        raw = np.frombuffer(record, np.uint8)
-        entries[RECORD_NAME] = encode_chunk(raw, _STORED_PLAIN, typesize=1, blocksize=0)
+        entries[RECORD_NAME] = pack_entry(record, _STORED_PLAIN)
         index = index[: _STAMP.start] + _stamp_of(record) + index[_STAMP.stop :]
     if "statistics" in columns and has_room(vlmeta, len(stored), statistics=True):
         entries[STATISTICS_NAME] = build_statistics(stored["statistics"], _record_digest(record))

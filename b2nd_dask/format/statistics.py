@@ -17,12 +17,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, OffsetIndex
 from b2nd_dask.format.metalayers import OWN_VLMETA, STATISTICS_NAME, is_own_value
-from b2nd_dask.format.values import pack_value, unpack_entry, unpack_value
+from b2nd_dask.format.values import pack_entry, pack_value, unpack_entry, unpack_value
 
 _VERSION = 1
 _KEYS = OWN_VLMETA[STATISTICS_NAME]
@@ -106,9 +105,10 @@ def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> Ch
     """
     if index.nstored == len(index) and len(index):
         return stored
-    if index.single_kind and index.single_kind != ChunkKind.NAN:
-        return _all_zeros(stored, len(index), known=index.single_kind == ChunkKind.ZEROS)
     kinds, dtype = index.kinds, stored.least.dtype
+    if index.single_kind and index.single_kind != ChunkKind.NAN:
+        # equal for all chunks: use no memory per chunk
+        kinds = kinds[:1]
     at = kinds == ChunkKind.STORED
     every = ChunkStatistics(*(_spread(column, at) for column in stored))
     every.known[kinds == ChunkKind.ZEROS] = True
@@ -118,7 +118,7 @@ def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> Ch
         every.known[is_nan] = True
         every.least[is_nan] = every.greatest[is_nan] = np.nan
         every.nans[is_nan] = every.nonzeros[is_nan] = element_counts(grid)[is_nan]
-    return every
+    return ChunkStatistics(*(np.broadcast_to(column, (len(index),)) for column in every))
 
 
 def element_counts(grid: Grid) -> NDArray[np.int64]:
@@ -130,13 +130,6 @@ def element_counts(grid: Grid) -> NDArray[np.int64]:
             along[-1] = size - (n - 1) * chunk
         counts = np.multiply.outer(counts, along)
     return np.asarray(counts, np.int64).reshape(-1)
-
-
-def _all_zeros(stored: ChunkStatistics, nchunks: int, *, known: bool) -> ChunkStatistics:
-    """Build statistics of zeros for all chunks, without memory per chunk."""
-    zeros = (np.zeros((), column.dtype) for column in stored)
-    every = ChunkStatistics(*(np.broadcast_to(zero, (nchunks,)) for zero in zeros))
-    return every._replace(known=np.broadcast_to(np.bool_(known), (nchunks,)))
 
 
 def _spread(column: NDArray[Any], at: NDArray[np.bool_]) -> NDArray[Any]:
@@ -205,8 +198,7 @@ def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:
     columns = b"".join(rows[name].tobytes() for name in _stored_columns(dtype))
     digest = _digest(record_digest, dtype.str, columns)
     values = [_VERSION, record_digest, dtype.str, columns, digest]
-    raw = pack_value(dict(zip(_KEYS, values, strict=True)))
-    return encode_chunk(np.frombuffer(raw, np.uint8), _COMPRESSION, typesize=8, blocksize=0)
+    return pack_entry(pack_value(dict(zip(_KEYS, values, strict=True))), _COMPRESSION, typesize=8)
 
 
 def _stored_columns(dtype: np.dtype[Any]) -> list[str]:

@@ -272,7 +272,7 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
             unpack_value(raw)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the metadata entry {name!r} cannot be stored: {error}") from error
-        packed[name] = _compress(raw) if compressed else raw
+        packed[name] = pack_entry(raw) if compressed else raw
         if compressed and len(raw) > most_unpacked(packed[name]):
             raise ValueError(
                 f"the metadata entry {name!r} packs {len(raw)} bytes into {len(packed[name])}, "
@@ -305,9 +305,9 @@ def pack_value(value: Any) -> bytes:
     return packed
 
 
-def _compress(raw: bytes) -> bytes:
-    data = np.frombuffer(raw, np.uint8)
-    return encode_chunk(data, _VLMETA_COMPRESSION, typesize=1, blocksize=0)
+def pack_entry(raw: bytes, how: Compression = _VLMETA_COMPRESSION, typesize: int = 1) -> bytes:
+    """Compress an entry of vlmeta, by default like upstream."""
+    return encode_chunk(np.frombuffer(raw, np.uint8), how, typesize=typesize, blocksize=0)
 
 
 def _pack_extension(value: Any) -> Any:
