@@ -106,24 +106,6 @@ def is_as_built(trailer: bytes, vlmeta: Mapping[str, bytes]) -> bool:
     return build_trailer(vlmeta)[: -1 - _ROOM] == trailer[: -1 - _ROOM]
 
 
-def build_write_id(key: str) -> bytes:
-    """Build a write id from the key of the write that made a frame, 16 hexadecimal digits.
-
-    Examples
-    --------
-    >>> build_write_id("41424344" * 2)
-    b'b2ndmarkABCDABCD'
-    """
-    return _WRITE_ID_MAGIC + bytes.fromhex(key)
-
-
-def parse_write_id(buf: bytes) -> str | None:
-    """Parse the write id before a trailer (`WRITE_ID_NBYTES` bytes) and return its key, or None."""
-    if len(buf) != WRITE_ID_NBYTES or not buf.startswith(_WRITE_ID_MAGIC):
-        return None
-    return buf[len(_WRITE_ID_MAGIC) :].hex()
-
-
 class PastUpdate(NamedTuple):
     """One update of a frame in place."""
 
@@ -156,47 +138,44 @@ def metadata_digest(array_meta: bytes, vlmeta: Mapping[str, bytes]) -> bytes:
     return digest.digest()
 
 
-def build_history(history: History, metadata: bytes) -> bytes:
-    """Build a history of at most `MAX_UPDATES` updates; the oldest are dropped.
+def build_marks(key: str, history: History | None, metadata: bytes) -> bytes:
+    """Build what lies before the trailer: a history of at most `MAX_UPDATES` updates, and write id.
 
-    `metadata` is the `metadata_digest`.
+    `key` is that of the write, 16 hexadecimal digits, `metadata` the `metadata_digest`. The oldest
+    updates are dropped.
+
+    Examples
+    --------
+    >>> build_marks("41424344" * 2, None, b"")
+    b'b2ndmarkABCDABCD'
     """
+    write_id = _WRITE_ID_MAGIC + bytes.fromhex(key)
+    if history is None:
+        return write_id
     base, updates = history
     if len(updates) > MAX_UPDATES:
         base, updates = UNKNOWN, updates[-MAX_UPDATES:]
-    rows = [
-        _UPDATE.pack(bytes.fromhex(key), time, first, last) for key, time, first, last in updates
-    ]
-    return b"".join(rows) + _END.pack(_HISTORY_MAGIC, base, metadata, len(rows))
+    rows = [_UPDATE.pack(bytes.fromhex(update.key), *update[1:]) for update in updates]
+    return b"".join(rows) + _END.pack(_HISTORY_MAGIC, base, metadata, len(rows)) + write_id
 
 
-def parse_history(before: bytes, metadata: bytes | None) -> History:
-    """Parse the history at the end of `before`; empty if there is none.
-
-    With another digest, other software changed the metadata: also empty. None accepts any digest.
-    """
-    if len(before) < _END.size:
-        return History()
-    magic, base, digest, count = _END.unpack_from(before, len(before) - _END.size)
-    start = len(before) - _END.size - count * _UPDATE.size
-    if magic != _HISTORY_MAGIC or not 0 < count <= MAX_UPDATES or start < 0:
-        return History()
-    if metadata not in (None, digest):
-        return History()
-    rows = _UPDATE.iter_unpack(before[start : len(before) - _END.size])
-    return History(base, tuple(PastUpdate(row[0].hex(), *row[1:]) for row in rows))
-
-
-def parse_marks(before_trailer: bytes, metadata: bytes | None) -> tuple[str | None, History]:
+def parse_marks(before_trailer: bytes) -> tuple[str | None, History, bytes]:
     """Parse the write id and the history before a trailer; the last `MARKS_NBYTES` suffice.
 
-    The key of the last write is None if other software made or changed the frame. `metadata` is
-    that of `parse_history`.
+    The key of the last write is None if other software made or changed the frame. The history is
+    empty if there is none, or it is that of another write; the last result is the digest of the
+    metadata that it was written with.
     """
-    key = parse_write_id(before_trailer[-WRITE_ID_NBYTES:])
-    if key is None:
-        return None, History()
-    history = parse_history(before_trailer[-MARKS_NBYTES:-WRITE_ID_NBYTES], metadata)
-    if history.updates and history.updates[-1].key != key:
-        return key, History()
-    return key, history
+    marks, write_id = before_trailer[:-WRITE_ID_NBYTES], before_trailer[-WRITE_ID_NBYTES:]
+    if len(write_id) < WRITE_ID_NBYTES or not write_id.startswith(_WRITE_ID_MAGIC):
+        return None, History(), b""
+    key = write_id[len(_WRITE_ID_MAGIC) :].hex()
+    if len(marks) >= _END.size:
+        rows, end = marks[: -_END.size], marks[-_END.size :]
+        magic, base, metadata, count = _END.unpack(end)
+        if magic == _HISTORY_MAGIC and 0 < count <= min(MAX_UPDATES, len(rows) // _UPDATE.size):
+            found = _UPDATE.iter_unpack(rows[-count * _UPDATE.size :])
+            updates = tuple(PastUpdate(row[0].hex(), *row[1:]) for row in found)
+            if updates[-1].key == key:
+                return key, History(base, updates), metadata
+    return key, History(), b""

@@ -13,10 +13,8 @@ from b2nd_dask.format.trailer import (
     UNKNOWN,
     History,
     PastUpdate,
-    build_history,
-    build_write_id,
+    build_marks,
     metadata_digest,
-    parse_history,
     parse_marks,
 )
 from b2nd_dask.frame.open import opening
@@ -24,27 +22,29 @@ from tests.strategies import examples
 
 DIGEST = b"metadata"
 UPDATES = tuple(PastUpdate(f"{k:016x}", 10**12 + k, k, 2 * k) for k in range(1, 4))
+KEY = UPDATES[-1].key
+WRITE_ID = build_marks(KEY, None, b"")
 PAST = History(b"the base", UPDATES)
 
 
 def test_bytes_by_hand():
     rows = [struct.pack(">Q", k) + struct.pack("<QII", 10**12 + k, k, 2 * k) for k in range(1, 4)]
     end = b"b2ndpast" + b"the base" + DIGEST + struct.pack("<Q", 3)
-    assert build_history(PAST, DIGEST) == b"".join(rows) + end
-    before = b"an index chunk" + b"".join(rows) + end
-    assert parse_history(before, DIGEST) == PAST
-    assert parse_marks(before + build_write_id(UPDATES[-1].key), DIGEST) == (UPDATES[-1].key, PAST)
+    write_id = b"b2ndmark" + struct.pack(">Q", 3)
+    assert build_marks(KEY, PAST, DIGEST) == b"".join(rows) + end + write_id
+    before = b"an index chunk" + b"".join(rows) + end + write_id
+    assert parse_marks(before) == (KEY, PAST, DIGEST)
 
 
 def test_the_oldest_are_left_out():
     many = tuple(PastUpdate(f"{k:016x}", k, 0, 1) for k in range(MAX_UPDATES + 5))
-    raw = build_history(History(b"the base", many), DIGEST)
-    assert parse_history(raw, DIGEST) == History(UNKNOWN, many[5:])
+    raw = build_marks(many[-1].key, History(b"the base", many), DIGEST)
+    assert parse_marks(raw) == (many[-1].key, History(UNKNOWN, many[5:]), DIGEST)
     # in the one place where no more is read over
-    assert len(raw) + len(build_write_id(many[0].key)) == MARKS_NBYTES <= opening._MAX_GAP
+    assert len(raw) == MARKS_NBYTES <= opening._MAX_GAP
 
 
-RAW = build_history(PAST, DIGEST)
+RAW = build_marks(KEY, PAST, DIGEST).removesuffix(WRITE_ID)
 NONE = {
     "empty": b"",
     "cut": RAW[1:],
@@ -58,18 +58,13 @@ NONE = {
 
 @pytest.mark.parametrize("raw", NONE.values(), ids=NONE)
 def test_what_is_no_history(raw):
-    assert parse_history(raw, DIGEST) == History()
-
-
-def test_a_history_of_other_metadata_does_not_count():
-    assert parse_history(RAW, b"others'!") == History()
-    assert parse_history(RAW, None) == PAST
+    assert parse_marks(raw + WRITE_ID) == (KEY, History(), b"")
 
 
 def test_a_history_of_another_write_does_not_count():
     key = "ab" * 8
-    assert parse_marks(RAW + build_write_id(key), DIGEST) == (key, History())
-    assert parse_marks(RAW + bytes(16), DIGEST) == (None, History())
+    assert parse_marks(RAW + build_marks(key, None, DIGEST)) == (key, History(), b"")
+    assert parse_marks(RAW + bytes(16)) == (None, History(), b"")
 
 
 def test_metadata_are_told_apart():
@@ -82,4 +77,5 @@ def test_metadata_are_told_apart():
 @given(data=st.binary(max_size=200), at=st.integers(0, len(RAW)))
 def test_garbage_is_no_error(data, at):
     for raw in (data, RAW[:at] + data + RAW[at:], np.random.default_rng(at).bytes(100)):
-        parse_marks(raw, None)
+        parse_marks(raw)
+        parse_marks(raw + WRITE_ID)

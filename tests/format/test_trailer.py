@@ -16,14 +16,15 @@ from b2nd_dask import FrameFormatError
 from b2nd_dask.format.trailer import (
     TAIL_LEN,
     WRITE_ID_NBYTES,
+    History,
+    build_marks,
     build_trailer,
-    build_write_id,
     check_trailer_start,
     fingerprint_matches,
     has_no_fingerprint,
     is_as_built,
+    parse_marks,
     parse_trailer,
-    parse_write_id,
     trailer_len_of,
 )
 from tests.format.by_hand import changed, frame_bytes, parts_of
@@ -130,7 +131,7 @@ def test_entries_that_reach_into_the_tail() -> None:
 def test_python_blosc2_finds_index_and_trailer_around_a_write_id() -> None:
     raw = frame_bytes(np.arange(100), chunks=(10,))
     parts = parts_of(raw)
-    mark = build_write_id("0123456789abcdef")
+    mark = build_marks("0123456789abcdef", None, b"")
     assert mark == b"b2ndmark" + bytes.fromhex("0123456789abcdef")
     head = changed(parts.head, 16, struct.pack(">Q", len(raw) + WRITE_ID_NBYTES))
     marked = head + parts.data + parts.index + mark + parts.trailer
@@ -139,8 +140,9 @@ def test_python_blosc2_finds_index_and_trailer_around_a_write_id() -> None:
 
 @given(st.binary(min_size=8, max_size=8).map(bytes.hex))
 def test_a_write_id_is_read_again(key: str) -> None:
-    mark = build_write_id(key)
+    mark = build_marks(key, None, b"")
     assert len(mark) == WRITE_ID_NBYTES
-    assert parse_write_id(mark) == key
-    assert parse_write_id(mark[:-1]) is None
-    assert parse_write_id(changed(mark, 0, 0)) is None
+    for before in (b"", b"an index chunk"):
+        assert parse_marks(before + mark) == (key, History(), b"")
+        assert parse_marks(before + mark[:-1]) == (None, History(), b"")
+        assert parse_marks(before + changed(mark, 0, 0)) == (None, History(), b"")

@@ -149,8 +149,8 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
     digest = xxhash.xxh3_64(head)
     digest.update(tail.index_bytes)
     digest.update(tail.trailer)
-    marks, metadata = tail.index_bytes[-MARKS_NBYTES:], metadata_digest(header.array_meta, vlmeta)
-    key, past = parse_marks(marks, None)
+    key, past, metadata = parse_marks(tail.index_bytes[-MARKS_NBYTES:])
+    is_ours = metadata == metadata_digest(header.array_meta, vlmeta)
     keys = tuple(update.key for update in reversed(past.updates)) or (key,)
     return ParsedFrame(
         header,
@@ -161,7 +161,7 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
         parse_columns(tail, head, header, grid, dtype),
         identity,
         digest.hexdigest(),
-        parse_marks(marks, metadata)[1],
+        past if is_ours else History(),
         tuple(filter(None, keys)),
         reader.identity_is_cheap and changes_show(identity, moment_ns),
     )

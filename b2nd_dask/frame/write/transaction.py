@@ -19,12 +19,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_tail
-from b2nd_dask.format.trailer import (
-    History,
-    build_history,
-    build_write_id,
-    metadata_digest,
-)
+from b2nd_dask.format.trailer import History, build_marks, metadata_digest
 from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, put_manifest, require_all
@@ -76,10 +71,9 @@ class Envelope:
         if len(table):
             # behind the index, if there is one
             index = build_index(table["offset"])
-            if self.past is not None:
-                index += build_history(self.past, metadata_digest(self.array_meta, self.vlmeta))
             if self.key is not None:
-                index += build_write_id(self.key)
+                metadata = metadata_digest(self.array_meta, self.vlmeta)
+                index += build_marks(self.key, self.past, metadata)
         stored = table[stored_chunks(table["offset"])]
         tail, has_vlmeta = build_tail(index, self.vlmeta, self.array_meta, stored)
         frame_len = len(self.head) + (0 if self.sparse else cbytes) + len(tail)
