@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from b2nd_dask.format.chunk.blocks import join_chunks
-from b2nd_dask.format.chunk.codec import encode_chunk
+from b2nd_dask.format.chunk.codec import encode_chunk, join_chunks
 from b2nd_dask.format.chunk.compression import compression_of
 from tests.strategies import examples
 

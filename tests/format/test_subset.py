@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask.format.chunk.blocks import BlockSubsets, head_nbytes, subsets_of
-from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
-from b2nd_dask.format.chunk.codec import encode_repeated
+from b2nd_dask.format.chunk.chunk_header import head_nbytes, parse_chunk_header
+from b2nd_dask.format.chunk.codec import BlockSubsets, encode_repeated, subsets_of
 from tests.format.by_hand import changed
 from tests.strategies import examples
 
@@ -33,11 +32,11 @@ def subset_of(raw: bytes, blocks: list[int]) -> BlockSubsets | None:
 def assembled(raw: bytes, blocks: list[int]) -> bytes:
     subset = subset_of(raw, blocks)
     assert subset is not None
-    (head,), (cbytes,), (spans,) = subset.heads, subset.cbytes, subset.spans.tolist()
+    (head,), (header,), (spans,) = subset.heads, subset.headers, subset.spans.tolist()
     chunk = head + b"".join(raw[a:b] for a, b in spans)
     # what a parser reads of it differs from the header of the chunk in its lengths alone
-    lengths = {"nbytes": subset.nbytes, "cbytes": cbytes}
-    assert parse_chunk_header(chunk) == parse_chunk_header(raw)._replace(**lengths)
+    lengths = {"nbytes": header.nbytes, "cbytes": header.cbytes}
+    assert parse_chunk_header(chunk) == header == parse_chunk_header(raw)._replace(**lengths)
     return chunk
 
 
@@ -140,8 +139,8 @@ def test_chunks_that_are_alike_at_once(blocks, chunks, data) -> None:
     alone = [subset_of(raw, blocks) for raw in chunks]
     assert found.heads == [head for one in alone for head in one.heads]
     assert found.spans.tolist() == [spans for one in alone for spans in one.spans.tolist()]
-    assert found.cbytes == [cbytes for one in alone for cbytes in one.cbytes]
-    assert {found.nbytes} == {one.nbytes for one in alone}
+    lengths = [(header.nbytes, header.cbytes) for one in alone for header in one.headers]
+    assert [(header.nbytes, header.cbytes) for header in found.headers] == lengths
     assert found.whole_cbytes == list(map(len, chunks))
 
 

@@ -158,6 +158,11 @@ def longest_chunk(nbytes: int, blocksize: int) -> int:
     return HEADER_LEN + nbytes + 4 * (nbytes // blocksize) + 4 + MAX_DICT_LEN
 
 
+def head_nbytes(nblocks: int) -> int:
+    """Compute the number of bytes in front of the first block: header and block offsets."""
+    return HEADER_LEN + 4 * nblocks
+
+
 def whole_chunk(data: Buffer) -> memoryview:
     """Truncate bytes to the chunk at their start; raises `CorruptChunkError` if they are fewer."""
     return memoryview(data)[: chunk_length(data, len(data))]

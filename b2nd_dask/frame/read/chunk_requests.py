@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.chunk.blocks import head_nbytes
-from b2nd_dask.format.chunk.chunk_header import longest_chunk
+from b2nd_dask.format.chunk.chunk_header import head_nbytes, longest_chunk
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import ParsedFrame

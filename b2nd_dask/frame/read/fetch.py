@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk.blocks import subsets_of
 from b2nd_dask.format.chunk.chunk_header import Buffer, ChunkHeader, parse_chunk_header
+from b2nd_dask.format.chunk.codec import subsets_of
 from b2nd_dask.format.integrity import require_digest, require_digest_of
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
@@ -241,8 +241,7 @@ def _find_alike(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_FoundBlock
     if found is None:
         rest = [Span(len(head), header.cbytes)] if len(head) < header.cbytes else []
         return [_FoundBlocks(first, head, header, head[: header.cbytes], rest, some_blocks=False)]
-    smaller = (header._replace(nbytes=found.nbytes, cbytes=cbytes) for cbytes in found.cbytes)
-    columns = zip(rows, smaller, found.heads, _runs(found.spans), strict=True)
+    columns = zip(rows, found.headers, found.heads, _runs(found.spans), strict=True)
     return [
         _FoundBlocks(request, data, its_header, its_head, runs, some_blocks=True)
         for (request, data), its_header, its_head, runs in columns

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.chunk.blocks import head_nbytes
-from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
+from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, head_nbytes
 from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.cache import OpenedFrame

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.chunk.blocks import join_chunks
-from b2nd_dask.format.chunk.codec import encode_chunk, encode_repeated, nan_element
+from b2nd_dask.format.chunk.codec import encode_chunk, encode_repeated, join_chunks, nan_element
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
