@@ -14,16 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.chunk.chunk_header import (
-    ChunkHeader,
-    Special,
-    longest_chunk,
-    parse_chunk_header,
-)
+from b2nd_dask.format.chunk.chunk_header import Special, parse_chunk_header
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, stored_chunks
 from b2nd_dask.format.statistics import ChunkStatistics, element_counts
 from b2nd_dask.frame.open.opening import ParsedFrame
+from b2nd_dask.frame.read.chunk_requests import located_chunks
 from b2nd_dask.frame.read.scan import chunk_heads
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import CHUNK_MEMBER, chunk_member
@@ -84,23 +80,24 @@ def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTabl
     frame was changed during the call.
     """
     parsed = reference.parsed
-    kinds, index = reference.chunk_kinds(), parsed.index
-    stored = stored_chunks(index.offsets)
-    grid, sparse = parsed.grid, parsed.header.sparse
-    longest = longest_chunk(grid.chunk_nbytes, grid.block_nbytes) if grid.nchunks else 0
-    nbytes = np.empty(0, np.int64)
-    if len(stored) and not sparse:
-        starts, stops = index.extents(stored)
-        nbytes = np.minimum(stops - starts, longest)
-    is_too_much = reference.is_remote or (most is not None and len(stored) > most)
-    if not len(stored) or is_too_much:
-        none = None if len(stored) else np.empty(0, np.uint8)
-        return ChunkTable(kinds, stored, nbytes, none, (), grid.chunk_nbytes)
-    available = np.full(len(stored), longest) if sparse else nbytes
+    kinds, stored = reference.chunk_kinds(), stored_chunks(parsed.index.offsets)
+    chunk_nbytes, none = parsed.grid.chunk_nbytes, np.empty(0, np.int64)
+    if not len(stored):
+        return ChunkTable(kinds, stored, none, none.astype(np.uint8), (), chunk_nbytes)
+    _, available = located_chunks(parsed, stored)
+    if reference.is_remote or (most is not None and len(stored) > most):
+        nbytes = none if parsed.header.sparse else available
+        return ChunkTable(kinds, stored, nbytes, None, (), chunk_nbytes)
     with reference.reading() as (opened, _):
         heads = chunk_heads(opened, stored, is_lenient=True)
-        headers = [_parsed(*each) for each in zip(heads, available.tolist(), strict=True)]
-    return _of_headers(kinds, stored, available, headers, grid.chunk_nbytes)
+        rows = [_row_of(*each) for each in zip(heads, available.tolist(), strict=True)]
+    nbytes = np.array([row[0] for row in rows], np.int64)
+    every = kinds.reshape(-1).copy()
+    every[stored] = [row[1] for row in rows]
+    named = [row[2] for row in rows]
+    names = tuple(sorted(set(named), key=lambda name: (name == _NO_CODEC, name)))
+    codecs = np.array([names.index(name) for name in named], np.uint8)
+    return ChunkTable(every.reshape(kinds.shape), stored, nbytes, codecs, names, chunk_nbytes)
 
 
 def superseded_in(reference: FrameReference, table: ChunkTable) -> int | None:
@@ -132,46 +129,21 @@ def superseded_at(path: Path, frame: ParsedFrame, used: int) -> int:
         return sum(entry.stat(follow_symlinks=False).st_size for entry in unused)
 
 
-def _parsed(head: bytes, available: int) -> ChunkHeader | None:
-    """Parse the header of a chunk; None if it is damaged or missing."""
+def _row_of(head: bytes, available: int) -> tuple[int, int, str]:
+    """Bytes, special value and codec of a chunk; its header may be damaged or missing."""
     try:
-        return parse_chunk_header(head, available)
+        header = parse_chunk_header(head, available)
     except B2ndError:
-        return None
-
-
-def _of_headers(
-    kinds: NDArray[np.uint8],
-    stored: NDArray[np.int64],
-    available: NDArray[np.int64],
-    headers: list[ChunkHeader | None],
-    chunk_nbytes: int,
-) -> ChunkTable:
-    nbytes = np.array(
-        [
-            most if h is None else h.cbytes
-            for h, most in zip(headers, available.tolist(), strict=True)
-        ]
-    )
-    special = np.array([0 if h is None else h.special for h in headers], np.uint8)
-    if special.any():
-        flat = kinds.reshape(-1).copy()
-        flat[stored] = special
-        kinds = flat.reshape(kinds.shape)
-    named = [_codec_of(header) for header in headers]
-    names = tuple(sorted(set(named), key=lambda name: (name == _NO_CODEC, name)))
-    codecs = np.array([names.index(name) for name in named], np.uint8)
-    return ChunkTable(kinds, stored, nbytes, codecs, names, chunk_nbytes)
-
-
-def _codec_of(header: ChunkHeader | None) -> str:
-    if header is None:
-        return _UNREADABLE
+        return available, Special.NONE, _UNREADABLE
     if header.special:
-        return _NO_CODEC
-    if header.memcpyed:
-        return _AS_IS
-    return f"plug-in {header.codec_id}" if header.codec_id >= 0 else _BUILTIN[header.flags >> 5]
+        codec = _NO_CODEC
+    elif header.memcpyed:
+        codec = _AS_IS
+    elif header.codec_id >= 0:
+        codec = f"plug-in {header.codec_id}"
+    else:
+        codec = _BUILTIN[header.flags >> 5]
+    return header.cbytes, header.special, codec
 
 
 @dataclass(frozen=True, eq=False)
