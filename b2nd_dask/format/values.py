@@ -259,11 +259,10 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
             f"metadata must be a mapping of names to values, not {type(entries).__name__}"
         )
     packed = {}
-    name: object
     for name, value in entries.items():
-        _require_text_keys({name: value})
         if not isinstance(name, str):
             raise TypeError(f"metadata names must be text; {name!r} is {type(name).__name__}")
+        _require_text_keys(value)
         if not 0 < len(name.encode("utf-8")) <= MAX_NAME:
             raise ValueError(f"metadata name {name!r}: names have 1 to {MAX_NAME} bytes of UTF-8")
         try:

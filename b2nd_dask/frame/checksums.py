@@ -36,7 +36,7 @@ from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords, row_dtype
 from b2nd_dask.frame.write.transaction import Envelope, publish
 from b2nd_dask.frame.write.update import history_with, update_staging
 from b2nd_dask.lazy import lazy
-from b2nd_dask.storage import Location, Span
+from b2nd_dask.storage import Location
 from b2nd_dask.system import usable_cores
 
 
@@ -299,10 +299,9 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     return True
 
 
-def _require_usual_header(opened: OpenedFrame) -> None:
+def _require_usual_header(opened: OpenedFrame, head: bytes) -> None:
     """Raise FrameFormatError for a header that would count as damage in a sealed frame."""
     header = opened.parsed.header
-    (head,) = opened.reader.read([Span(0, header.header_len)])
     head = with_new_tail(head, cbytes=header.cbytes, frame_len=header.frame_len)
     odd = odd_byte(head, header, has_vlmeta=True)
     if odd is not None:
@@ -328,8 +327,9 @@ def _add(
             f"maximum is {MAX_METALAYERS} entries",
             path=opened.reader.label,
         )
-    _require_usual_header(opened)
     staging = update_staging(location, parsed)
+    envelope = Envelope.of(opened.reader, parsed, staging.key)
+    _require_usual_header(opened, envelope.head)
     rows = None if frame is None else _rows_of(frame, threads or usable_cores())
     columns = parsed.columns
     if not columns.checksums.is_valid:
@@ -337,12 +337,11 @@ def _add(
         valid = Verdict(ChecksumState.VALID)
         columns = replace(columns, checksums=valid, stored=digests)
     with staging.prepared(), staging.exclusive():
-        past = None
         if parsed.columns.checksums.is_valid:
             # an update of no chunks does not conflict with updates that were planned before
             corner = (0,) * parsed.grid.ndim
             past = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
-        envelope = Envelope.of(opened.reader, parsed, staging.key, past)
+            envelope = replace(envelope, past=past)
         nothing = ChunkRecords.of_special(row_dtype())
         publish(nothing, columns.table(rows), envelope, staging)
     staging.clean_up()

@@ -52,13 +52,11 @@ class Envelope:
     past: History | None = None
 
     @classmethod
-    def of(
-        cls, reader: ByteReader, parsed: ParsedFrame, key: str | None, past: History | None = None
-    ) -> Self:
-        """Copy the envelope of an existing frame, with another write id and history."""
+    def of(cls, reader: ByteReader, parsed: ParsedFrame, key: str | None) -> Self:
+        """Copy the envelope of an existing frame without its history, with another write id."""
         header = parsed.header
         (head,) = reader.read([Span(0, header.header_len)])
-        return cls(head, header.sparse, header.array_meta, parsed.vlmeta, key, past)
+        return cls(head, header.sparse, header.array_meta, parsed.vlmeta, key)
 
     @classmethod
     def planned(cls, plan: FramePlan, key: str | None, past: History | None = None) -> Self:
