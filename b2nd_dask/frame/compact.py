@@ -38,6 +38,7 @@ from b2nd_dask.storage import (
     require_end,
     staging_for,
 )
+from b2nd_dask.system import opened as opened_file
 
 #: Chunks that are requested together.
 _AT_ONCE = 1024
@@ -98,7 +99,8 @@ def compact(urlpath: Any) -> int:
             if identity_at(str(path)) != parsed.identity:
                 raise StaleFrameError("the frame changed in the meantime: not compacted")
             if not reader.is_directory:
-                require_end(reader, parsed.header.frame_len)
+                with opened_file(path, os.O_RDONLY) as fd:
+                    require_end(fd, parsed.header.frame_len, location.label)
             chunks, starts, stops = stored_extents(opened)
             if not superseded_at(path, parsed, int((stops - starts).sum())):
                 return 0

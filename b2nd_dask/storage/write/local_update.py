@@ -17,7 +17,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -28,9 +28,7 @@ from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import (
     CHUNK_MEMBER,
     MAIN_MEMBER,
-    ByteReader,
     Identity,
-    Span,
     chunk_member,
 )
 from b2nd_dask.storage.read.local_reader import identity_at, identity_of
@@ -60,8 +58,6 @@ _CHUNK_BEGIN = bytes([5, 1])
 CHANGED = "the frame changed while its update was computed"
 #: Pauses between two attempts to lock, in seconds: publishing a change takes milliseconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
-#: Attempts to lock a file that others replace.
-_TRIES = 5
 #: Seconds between the log messages of a waiting writer.
 _LONG = 10.0
 
@@ -99,10 +95,10 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
 
     def check_target(self) -> None:
         """Check the bytes behind the frame's end; see `Staging.prepare`."""
-        with _unless_replaced(self.target, self.identity), closing(self.location.open()) as reader:
+        with about(self.target), opened(self.target, os.O_RDONLY | os.O_NONBLOCK) as fd:
             # else the commit raises, since another frame has this name
-            if reader.opened_identity() == self.identity:
-                require_end(reader, self.frame_len)
+            if identity_of(os.fstat(fd)) == self.identity:
+                require_end(fd, self.frame_len, self.target)
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Lay the chunks out behind the old end; see `Staging.join`."""
@@ -114,7 +110,7 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
             # never write into a frame that has replaced the locked one
             if identity_of(os.fstat(fd)) != self.identity:
                 raise StaleFrameError(CHANGED, path=self.target)
-            _require_own(os.pread(fd, 2, self.frame_len), self.frame_len, self.target)
+            require_end(fd, self.frame_len, self.target)
             try:
                 self.append_all(fd, placement, tail)
                 flush(fd)
@@ -189,18 +185,13 @@ class SparseUpdate(LocalUpdate, SparseStaging):
             raise
 
 
-def require_end(reader: ByteReader, frame_len: int) -> None:
-    """Check that nothing follows a frame in its file, except bytes of a killed writer.
+def require_end(fd: int, frame_len: int, label: str) -> None:
+    """Check that nothing follows a frame in its open file, except bytes of a killed writer.
 
-    Raises FileExistsError for other bytes, such as another frame: a change would remove them.
+    These start with a chunk. Raises FileExistsError for other bytes, such as another frame: a
+    change would remove them.
     """
-    (behind,) = reader.read([Span(frame_len, frame_len + 2)])
-    _require_own(behind, frame_len, reader.label)
-
-
-def _require_own(behind: bytes, frame_len: int, label: str) -> None:
-    """Check the two bytes behind a frame: bytes of a killed writer start with a chunk."""
-    if behind not in (b"", _CHUNK_BEGIN):
+    if os.pread(fd, 2, frame_len) not in (b"", _CHUNK_BEGIN):
         raise FileExistsError(
             errno.EEXIST,
             f"other bytes follow the frame at byte {frame_len} of this file, and a change of the "
@@ -282,29 +273,8 @@ def _wait_for(
         if area is not None and not area.is_dir():
             message = "the staging area of this write was removed while it waited for a lock"
             raise FileNotFoundError(errno.ENOENT, message, label)
-        with about(label):
-            fd = _try_lock(path, label, flags, shared=shared)
-        if fd is not None:
-            return fd
-        if not wait:
-            problem = "another process changes this dataset; try again when it is done"
-            raise StaleFrameError(problem, path=label)
-        if time.monotonic() - began > _LONG * (said + 1):
-            said += 1
-            logger.info("%s: waits for another process that changes it", label)
-        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads the waiting writers
-        pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _try_lock(path: Path, label: str, flags: int, *, shared: bool) -> int | None:
-    """Lock the file at a path; return the descriptor that holds the lock, for the caller to close.
-
-    Return None if others hold the lock, or replace the file again and again. Raise OSError
-    (ENOLCK) if the file system has no locks.
-    """
-    for _ in range(_TRIES):
-        fd = os.open(path, flags)
-        with ExitStack() as undo:
+        with about(label), ExitStack() as undo:
+            fd = os.open(path, flags)
             undo.callback(os.close, fd)
             is_ours = lock(fd, shared=shared)
             if is_ours is None:
@@ -314,9 +284,14 @@ def _try_lock(path: Path, label: str, flags: int, *, shared: bool) -> int | None
             if is_ours and _is_named(path, fd):
                 undo.pop_all()
                 return fd
-        if not is_ours:
-            return None
-    return None
+        if not (wait or is_ours):
+            problem = "another process changes this dataset; try again when it is done"
+            raise StaleFrameError(problem, path=label)
+        if time.monotonic() - began > _LONG * (said + 1):
+            said += 1
+            logger.info("%s: waits for another process that changes it", label)
+        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads the waiting writers
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _is_named(path: str | Path, fd: int) -> bool:
