@@ -43,6 +43,7 @@ from b2nd_dask.storage.write.staging import (
     Staging,
     adjacent,
     laid_out,
+    numbered,
 )
 from b2nd_dask.system import (
     at_fork,
@@ -308,30 +309,46 @@ class SparseStaging(LocalStaging):
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Number the chunk files; see `Staging.join`."""
+        # upstream does not open frames with gaps in the numbers (docs/format.md, Sparse directory)
+        return numbered(chunks)
+
+    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
+        """Make a directory, its index file last, sync, rename; see `Staging.publish`."""
+        self.check_target()
         frame = self.directory / "frame"
         with about(self.target):
             # left by a killed commit
             remove_path(frame)
             frame.mkdir()
-            for number, part in enumerate(chunks.rows["part"].tolist()):
-                # upstream does not open frames with gaps in the numbers
-                # (docs/format.md, Sparse directory)
-                link_or_copy(self.directory / chunks.parts[part], frame / chunk_member(number))
-        return Placement(np.arange(len(chunks.rows)), int(chunks.rows["nbytes"].sum()))
-
-    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
-        """Write the index file last, sync, rename; see `Staging.publish`."""
-        self.check_target()
-        frame = self.directory / "frame"
-        with about(self.target):
-            if self.fsync:
-                for member in frame.iterdir():
-                    sync(member)
-            write_file(frame / MAIN_MEMBER, head + tail, fsync=self.fsync)
-            keep_mode(frame, Path(self.target))
-            if self.fsync:
-                sync(frame)
+            with (
+                opened(frame, os.O_RDONLY | os.O_DIRECTORY) as folder,
+                self.linked(placement, folder, fsync=self.fsync),
+            ):
+                write_file(frame / MAIN_MEMBER, head + tail, fsync=self.fsync)
+                keep_mode(frame, Path(self.target))
+                if self.fsync:
+                    flush(folder)
             self.give_name(frame)
+
+    @contextmanager
+    def linked(self, placement: Placement, folder: int, *, fsync: bool) -> Iterator[None]:
+        """Link all staged chunk files into a directory for a block; if it fails, remove them."""
+        linked: list[str] = []
+        try:
+            for number, run in zip(placement.positions.tolist(), placement.runs, strict=True):
+                name = chunk_member(number)
+                # not moved: a repeated commit needs the file under its staged name
+                link_or_copy(self.directory / run.part, name, folder)
+                linked.append(name)
+                if fsync:
+                    sync(name, folder)
+            yield
+        except BaseException:
+            # no index names them
+            for name in linked:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+            raise
 
 
 @contextmanager

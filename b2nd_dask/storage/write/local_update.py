@@ -11,7 +11,6 @@ A change holds the lock of its frame, or of its dataset.
 from __future__ import annotations
 
 import errno
-import itertools
 import logging
 import os
 import random
@@ -22,14 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import (
     CHUNK_MEMBER,
     MAIN_MEMBER,
     Identity,
-    chunk_member,
 )
 from b2nd_dask.storage.read.local_reader import identity_at, identity_of
 from b2nd_dask.storage.write.local_names import about
@@ -38,15 +34,13 @@ from b2nd_dask.storage.write.local_staging import (
     LocalStaging,
     SparseStaging,
 )
-from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, laid_out
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, laid_out, numbered
 from b2nd_dask.system import (
     flush,
-    link_or_copy,
     lock,
     opened,
     pwrite,
     require_writable,
-    sync,
     write_file,
 )
 
@@ -138,12 +132,8 @@ class SparseUpdate(LocalUpdate, SparseStaging):
         with about(self.target):
             members = list(Path(self.target).iterdir())
         used = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
-        count = len(chunks.rows)
-        free = itertools.islice((n for n in itertools.count() if n not in used), count)
-        positions = np.fromiter(free, np.int64, count)
-        runs = [Run(chunks.parts[part], 0, 0) for part in chunks.rows["part"].tolist()]
-        nbytes = self.cbytes + int(chunks.rows["nbytes"].sum())
-        return Placement(positions, nbytes, tuple(runs))
+        new = numbered(chunks, used)
+        return new._replace(data_nbytes=self.cbytes + new.data_nbytes)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Link the chunk files in, sync, replace the index file; see `Staging.publish`."""
@@ -155,7 +145,8 @@ class SparseUpdate(LocalUpdate, SparseStaging):
                 state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)
                 if identity_of(state) != self.identity:
                     raise StaleFrameError(CHANGED, path=self.target)
-                self._link_in(placement, folder)
+                with self.linked(placement, folder, fsync=True):
+                    flush(folder)
                 # even if this raises, the new index may be in place: its chunks stay
                 os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
                 if self.fsync:
@@ -165,24 +156,6 @@ class SparseUpdate(LocalUpdate, SparseStaging):
                     # the frame was replaced; its directory is being emptied
                     raise StaleFrameError(CHANGED, path=self.target) from error
                 raise
-
-    def _link_in(self, placement: Placement, folder: int) -> None:
-        """Link all staged files into the frame and sync them; on an error, remove the links."""
-        linked: list[str] = []
-        try:
-            for number, run in zip(placement.positions.tolist(), placement.runs, strict=True):
-                name = chunk_member(number)
-                # not moved: a repeated commit needs the file under its staged name
-                link_or_copy(self.directory / run.part, name, folder)
-                linked.append(name)
-                sync(name, folder)
-            flush(folder)
-        except BaseException:
-            # no index names them
-            for name in linked:
-                with suppress(OSError):
-                    os.unlink(name, dir_fd=folder)
-            raise
 
 
 def require_end(fd: int, frame_len: int, label: str) -> None:

@@ -51,6 +51,7 @@ from b2nd_dask.storage.write.staging import (
     StagedChunks,
     Staging,
     adjacent,
+    numbered,
 )
 
 logger = logging.getLogger("b2nd_dask")
@@ -237,9 +238,7 @@ class SparseObjectStaging(BaseObjectStaging):
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Number the chunks without gaps; see `Staging.join`."""
-        rows = chunks.rows[["part", "nbytes"]].tolist()
-        runs = tuple(Run(chunks.parts[part], 0, nbytes) for part, nbytes in rows)
-        return Placement(np.arange(len(rows)), sum(run.stop for run in runs), runs)
+        return numbered(chunks)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Copy the chunks to their names, then put the index; see `Staging.publish`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -215,3 +215,11 @@ def laid_out(chunks: StagedChunks, first: Run, header_len: int) -> Placement:
     ends = part[is_first], start[is_first], (start + nbytes)[is_last]
     runs = [Run(chunks.parts[p], a, b) for p, a, b in np.stack(ends, axis=1).tolist()]
     return Placement(positions, first_nbytes + int(nbytes.sum()), (first, *runs))
+
+
+def numbered(chunks: StagedChunks, used: Container[int] = ()) -> Placement:
+    """Give the chunks of a sparse frame the first unused numbers of chunk files."""
+    rows = chunks.rows[["part", "nbytes"]].tolist()
+    free = itertools.islice((n for n in itertools.count() if n not in used), len(rows))
+    runs = tuple(Run(chunks.parts[part], 0, nbytes) for part, nbytes in rows)
+    return Placement(np.array([*free], np.int64), sum(run.stop for run in runs), runs)
