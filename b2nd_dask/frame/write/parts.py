@@ -88,7 +88,7 @@ class PendingFrame(Transaction):
             staging.check_target()
             staging.make_area()
             # another job may create it at the same moment
-            if staging.put_new(PLAN_NAME, with_digest(plan)):
+            if staging.put(PLAN_NAME, with_digest(plan), only_new=True):
                 return self
         # compare everything but the key
         if _plan_in(staging)[_KEY.stop :] != plan[_KEY.stop :]:

@@ -38,7 +38,7 @@ _FRONT = struct.Struct("<8sQ")
 _MAGIC = b"b2ndrow2"
 _NAME = np.dtype("S40")
 _DIGEST_NBYTES = 8
-#: Names of staged files.
+#: Names of staged files. A manifest may name no others, which may lie outside of its area.
 _PART = re.compile(rb"[0-9a-f]{32}(\.part|\.chunk)?")
 #: Names of manifests, with the numbers of the first and of the last chunk.
 MANIFEST = re.compile(r"part-([0-9a-f]{1,8})-([0-9a-f]{1,8})")

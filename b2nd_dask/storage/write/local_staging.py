@@ -11,11 +11,10 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import re
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,8 +61,6 @@ from b2nd_dask.system import (
 MAX_WASTE = 1 / 8
 #: Folder of small files, which can be listed without the chunk files.
 _FOLDER = "kept"
-#: Names of parts and chunk files.
-_STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
 #: Held while a thread reserves a range, not while it writes.
 _reserving = threading.Lock()
 #: Unique name of this process: process ids and even host names repeat among containers.
@@ -155,35 +152,33 @@ class LocalStaging(Staging):
         """Read staged bytes back; see `Staging.fetch`."""
         found = []
         for name, group in itertools.groupby(runs, key=lambda run: run.part):
-            # a manifest may name only files of its own area
-            path = self.directory / name if _STAGED.fullmatch(name) else None
             spans = [Span(run.start, run.stop) for run in group]
             try:
-                found += LocalReader(str(path)).read(spans) if path else [b""] * len(spans)
+                found += LocalReader(str(self.directory / name)).read(spans)
             except FileNotFoundError:
                 found += [b""] * len(spans)
         return found
 
-    def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
+    def put(self, name: str, payload: bytes, *, fsync: bool = True, only_new: bool = False) -> bool:
         """See `Staging.put`."""
-        with about(self.target):
-            ready = self._unnamed(payload, fsync=fsync)
-            ready.rename(self._file(name))
+        named = self._file(name)
+        ready = named.with_name(uuid.uuid4().hex)
+        # locked, since without hard links a new name appears before its bytes
+        with self.locked() if only_new else nullcontext(), about(self.target):
+            # made at its first use: with the area, a full disk would leave an incomplete area
+            ready.parent.mkdir(exist_ok=True)
+            write_file(ready, payload, fsync=fsync)
+            if only_new:
+                try:
+                    link_or_copy(ready, named)
+                except FileExistsError:
+                    return False
+                finally:
+                    ready.unlink()
+            else:
+                ready.rename(named)
             if fsync:
                 sync(ready.parent)
-
-    def put_new(self, name: str, payload: bytes) -> bool:
-        """See `Staging.put_new`."""
-        # locked, since without hard links a name appears before its bytes
-        with self.exclusive(), about(self.target):
-            ready = self._unnamed(payload)
-            try:
-                link_or_copy(ready, self._file(name))
-            except FileExistsError:
-                return False
-            finally:
-                ready.unlink()
-            sync(ready.parent)
         return True
 
     def names(self) -> list[str]:
@@ -197,14 +192,6 @@ class LocalStaging(Staging):
 
     def _file(self, name: str) -> Path:
         return self.directory / _FOLDER / f"{name}{FILE_SUFFIX}"
-
-    def _unnamed(self, payload: bytes, *, fsync: bool = True) -> Path:
-        """Write a small file under a random name, before it gets its own name."""
-        ready = self.directory / _FOLDER / uuid.uuid4().hex
-        # made at its first use: with the area, a full disk would leave an incomplete area
-        ready.parent.mkdir(exist_ok=True)
-        write_file(ready, payload, fsync=fsync)
-        return ready
 
     def sync(self, parts: Sequence[str]) -> None:
         """See `Staging.sync`."""

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -56,8 +55,6 @@ from b2nd_dask.storage.write.staging import (
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Names of staged objects.
-_STAGED = re.compile(r"[0-9a-f]{32}")
 #: Source: https://cloud.google.com/storage/docs/composite-objects
 _COMPOSED_AT_ONCE = 32
 #: Objects smaller than this go to the front of the frame.
@@ -74,6 +71,7 @@ class BaseObjectStaging(Staging):
     def area(self) -> StagingArea:
         """Connect the calling process to the store and the staging area."""
         store = ObjectStore.of(self.location)
+        check_writable(store)
         return StagingArea(**vars(store), folder=f"{store.target}.{self.key}.staging")
 
     def prepare(self) -> None:
@@ -84,7 +82,6 @@ class BaseObjectStaging(Staging):
         if self.resumable or store.has_folders:
             super().prepare()
             return
-        check_writable(store)
         try:
             store.each(call, [self.check_target, self.make_area])
         except BaseException:
@@ -119,7 +116,6 @@ class BaseObjectStaging(Staging):
     def check_target(self) -> None:
         """See `Staging.check_target`."""
         store = self.area()
-        check_writable(store)
         kind = store.kind(store.target)
         if kind == "directory":
             raise FileExistsError(
@@ -135,21 +131,14 @@ class BaseObjectStaging(Staging):
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Get staged bytes back; see `Staging.fetch`."""
-        # a manifest may name only objects of its own area
-        if not all(_STAGED.fullmatch(run.part) for run in runs):
-            return [b""] * len(runs)
         area = self.area()
         return area.fetch_some([run._replace(part=area.place(run.part)) for run in runs])
 
-    def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
+    def put(self, name: str, payload: bytes, *, fsync: bool = True, only_new: bool = False) -> bool:
         """See `Staging.put`; stores need no sync."""
-        self.area().stage(f"{name}{FILE_SUFFIX}", payload)
-
-    def put_new(self, name: str, payload: bytes) -> bool:
-        """See `Staging.put_new`."""
-        if name in self.names():
+        if only_new and name in self.names():
             return False
-        return self.area().stage_new(f"{name}{FILE_SUFFIX}", payload)
+        return self.area().stage(f"{name}{FILE_SUFFIX}", payload, only_new=only_new)
 
     def names(self) -> list[str]:
         """See `Staging.names`."""
@@ -218,7 +207,6 @@ class SparseObjectStaging(BaseObjectStaging):
     def check_target(self) -> None:
         """Check that the name is free, whatever the mode; see `Staging.check_target`."""
         store = self.area()
-        check_writable(store)
         # a commit of this write may have started already; this one continues
         ours = self.resumable and self._claim_name in store.names(store.target)
         if store.kind(store.target) is not None and not ours:

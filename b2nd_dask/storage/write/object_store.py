@@ -95,20 +95,22 @@ class ObjectStore(Connection):
             with suppress(FileNotFoundError):
                 self.call(lambda: self.fs.rmdir(path))
 
-    def put(self, path: str, data: bytes) -> None:
-        """Store an object, all at once."""
-        self.call(lambda: self.fs.pipe_file(path, data))
+    def put(self, path: str, data: bytes, *, only_new: bool = False) -> bool:
+        """Store an object, all at once.
 
-    def put_new(self, path: str, data: bytes) -> bool:
-        """Like `put`; if the object exists and the store notices, change nothing, return False."""
-        try:
-            self.call(lambda: self.fs.pipe_file(path, data, mode="create"))
-        except (OSError, NotImplementedError, ValueError) as error:
-            # servers have several errors for an existing object, and for one that another client
-            # makes at the same time
-            if isinstance(error, FileExistsError) or self.kind(path) is not None:
-                return False
-            self.put(path, data)
+        With `only_new`, change nothing and return False if it exists, and the store notices.
+        """
+        if only_new:
+            try:
+                self.call(lambda: self.fs.pipe_file(path, data, mode="create"))
+            except (OSError, NotImplementedError, ValueError) as error:
+                # servers have several errors for an existing object, and for one that another
+                # client makes at the same time
+                if isinstance(error, FileExistsError) or self.kind(path) is not None:
+                    return False
+            else:
+                return True
+        self.call(lambda: self.fs.pipe_file(path, data))
         return True
 
     def get(self, path: str) -> bytes:
@@ -255,29 +257,24 @@ class StagingArea(ObjectStore):
         """Whether this process owns the area and has not cleared it."""
         return _owned.get(self.folder) == os.getpid()
 
-    def stage(self, name: str, data: bytes) -> None:
-        """Stage an object.
+    def stage(self, name: str, data: bytes, *, only_new: bool = False) -> bool:
+        """Stage an object, as by `put`.
 
         Raises FileNotFoundError if the area was cleared; the object is removed again.
         """
-        self.put(self.place(name), data)
-        self.confirm(self.place(name))
-
-    def stage_new(self, name: str, data: bytes) -> bool:
-        """Like `stage`; if the name exists, change nothing and return False."""
-        is_staged = self.put_new(self.place(name), data)
-        self.confirm(self.place(name) if is_staged else None)
+        is_staged = self.put(self.place(name), data, only_new=only_new)
+        if is_staged:
+            self.confirm(self.place(name))
         return is_staged
 
-    def confirm(self, path: str | None) -> None:
+    def confirm(self, path: str) -> None:
         """Check that the area is still open; if not, remove the staged object and raise."""
         if self.is_owned:
             return
         try:
             self.check()
         except FileNotFoundError:
-            if path is not None:
-                self.remove([path])
+            self.remove([path])
             raise
 
     def check(self) -> None:

@@ -133,21 +133,19 @@ class Staging(ABC):
 
     @abstractmethod
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
-        """Read staged bytes back; missing ranges return other bytes or fewer."""
+        """Read staged bytes back; missing ranges return other bytes or fewer.
 
-    @abstractmethod
-    def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
-        """Put a small file into the area; it replaces a file of the same name.
-
-        Unlike an append this is atomic, with `fsync` also in a power cut. Names consist of letters,
-        digits and hyphens. Raises FileNotFoundError if the staging area is gone.
+        The names of parts must be checked before.
         """
 
     @abstractmethod
-    def put_new(self, name: str, payload: bytes) -> bool:
-        """Like `put`; if the name exists, change nothing and return False.
+    def put(self, name: str, payload: bytes, *, fsync: bool = True, only_new: bool = False) -> bool:
+        """Put a small file into the area, which replaces a file of the same name.
 
-        Some stores cannot detect concurrent calls; they keep the later file.
+        With `only_new`, change nothing and return False if the name exists; some stores cannot
+        detect concurrent calls, and keep the later file. Unlike an append this is atomic, with
+        `fsync` also in a power cut. Names consist of letters, digits and hyphens. Raises
+        FileNotFoundError if the staging area is gone.
         """
 
     @abstractmethod
