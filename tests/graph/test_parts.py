@@ -456,19 +456,19 @@ def test_jobs_that_all_begin_the_frame(target):
     holds(target, np.repeat([0, 10, 20, 30], 10)[:, None] * np.ones((1, 4), "i4"))
 
 
-@pytest.mark.parametrize("step", ["staged_records", "read_manifests", "publish_records"])
+@pytest.mark.parametrize("step", ["staged_records", "read_manifests", "publish"])
 def test_commits_at_once(target, contiguous, monkeypatch, step):
     """Another one is faster, whatever this one is about to do; and takes everything away."""
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
     stage(target, VALUES, 0, 60)
-    module = transaction if step == "publish_records" else parts
+    module = transaction if step == "publish" else parts
     original = getattr(module, step)
 
     def after_another(*arguments):
         with monkeypatch.context() as patch:
             patch.setattr(module, step, original)
             if not target.exists():
-                if step == "publish_records":
+                if step == "publish":
                     monkeypatch.setattr(LocalStaging, "exclusive", lambda _: nullcontext())
                 commit(target)
         return original(*arguments)

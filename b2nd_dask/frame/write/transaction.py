@@ -83,29 +83,21 @@ class Envelope:
         return b"".join(self.around(np.zeros(0, row["entry"]), 0))
 
 
-def publish_records(
-    records: ChunkRecords, table: NDArray[Any], envelope: Envelope, staging: Staging
-) -> None:
-    """Copy the tasks' chunk records into the table of the frame, and publish it."""
-    chunks, entries = records.rows["chunk"], records.rows["entry"]
-    for name, dtype in (table.dtype.fields or {}).items():
-        # unknown if the frame got statistics after the plan of the write
-        known = name in (entries.dtype.names or ())
-        table[name][chunks] = entries[name] if known else np.zeros((), dtype[0])
-    stored = records.rows[entries["offset"] == 0]
-    publish(ChunkRecords(records.parts, stored), table, envelope, staging)
-
-
 def publish(
-    stored: ChunkRecords, table: NDArray[Any], envelope: Envelope, staging: Staging
+    records: ChunkRecords, table: NDArray[Any], envelope: Envelope, staging: Staging
 ) -> None:
     """Join staged chunks, build header, index and trailer, and publish the frame.
 
-    The table of all chunks receives the offsets of the staged ones.
+    The table of all chunks receives the entries of the records, as far as it has their columns.
     """
-    placement = staging.join(stored)
-    if len(stored.rows):
-        table["offset"][stored.rows["chunk"]] = placement.positions
+    chunks, entries = records.rows["chunk"], records.rows["entry"]
+    is_stored = entries["offset"] == 0
+    placement = staging.join(ChunkRecords(records.parts, records.rows[is_stored]))
+    # the table of a frame whose chunks stay may be read-only
+    if len(chunks):
+        for name in set(table.dtype.names or ()).intersection(entries.dtype.names or ()):
+            table[name][chunks] = entries[name]
+        table["offset"][chunks[is_stored]] = placement.positions
     staging.publish(placement, *envelope.around(table, placement.data_nbytes))
 
 
@@ -186,7 +178,7 @@ class Transaction:
         plan, nchunks = self.plan, self.plan.grid.nchunks
         require_all(records, np.arange(nchunks), self.staging.label)
         table = np.zeros(nchunks, plan.row["entry"])
-        publish_records(records, table, Envelope.planned(plan, self.write_key), self.staging)
+        publish(records, table, Envelope.planned(plan, self.write_key), self.staging)
 
     def is_published(self) -> bool:
         """Whether this write made the frame at the target, or is among its last updates.

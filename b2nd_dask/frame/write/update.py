@@ -31,7 +31,7 @@ from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords, require_all
-from b2nd_dask.frame.write.transaction import Envelope, Transaction, publish_records
+from b2nd_dask.frame.write.transaction import Envelope, Transaction, publish
 from b2nd_dask.storage import CHANGED, LocalUpdate, Location, is_same_file, update_staging_for
 
 
@@ -141,12 +141,11 @@ class Update(Transaction):
         rebased = replace(
             staging, identity=present.identity, frame_len=header.frame_len, cbytes=header.cbytes
         )
-        publish_records(
-            ChunkRecords(records.parts, rows),
-            _carried(present.columns.table(), present.grid.counts, now.grid.counts),
-            Envelope.planned(now, staging.key, history),
-            rebased,
-        )
+        table = _carried(present.columns.table(), present.grid.counts, now.grid.counts)
+        # also statistics, which are unknown if the frame got them after the plan of this update
+        table[rows["chunk"]] = np.zeros((), table.dtype)
+        envelope = Envelope.planned(now, staging.key, history)
+        publish(ChunkRecords(records.parts, rows), table, envelope, rebased)
 
     def _require_disjoint(self, present: ParsedFrame) -> None:
         """Check that the update applies to the current state of the frame.
