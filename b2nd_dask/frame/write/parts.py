@@ -37,7 +37,7 @@ from b2nd_dask.frame.write.records import (
     staged_records,
     with_digest,
 )
-from b2nd_dask.frame.write.transaction import Envelope, Transaction, has_published
+from b2nd_dask.frame.write.transaction import Envelope, Transaction
 from b2nd_dask.frame.write.writer import StagedBatches, cast_fill, constant_records
 from b2nd_dask.storage import Location, Staging, staging_for
 
@@ -56,18 +56,11 @@ _LISTED = 5
 class PendingFrame(Transaction):
     """A frame that is published when its parts are committed."""
 
-    frame_key: str
-    """Key for its write id: 16 hexadecimal digits."""
-
     @classmethod
     def at(cls, location: Location, plan: FramePlan, *, replace: bool, key: str) -> Self:
         """Create the transaction for the frame at a location; it resumes a killed commit."""
-        return cls(plan, plan.staging(location, replace=replace, resume_key=AREA_KEY), key)
-
-    @property
-    def write_key(self) -> str:
-        """See `Transaction.write_key`."""
-        return self.frame_key
+        staging = plan.staging(location, replace=replace, resume_key=AREA_KEY)
+        return cls(plan, staging, frame_key=key)
 
     def to_bytes(self) -> bytes:
         """Build the plan file: the header and trailer of the frame, without an index."""
@@ -161,8 +154,6 @@ class Part(Transaction):
     """A part of a pending frame, published with the frame."""
 
     box: ChunkBox
-    frame_key: str
-    """Key of the frame."""
 
     def begin(self) -> Self:
         """Find the staging area of the frame; see `Transaction.begin`."""
@@ -189,24 +180,23 @@ class Part(Transaction):
         return staging.label
 
     def unreached(self, error: OSError) -> OSError:
-        """See `Transaction.unreached`."""
-        return self._if_committed() or super().unreached(error)
+        """Raise FileNotFoundError if the frame is committed; see `Transaction.unreached`."""
+        self._require_uncommitted()
+        return super().unreached(error)
 
-    def _if_committed(self) -> OSError | None:
-        """Build the error if the frame is committed."""
-        if not has_published(self.staging, self.frame_key):
-            return None
-        return FileNotFoundError(
-            errno.ENOENT,
-            "the frame was committed in the meantime, without this part: write the part by "
-            'to_b2nd(..., mode="r+", region=...)',
-            self.staging.label,
-        )
+    def _require_uncommitted(self) -> None:
+        # a frame without chunks has no key
+        if self.plan.grid.nchunks and self.is_published():
+            raise FileNotFoundError(
+                errno.ENOENT,
+                "the frame was committed in the meantime, without this part: write the part by "
+                'to_b2nd(..., mode="r+", region=...)',
+                self.staging.label,
+            )
 
     def _require_pending(self) -> None:
         """Check that the frame is neither committed nor removed."""
-        if committed := self._if_committed():
-            raise committed
+        self._require_uncommitted()
         if _plan_in(self.staging)[_KEY].hex() != self.frame_key:
             raise FileNotFoundError(
                 errno.ENOENT,

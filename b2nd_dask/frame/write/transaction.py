@@ -115,10 +115,13 @@ class Transaction:
     loss of a worker, or a Delayed is computed twice. Then the first task that needs the staging
     area makes it, since no task would remove it after the last one."""
 
+    frame_key: str = field(default="", kw_only=True)
+    """Key that identifies the write in the frame; by default that of the staging area."""
+
     @property
     def write_key(self) -> str:
         """Key that identifies the write in the frame."""
-        return self.staging.key
+        return self.frame_key or self.staging.key
 
     def begin(self) -> Self:
         """Make the staging area, unless the caller has; return the transaction for other tasks.
@@ -185,12 +188,15 @@ class Transaction:
 
         False if there is no frame.
         """
-        if self.plan.grid.nchunks:
-            return has_published(self.staging, self.write_key)
-        # a frame without chunks has no key: compare its metadata, which is all of its content
-        whole = Envelope.planned(self.plan, None).alone(self.plan.row)
-        span = Span(0, len(whole) + 1)
-        return _of_target(self.staging, lambda reader: reader.read([span]) == [whole])
+        try:
+            with closing(self.staging.location.open()) as reader:
+                if self.plan.grid.nchunks:
+                    return self.write_key in parse_frame(reader).keys
+                # a frame without chunks has no key: compare its metadata, which is all of it
+                whole = Envelope.planned(self.plan, None).alone(self.plan.row)
+                return reader.read([Span(0, len(whole) + 1)]) == [whole]
+        except (OSError, B2ndError):
+            return False
 
     @contextmanager
     def once(self) -> Iterator[None]:
@@ -225,17 +231,3 @@ def begin(transaction: Transaction) -> Transaction:
 def commit(transaction: Transaction, records: ChunkRecords) -> str:
     """Task that commits a write."""
     return transaction.commit(records)
-
-
-def has_published(staging: Staging, key: str) -> bool:
-    """Whether the write with a key made the frame at the target, or is among its last updates."""
-    return _of_target(staging, lambda reader: key in parse_frame(reader).keys)
-
-
-def _of_target(staging: Staging, says: Callable[[ByteReader], bool]) -> bool:
-    """Evaluate a condition on the frame at the target; False if there is none."""
-    try:
-        with closing(staging.location.open()) as reader:
-            return says(reader)
-    except (OSError, B2ndError):
-        return False

@@ -152,5 +152,5 @@ def part_job(arr: Any, location: Location, options: WriteOptions) -> WriteJob:
     array = broadcast_to_region(array, plan.grid, axes, singles)
     # the staging area records whole parts, not the chunks that a part's tasks have staged
     staging = replace(pending.staging, resumable=False)
-    part = Part(plan, staging, box, pending.frame_key)
+    part = Part(plan, staging, box, frame_key=pending.frame_key)
     return WriteJob(part, opening(part), array, corner_of(axes))
