@@ -38,7 +38,7 @@ from b2nd_dask.storage.write.local_names import (
     remove_path,
 )
 from b2nd_dask.storage.write.local_update import CHANGED, LocalUpdate, frame_locked, require_end
-from b2nd_dask.storage.write.staging import Run, StagedChunks, Staging
+from b2nd_dask.storage.write.staging import Run, Staging
 from b2nd_dask.storage.write.targets import (
     StagingInfo,
     list_staging,

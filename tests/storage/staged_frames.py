@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from b2nd_dask.storage import Location, Run, StagedChunks, staging_for
+from b2nd_dask.storage import Location, Run, staging_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,18 +34,18 @@ def put(area: StagingArea, name: str, data: bytes) -> str:
     return area.place(name)
 
 
-def staged_at(runs: Sequence[Run]) -> StagedChunks:
+def staged_at(runs: Sequence[Run]) -> tuple[tuple[str, ...], NDArray[Any]]:
     """Chunks that are staged there."""
     names = tuple(dict.fromkeys(run.part for run in runs))
     rows = [(names.index(run.part), run.start, run.stop - run.start) for run in runs]
-    return StagedChunks(names, np.array(rows, _ROW))
+    return names, np.array(rows, _ROW)
 
 
 def publish(staging: BaseObjectStaging, objects: Sequence[Sequence[bytes]]) -> bytes:
     """Write chunks, those of one object together; gives the bytes that must come out."""
     staging.prepare()
     runs = [run for chunks in objects for run in staging.append(chunks)]
-    placement = staging.join(staged_at(runs))
+    placement = staging.join(*staged_at(runs))
     data = bytearray(placement.data_nbytes)
     flat = [chunk for chunks in objects for chunk in chunks]
     for position, chunk in zip(placement.positions.tolist(), flat, strict=True):

@@ -103,7 +103,7 @@ def test_what_is_joined_of_an_area_that_was_closed_meanwhile_does_not_stay(
     staging = make(location)
     staging.prepare()
     runs = [run for _ in range(40) for run in staging.append([b"ab"])]
-    placement = staging.join(staged_at(runs))
+    placement = staging.join(*staged_at(runs))
     original = StagingArea.check
 
     def close_behind(area: StagingArea) -> None:
@@ -137,7 +137,7 @@ def test_an_object_that_is_longer_than_it_was_staged_is_not_joined(google: Googl
     staging = make(location)
     staging.prepare()
     run = staging.append([b"abc"])[0]
-    placement = staging.join(staged_at([Run(run.part, 0, 2)]))
+    placement = staging.join(*staged_at([Run(run.part, 0, 2)]))
     with pytest.raises(OSError, match="not have the written length"):
         staging.publish(placement, HEAD, TAIL)
     staging.discard()

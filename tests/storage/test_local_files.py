@@ -91,7 +91,7 @@ def test_a_write_that_fails_beside_another(staging, monkeypatch):
             failing.result()
     runs += staging.append([payloads[1]])
     assert staging.fetch(runs) == [payloads[0] * 2, payloads[1]]
-    placement = staging.join(staged_at(runs))
+    placement = staging.join(*staged_at(runs))
     # what nobody names is more than is left in a frame
     assert placement.positions.tolist() == [0, 10]
     assert placement.data_nbytes == 16
@@ -120,7 +120,7 @@ def test_without_locks_nothing_is_published_that_a_task_may_have_open(tmp_path, 
     # as a task does that runs a second time
     fd = os.open(staging.directory / run.part, os.O_RDWR)
     with staging.exclusive():
-        placement = staging.join(staged_at([run]))
+        placement = staging.join(*staged_at([run]))
         staging.publish(placement, b"h" * 100, b"t" * 50)
     assert target.read_bytes() == b"h" * 100 + b"x" * 5000 + b"t" * 50
     # with locks it waits for the commit, and then finds no part: there nothing is copied
@@ -137,7 +137,7 @@ def test_nothing_is_published_from_an_area_that_was_given_up(tmp_path, monkeypat
     staging = staging_for(Location.of(target), sparse=False, replace=False, header_len=100)
     staging.prepare()
     runs = staging.append([b"x" * 5000])
-    placement = staging.join(staged_at(runs))
+    placement = staging.join(*staged_at(runs))
     # another run of the same write begins
     staging.discard()
     staging.make_area()

@@ -52,7 +52,7 @@ class TestMemory:
         staging = make(memory, replace=True)
         staging.prepare()
         run = staging.append([b"new"])[0]
-        placement = staging.join(staged_at([Run(run.part, 0, 4)]))
+        placement = staging.join(*staged_at([Run(run.part, 0, 4)]))
         with pytest.raises(OSError, match="not have the written length"):
             staging.publish(placement, HEAD, TAIL)
         staging.discard()
@@ -195,7 +195,7 @@ class TestSparse:
         publish(first, [[b"a", b"bb"]])
         before = names_at(location)
         run = second.append([b"z"])[0]
-        placement = second.join(staged_at([Run(run.part, 0, 1)]))
+        placement = second.join(*staged_at([Run(run.part, 0, 1)]))
         with pytest.raises(FileExistsError, match="another writer"):
             second.publish(placement, HEAD, TAIL)
         second.discard()

@@ -207,7 +207,7 @@ def test_a_write_that_was_given_up_makes_no_object(
     """Given up by another process, which has not removed what was staged so far."""
     staging = make(s3)
     staging.prepare()
-    placement = staging.join(staged_at(staging.append([incompressible(nbytes)])))
+    placement = staging.join(*staged_at(staging.append([incompressible(nbytes)])))
     staging.area().close()
     with pytest.raises(FileNotFoundError, match="given up"):
         staging.publish(placement, HEAD, TAIL)

@@ -16,6 +16,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
@@ -30,7 +31,7 @@ from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.metalayers import MAX_CHUNKS
 from b2nd_dask.format.statistics import statistics_row
-from b2nd_dask.storage import Run, StagedChunks, Staging
+from b2nd_dask.storage import Run, Staging
 
 #: First fields of a manifest: magic, number of parts. The names of the parts, the rows, and a
 #: digest of all follow.
@@ -125,13 +126,15 @@ class ChunkBox(NamedTuple):
         return "[" + ", ".join(f"{axis.start}:{axis.stop}" for axis in self.axes(grid)) + "]"
 
 
-class ChunkRecords(StagedChunks):
-    """Rows of the table: chunks that are staged or repeat one element.
+@dataclass(frozen=True, eq=False, slots=True)
+class ChunkRecords:
+    """Rows of the table: chunks that are staged or repeat one element."""
 
-    The offset of a stored chunk is 0 until the commit. The part of any other chunk is -1.
-    """
-
-    __slots__ = ()
+    parts: tuple[str, ...]
+    """Names of the parts of the staging area."""
+    rows: NDArray[Any]
+    """One per chunk. The offset of a stored chunk is 0 until the commit. The part, a position in
+    `parts`, of any other chunk is -1."""
 
     @classmethod
     def of_special(

@@ -92,7 +92,7 @@ def publish(
     """
     chunks, entries = records.rows["chunk"], records.rows["entry"]
     is_stored = entries["offset"] == 0
-    placement = staging.join(ChunkRecords(records.parts, records.rows[is_stored]))
+    placement = staging.join(records.parts, records.rows[is_stored])
     # the table of a frame whose chunks stay may be read-only
     if len(chunks):
         for name in set(table.dtype.names or ()).intersection(entries.dtype.names or ()):

@@ -17,8 +17,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Identity, Span, chunk_member
@@ -38,7 +40,6 @@ from b2nd_dask.storage.write.staging import (
     FILE_SUFFIX,
     Placement,
     Run,
-    StagedChunks,
     Staging,
     adjacent,
     laid_out,
@@ -227,19 +228,19 @@ class ContiguousStaging(LocalStaging):
             pwrite(fd, payloads, start)
         return adjacent(name, payloads, start)
 
-    def join(self, chunks: StagedChunks) -> Placement:
+    def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Lay all parts out behind the largest; see `Staging.join`.
 
         The largest keeps its name until it is published, and its chunks keep their offsets: a
         repeated commit finds the same state.
         """
-        used = np.bincount(chunks.rows["part"], chunks.rows["nbytes"], minlength=len(chunks.parts))
+        used = np.bincount(rows["part"], rows["nbytes"], minlength=len(parts))
         with about(self.target):
-            name = self._base(chunks.parts, used)
+            name = self._base(parts, used)
             size = max(self.header_len, (self.directory / name).stat().st_size)
-            return laid_out(chunks, Run(name, 0, size), self.header_len)
+            return laid_out(parts, rows, Run(name, 0, size), self.header_len)
 
-    def _base(self, parts: tuple[str, ...], used: np.ndarray) -> str:
+    def _base(self, parts: Sequence[str], used: NDArray[Any]) -> str:
         """Choose the part that becomes the frame, or make a new one.
 
         Without the lock of this commit a duplicate task may still have a part open, and write
@@ -294,10 +295,10 @@ class SparseStaging(LocalStaging):
                 write_file(self.directory / run.part, payload, fsync=False)
             return runs
 
-    def join(self, chunks: StagedChunks) -> Placement:
+    def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Number the chunk files; see `Staging.join`."""
         # upstream does not open frames with gaps in the numbers (docs/format.md, Sparse directory)
-        return numbered(chunks)
+        return numbered(parts, rows)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Make a directory, its index file last, sync, rename; see `Staging.publish`."""

@@ -15,11 +15,13 @@ import logging
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import (
@@ -34,7 +36,7 @@ from b2nd_dask.storage.write.local_staging import (
     LocalStaging,
     SparseStaging,
 )
-from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, laid_out, numbered
+from b2nd_dask.storage.write.staging import Placement, Run, laid_out, numbered
 from b2nd_dask.system import (
     flush,
     lock,
@@ -94,9 +96,9 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
             if identity_of(os.fstat(fd)) == self.identity:
                 require_end(fd, self.frame_len, self.target)
 
-    def join(self, chunks: StagedChunks) -> Placement:
+    def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Lay the chunks out behind the old end; see `Staging.join`."""
-        return laid_out(chunks, Run("", 0, self.frame_len), self.header_len)
+        return laid_out(parts, rows, Run("", 0, self.frame_len), self.header_len)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
@@ -127,12 +129,12 @@ class SparseUpdate(LocalUpdate, SparseStaging):
     def check_target(self) -> None:
         """Do nothing: `join` skips the numbers of existing chunk files; see `Staging.prepare`."""
 
-    def join(self, chunks: StagedChunks) -> Placement:
+    def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Give the chunks unused numbers; see `Staging.join`."""
         with about(self.target):
             members = list(Path(self.target).iterdir())
         used = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
-        new = numbered(chunks, used)
+        new = numbered(parts, rows, used)
         return new._replace(data_nbytes=self.cbytes + new.data_nbytes)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:

@@ -36,8 +36,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
 from b2nd_dask.storage.read.location import Location
@@ -47,7 +49,6 @@ from b2nd_dask.storage.write.staging import (
     FILE_SUFFIX,
     Placement,
     Run,
-    StagedChunks,
     Staging,
     adjacent,
     numbered,
@@ -172,15 +173,14 @@ class ObjectStaging(BaseObjectStaging):
         self.area().stage(name, b"".join(payloads))
         return adjacent(name, payloads)
 
-    def join(self, chunks: StagedChunks) -> Placement:
+    def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Choose the offset of each object; see `Staging.join`."""
-        rows = chunks.rows
         used, first, index = np.unique(rows["part"], return_index=True, return_inverse=True)
         sizes = np.bincount(index, rows["nbytes"], minlength=len(used)).astype(np.int64)
         order = np.lexsort((first, sizes >= _SMALL_OBJECT))
         bases = np.empty_like(sizes)
         bases[order] = np.cumsum(sizes[order]) - sizes[order]
-        runs = tuple(Run(chunks.parts[used[i]], 0, int(sizes[i])) for i in order)
+        runs = tuple(Run(parts[used[i]], 0, int(sizes[i])) for i in order)
         return Placement(bases[index] + rows["start"], int(sizes.sum()), runs)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
@@ -224,9 +224,9 @@ class SparseObjectStaging(BaseObjectStaging):
         area.each(lambda item: area.stage(*item), zip(names, payloads, strict=True))
         return [Run(name, 0, len(data)) for name, data in zip(names, payloads, strict=True)]
 
-    def join(self, chunks: StagedChunks) -> Placement:
+    def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Number the chunks without gaps; see `Staging.join`."""
-        return numbered(chunks)
+        return numbered(parts, rows)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Copy the chunks to their names, then put the index; see `Staging.publish`."""

@@ -31,17 +31,6 @@ class Run(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class StagedChunks:
-    """Locations of the staged chunks of a frame."""
-
-    parts: tuple[str, ...]
-    """Names of the parts."""
-    rows: NDArray[Any]
-    """One per chunk. Stagings use the columns `part` (a position in `parts`), `start` and `nbytes`
-    only."""
-
-
 class Placement(NamedTuple):
     """Layout of the chunks in the frame."""
 
@@ -160,8 +149,11 @@ class Staging(ABC):
         """Wait until parts of this staging area are on the disk; stores need no sync."""
 
     @abstractmethod
-    def join(self, chunks: StagedChunks) -> Placement:
-        """Lay out the staged chunks in the frame."""
+    def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
+        """Lay out the staged chunks in the frame: one row each.
+
+        Uses the columns `part` (a position in `parts`, which are names), `start` and `nbytes`.
+        """
 
     @abstractmethod
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
@@ -194,13 +186,13 @@ def adjacent(part: str, payloads: Sequence[bytes], start: int = 0) -> list[Run]:
     return [Run(part, *ends) for ends in itertools.pairwise(edges)]
 
 
-def laid_out(chunks: StagedChunks, first: Run, header_len: int) -> Placement:
+def laid_out(parts: Sequence[str], rows: NDArray[Any], first: Run, header_len: int) -> Placement:
     """Lay chunks out behind one part, whose own chunks stay, or behind a frame.
 
     Parts and frame start with the `header_len` bytes of the header.
     """
-    rows, positions = chunks.rows, chunks.rows["start"] - header_len
-    moves = np.array([name != first.part for name in chunks.parts], np.bool_)[rows["part"]]
+    positions = rows["start"] - header_len
+    moves = np.array([name != first.part for name in parts], np.bool_)[rows["part"]]
     order = np.lexsort((rows["start"], rows["part"]))
     order = order[moves[order]]
     part, start, nbytes = (rows[name][order] for name in ("part", "start", "nbytes"))
@@ -211,13 +203,12 @@ def laid_out(chunks: StagedChunks, first: Run, header_len: int) -> Placement:
     is_first[1:] = (part[1:] != part[:-1]) | (start[1:] != (start + nbytes)[:-1])
     is_last = np.roll(is_first, -1)
     ends = part[is_first], start[is_first], (start + nbytes)[is_last]
-    runs = [Run(chunks.parts[p], a, b) for p, a, b in np.stack(ends, axis=1).tolist()]
+    runs = [Run(parts[p], a, b) for p, a, b in np.stack(ends, axis=1).tolist()]
     return Placement(positions, first_nbytes + int(nbytes.sum()), (first, *runs))
 
 
-def numbered(chunks: StagedChunks, used: Container[int] = ()) -> Placement:
+def numbered(parts: Sequence[str], rows: NDArray[Any], used: Container[int] = ()) -> Placement:
     """Give the chunks of a sparse frame the first unused numbers of chunk files."""
-    rows = chunks.rows[["part", "nbytes"]].tolist()
     free = itertools.islice((n for n in itertools.count() if n not in used), len(rows))
-    runs = tuple(Run(chunks.parts[part], 0, nbytes) for part, nbytes in rows)
+    runs = tuple(Run(parts[part], 0, n) for part, n in rows[["part", "nbytes"]].tolist())
     return Placement(np.array([*free], np.int64), sum(run.stop for run in runs), runs)
