@@ -165,13 +165,6 @@ class ObjectStore(Connection):
         with ThreadPoolExecutor(CONCURRENCY) as threads:
             return list(threads.map(call, items))
 
-    def remove_many(self, paths: Sequence[str]) -> None:
-        """Like `remove`, in as few requests as possible; ignore failures."""
-        # other file systems may not accept lists
-        if isinstance(self.fs, AsyncFileSystem) and not any(map(has_magic, paths)):
-            with suppress(OSError):
-                self.call(lambda: self.fs.rm(paths))
-
     def _remove_one(self, path: str) -> None:
         with suppress(FileNotFoundError):
             self.call(lambda: self.fs.rm_file(path))
@@ -295,8 +288,10 @@ class StagingArea(ObjectStore):
 
     def empty(self, names: Sequence[str]) -> None:
         """Remove the objects of a closed area; tasks remove the objects that they stage later."""
-        if len(names) > CONCURRENCY:
-            self.remove_many([*map(self.place, names)])
+        # in few requests, where `rm` accepts lists and finds no pattern in a name
+        if len(names) > CONCURRENCY and not self.has_folders and not has_magic(self.folder):
+            with suppress(OSError):
+                self.call(lambda: self.fs.rm([*map(self.place, names)]))
             names = self.names(self.folder)
         self.remove(map(self.place, names))
         self.remove_folder(self.folder)

@@ -25,7 +25,6 @@ from b2nd_dask.storage.write.staging import Staging
 from b2nd_dask.system import require_writable
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
-_REMOTE_AREA = re.compile(r"\.([0-9a-f]{16})\.staging")
 
 
 def staging_for(
@@ -241,12 +240,10 @@ def _info(area: Path, key: str) -> StagingInfo | None:
 def _remote(location: Location) -> Iterator[StagingInfo]:
     store = ObjectStore.of(location)
     parent, _, name = store.target.rpartition("/")
+    of_target = re.compile(re.escape(name) + r"(\.([0-9a-f]{16})\.staging)")
     for area in store.folders(parent):
-        base = area.rpartition("/")[2]
-        named = _REMOTE_AREA.fullmatch(base.removeprefix(name))
-        if named and base.startswith(name):
+        if named := of_target.fullmatch(area.rpartition("/")[2]):
             found = store.entries(area).values()
             nbytes = sum(entry.get("size") or 0 for entry in found)
             times = [entry["LastModified"] for entry in found if "LastModified" in entry]
-            path = location.label + base.removeprefix(name)
-            yield StagingInfo(path, named[1], nbytes, max(times, default=None))
+            yield StagingInfo(location.label + named[1], named[2], nbytes, max(times, default=None))
