@@ -30,7 +30,6 @@ from b2nd_dask.frame.write.transaction import (
 )
 from b2nd_dask.frame.write.writer import StagedBatches
 from b2nd_dask.storage import (
-    MAIN_MEMBER,
     Location,
     Staging,
     frame_locked,
@@ -93,8 +92,7 @@ def compact(urlpath: Any) -> int:
         if checksums.state is ChecksumState.DAMAGED:
             raise ChecksumError(f"{checksums.reason}: not compacted")
         before = _size(path)
-        member = path / MAIN_MEMBER if reader.is_directory else path
-        with frame_locked(member, str(path), identity=parsed.identity):
+        with frame_locked(path, identity=parsed.identity):
             # check the name: the opened file may have lost it while this call waited for the lock
             if identity_at(str(path)) != parsed.identity:
                 raise StaleFrameError("the frame changed in the meantime: not compacted")

@@ -393,7 +393,7 @@ def test_more_updates_than_the_history_has(target, contiguous, cut, monkeypatch)
 
 def hold(path, told):
     """Hold the frame's lock, as an update does in its commit."""
-    with local_update.frame_locked(path, str(path)):
+    with local_update.frame_locked(path):
         told.send("held")
         told.recv()
 
@@ -402,9 +402,8 @@ def hold(path, told):
 def test_a_commit_waits_until_the_lock_is_free(target, contiguous):
     """Until its holder is dead, here."""
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
-    member = target if contiguous else target / "chunks.b2frame"
     with (
-        started(hold, member) as (holder, connection),
+        started(hold, target) as (holder, connection),
         started(write_rows, target, 0, 10, 1) as (_, writer),
     ):
         assert answer(connection) == "held"
@@ -424,8 +423,7 @@ def test_waiting_ends_when_the_write_is_given_up(target, contiguous, monkeypatch
     caplog.set_level("INFO", "b2nd_dask")
     monkeypatch.setattr(local_update, "_LONG", 0.0)
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
-    member = target if contiguous else target / "chunks.b2frame"
-    with local_update.frame_locked(member, str(target)), ThreadPoolExecutor(1) as threads:
+    with local_update.frame_locked(target), ThreadPoolExecutor(1) as threads:
         writing = threads.submit(to_b2nd, 0, target, **rows(0, 10))
         while "waits for another process" not in caplog.text:
             assert not writing.done()
@@ -567,7 +565,7 @@ def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with (
-        local_update.frame_locked(member, str(target)),
+        local_update.frame_locked(target),
         member.open("rb+") as named,
         pytest.raises(BlockingIOError),
     ):

@@ -60,10 +60,10 @@ def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Itera
     around = () if replaced else path.parents
     with ExitStack() as held:
         for outer in takewhile(lambda folder: (folder / MANIFEST).is_file(), around):
-            lock = frame_locked(outer, str(outer), is_directory=True, shared=True, wait=False)
+            lock = frame_locked(outer, is_directory=True, shared=True, wait=False)
             held.enter_context(lock)
         if not replaced or path.is_dir():
-            lock = frame_locked(path, str(path), is_directory=True, wait=wait)
+            lock = frame_locked(path, is_directory=True, wait=wait)
             try:
                 held.enter_context(lock)
             except OSError as error:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -69,25 +69,17 @@ class LocalUpdate(LocalStaging):
     cbytes: int
     """Bytes of the frame's chunks, by its header."""
 
-    locked_member: ClassVar[str]
-    """File in the frame that carries its lock; empty for the frame itself."""
-
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the lock of the frame, too; see `Staging.exclusive`."""
-        file = Path(self.target, self.locked_member)
-        with (
-            super().exclusive(),
-            frame_locked(file, self.target, self.directory, identity=self.identity),
-        ):
+        locked = frame_locked(Path(self.target), self.directory, identity=self.identity)
+        with super().exclusive(), locked:
             yield
 
 
 @dataclass(frozen=True)
 class ContiguousUpdate(LocalUpdate, ContiguousStaging):
     """New chunks for a contiguous frame, appended behind its end."""
-
-    locked_member = ""
 
     def check_target(self) -> None:
         """Check the bytes behind the frame's end; see `Staging.prepare`."""
@@ -123,8 +115,6 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
 @dataclass(frozen=True)
 class SparseUpdate(LocalUpdate, SparseStaging):
     """New chunk files for a sparse frame."""
-
-    locked_member = MAIN_MEMBER
 
     def check_target(self) -> None:
         """Do nothing: `join` skips the numbers of existing chunk files; see `Staging.prepare`."""
@@ -188,7 +178,6 @@ def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:
 @contextmanager
 def frame_locked(
     path: Path,
-    label: str,
     area: Path | None = None,
     *,
     identity: Identity | None = None,
@@ -196,22 +185,19 @@ def frame_locked(
     shared: bool = False,
     wait: bool = True,
 ) -> Iterator[None]:
-    """Hold the lock of a frame, of the index file of a sparse one, or of a dataset.
+    """Hold the lock of a frame, which is on the index file of a sparse one; by default wait for it.
 
-    By default wait for it.
-
-    `label` is the path of the frame. The removal of `area`, the staging area of the waiting write,
-    ends the wait. `identity` is that of the expected frame; with `is_directory` the path must name
-    a directory.
+    With `is_directory` the path must name a directory, such as a dataset, and the lock is on the
+    directory. The removal of `area`, the staging area of the waiting write, ends the wait.
+    `identity` is that of the expected frame.
 
     Raises FileNotFoundError if there is no frame, or the staging area was removed; OSError if the
     file system has no locks; `StaleFrameError` if another frame has replaced the expected one, or
     another process holds the lock and `wait` is false.
     """
-    require_writable(label)
-    with _unless_replaced(label, identity):
-        flags = os.O_RDONLY | os.O_DIRECTORY if is_directory else os.O_RDWR
-        fd = _wait_for(path, label, area, flags, shared=shared, wait=wait)
+    require_writable(str(path))
+    with _unless_replaced(path, identity):
+        fd = _wait_for(path, area, is_directory=is_directory, shared=shared, wait=wait)
         try:
             yield
         finally:
@@ -219,29 +205,30 @@ def frame_locked(
 
 
 @contextmanager
-def _unless_replaced(label: str, identity: Identity | None) -> Iterator[None]:
+def _unless_replaced(path: Path, identity: Identity | None) -> Iterator[None]:
     """Raise StaleFrameError for an error after another writer has replaced the frame."""
     try:
         yield
     except (IsADirectoryError, NotADirectoryError) as error:
         if identity is None:
             raise
-        raise StaleFrameError(CHANGED, path=label) from error
+        raise StaleFrameError(CHANGED, path=str(path)) from error
     except FileNotFoundError as error:
         # the directory of a replaced frame is being emptied
-        if identity is not None and Path(label).exists() and identity_at(label) != identity:
-            raise StaleFrameError(CHANGED, path=label) from error
+        if identity is not None and path.exists() and identity_at(str(path)) != identity:
+            raise StaleFrameError(CHANGED, path=str(path)) from error
         raise
 
 
 def _wait_for(
-    path: Path, label: str, area: Path | None, flags: int, *, shared: bool, wait: bool
+    path: Path, area: Path | None, *, is_directory: bool, shared: bool, wait: bool
 ) -> int:
     """Poll until the lock is acquired; return the descriptor that holds it.
 
     A blocking call would not notice the removal of the staging area, nor a new file that replaces
     the locked one.
     """
+    label = str(path)
     pause, began, said = _FIRST_PAUSE, time.monotonic(), 0
     while True:
         # before each attempt: an interrupt of the write removes its staging area
@@ -249,14 +236,19 @@ def _wait_for(
             message = "the staging area of this write was removed while it waited for a lock"
             raise FileNotFoundError(errno.ENOENT, message, label)
         with about(label), ExitStack() as undo:
-            fd = os.open(path, flags)
+            file, flags = path, os.O_RDWR
+            if is_directory:
+                flags = os.O_RDONLY | os.O_DIRECTORY
+            elif path.is_dir():
+                file = path / MAIN_MEMBER
+            fd = os.open(file, flags)
             undo.callback(os.close, fd)
             is_ours = lock(fd, shared=shared)
             if is_ours is None:
                 message = "this file system has no locks, so frames on it cannot be changed"
                 raise OSError(errno.ENOLCK, message, label)
             # others may have replaced the file between open and lock
-            if is_ours and _is_named(path, fd):
+            if is_ours and _is_named(file, fd):
                 undo.pop_all()
                 return fd
         if not (wait or is_ours):
