@@ -78,6 +78,30 @@ def test_what_lies_inside_is_in_the_staging_area(name: str) -> None:
     assert staging.inside("c.b2nd").url == f"memory:/{staging.area().folder}/c.b2nd"
 
 
+@pytest.mark.parametrize("large", [0, 6 << 20])
+@pytest.mark.parametrize("kind", ["s3", "memory"])
+def test_chunks_of_which_others_take_the_place(
+    request: pytest.FixtureRequest, kind: str, large: int
+) -> None:
+    """As in a resumed write with another memory limit, whose regions overlap the earlier ones."""
+    location: Location = request.getfixturevalue(kind)
+    staging = make(location)
+    staging.prepare()
+    chunks = [incompressible(n + large * (n > 4), n) for n in range(1, 9)]
+    earlier, later = staging.append(chunks[:5]), staging.append(chunks[5:])
+    used = [earlier[1], later[2], earlier[3], later[0], earlier[4]]
+    placement = staging.join(*staged_at(used))
+    staging.publish(placement, HEAD, TAIL)
+    staging.discard()
+    fs, path = fsspec.url_to_fs(location.urlpath, **(location.storage_options or {}))
+    data = fs.cat_file(path)
+    assert len(data) == len(HEAD) + placement.data_nbytes + len(TAIL)
+    expected = [chunks[i] for i in (1, 7, 3, 5, 4)]
+    starts = (placement.positions + len(HEAD)).tolist()
+    ends = zip(starts, expected, strict=True)
+    assert [data[at : at + len(chunk)] for at, chunk in ends] == expected
+
+
 def names_at(location: Location) -> list[str]:
     """What is there: the target, its members, and all that is staged."""
     fs, path = fsspec.url_to_fs(location.urlpath, **(location.storage_options or {}))

@@ -51,6 +51,7 @@ from b2nd_dask.storage.write.staging import (
     Run,
     Staging,
     adjacent,
+    laid_out,
     numbered,
 )
 
@@ -174,14 +175,21 @@ class ObjectStaging(BaseObjectStaging):
         return adjacent(name, payloads)
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
-        """Choose the offset of each object; see `Staging.join`."""
-        used, first, index = np.unique(rows["part"], return_index=True, return_inverse=True)
-        sizes = np.bincount(index, rows["nbytes"], minlength=len(used)).astype(np.int64)
+        """Choose the offset of each range of an object; see `Staging.join`.
+
+        An object has several if chunks of it were staged again, with others.
+        """
+        placement = laid_out(parts, rows, Run("", 0, 0), 0)
+        runs = placement.runs[1:]
+        sizes = np.array([run.stop - run.start for run in runs], np.int64)
+        ends = np.cumsum(sizes)
+        number = np.searchsorted(ends, placement.positions, side="right")
+        _, first = np.unique(number, return_index=True)
         order = np.lexsort((first, sizes >= _SMALL_OBJECT))
-        bases = np.empty_like(sizes)
-        bases[order] = np.cumsum(sizes[order]) - sizes[order]
-        runs = tuple(Run(parts[used[i]], 0, int(sizes[i])) for i in order)
-        return Placement(bases[index] + rows["start"], int(sizes.sum()), runs)
+        moves = np.empty_like(sizes)
+        moves[order] = np.cumsum(sizes[order]) - ends[order]
+        positions = placement.positions + moves[number]
+        return placement._replace(positions=positions, runs=tuple(runs[i] for i in order))
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, inside the store if possible; see `Staging.publish`."""
