@@ -21,13 +21,14 @@ from b2nd_dask.errors import B2ndError, level_of_caller
 from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.store import StoredArray, locate_member, require_no_link_out
 from b2nd_dask.frame.open.cache import OpenedFrame, Verify, process_cache
 from b2nd_dask.frame.open.embedded import open_reader
 from b2nd_dask.frame.open.opening import parse_frame, read_header
 from b2nd_dask.frame.read.decode import Fill
-from b2nd_dask.frame.read.scan import scan_chunks
+from b2nd_dask.frame.read.scan import scan_digests
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import TOGETHER, Location, split_store
 
@@ -286,9 +287,6 @@ def _has_chunks(opened: OpenedFrame, array: Any) -> bool:
     if not np.array_equal(codes, opened.parsed.index.kinds):
         return False
 
-    def look(chunk: int, data: memoryview) -> int:
-        theirs = array.schunk.get_chunk(chunk)
-        return int(data[: len(theirs)] == theirs)
-
-    # one thread, since a schunk is not thread-safe
-    return all(result == 1 for _, result in scan_chunks(opened, look, threads=1))
+    found = scan_digests(opened)
+    # this thread alone reads the schunk, which is not thread-safe
+    return all(digest == chunk_digest(array.schunk.get_chunk(chunk)) for chunk, digest in found)

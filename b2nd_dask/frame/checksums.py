@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,14 @@ from b2nd_dask.errors import (
 )
 from b2nd_dask.format.header import odd_byte, with_new_tail
 from b2nd_dask.format.index import stored_chunks
-from b2nd_dask.format.integrity import IF_RIGHT, ChecksumState, Verdict, has_room, require_digest
+from b2nd_dask.format.integrity import IF_RIGHT, ChecksumState, Verdict, has_room
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.statistics import chunk_statistics, statistics_row
 from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.members.writable import local_frame
 from b2nd_dask.frame.open.cache import OpenedFrame, process_cache
 from b2nd_dask.frame.read.decode import Fill
-from b2nd_dask.frame.read.scan import digests_on_disk, scan_chunks, stored_extents
+from b2nd_dask.frame.read.scan import digests_on_disk, scan_digests, stored_extents
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import check_statistics
 from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords, row_dtype
@@ -140,11 +139,10 @@ def verify_noting(
     """Verify, and call `note` after each chunk with the number of finished and of all chunks."""
     opened = process_cache().open(location)
     columns = opened.parsed.columns
-    digests = columns.digests
     bad: dict[int, B2ndError] = {}
     nchunks = 0
-    if digests is not None:
-        for chunk, result in scan_chunks(opened, partial(_check, digests), threads):
+    if columns.digests is not None:
+        for chunk, result in scan_digests(opened, threads=threads):
             nchunks += 1
             note(nchunks, opened.parsed.index.nstored)
             if isinstance(result, B2ndError):
@@ -159,12 +157,6 @@ def verify_noting(
         bad=tuple(bad[chunk] for chunk in sorted(bad)),
         bad_statistics=columns.bad_statistics,
     )
-
-
-def _check(digests: NDArray[np.uint64], chunk: int, data: memoryview) -> int:
-    expected = int(digests[chunk])
-    require_digest(data, expected)
-    return expected
 
 
 #: Most chunks in the queue of the threads.

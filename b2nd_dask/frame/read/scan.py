@@ -1,10 +1,10 @@
-"""Scan all stored chunks of a frame: their positions and bytes, in parallel."""
+"""Scan all stored chunks of a frame: their positions and digests, in parallel."""
 
 from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, chunk_length, whole_chunk
 from b2nd_dask.format.index import stored_chunks
-from b2nd_dask.format.integrity import chunk_digest
+from b2nd_dask.format.integrity import chunk_digest, require_digest
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
 from b2nd_dask.frame.read.fetch import read_whole
@@ -29,33 +29,26 @@ _BATCH_NBYTES, _BATCH_CHUNKS = 4 << 20, 1024
 #: Errors of a disk that cannot read some of its sectors.
 _LOST = (errno.EIO, errno.EBADMSG)
 
-#: Called with a chunk's number and its bytes, maybe with more bytes behind them.
-Look = Callable[[int, memoryview], int]
-Result = tuple[int, int | B2ndError]
-
 #: Chunks whose headers are read together.
 _AT_ONCE = 1024
 
+#: The number of a chunk, and its digest or the error that it raised.
+Result = tuple[int, int | B2ndError]
 
-def scan_chunks(
-    opened: OpenedFrame,
-    look: Look,
-    threads: int | None = None,
-    *,
-    chunks: NDArray[np.int64] | None = None,
+
+def scan_digests(
+    opened: OpenedFrame, chunks: NDArray[np.int64] | None = None, threads: int | None = None
 ) -> Iterator[Result]:
-    """Call a function with the bytes of every stored chunk, or of those with some numbers.
+    """Compute the digests of the current bytes of every stored chunk, or of those in `chunks`.
 
-    Yields numbers of chunks, each with the result of `look`, or with the error that it raised. An
-    error also if a chunk's file is missing, or the disk cannot read it. There is one thread per
-    processor by default.
+    Chunks are verified as `opened.verify` says; damage is the result of its chunk. So is a missing
+    file, or a disk that cannot read the chunk. There is one thread per processor by default.
     """
-    shown = replace(opened, verify=False)
     threads = threads or usable_cores()
     pending: deque[Future[list[Result]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for batch in _in_order(shown, chunks):
-            pending.append(pool.submit(_look_at, shown, look, batch))
+        for batch in _in_order(opened, chunks):
+            pending.append(pool.submit(_digests_of, opened, batch))
             if len(pending) > 2 * threads:
                 yield from pending.popleft().result()
         while pending:
@@ -77,10 +70,10 @@ def _in_order(
         yield from batches(opened, requests, _BATCH_NBYTES)
 
 
-def _look_at(opened: OpenedFrame, look: Look, batch: Sequence[LocatedRequest]) -> list[Result]:
+def _digests_of(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> list[Result]:
     try:
         return [
-            _look_at_one(opened, look, request.chunk, data)
+            (request.chunk, _digest_of(opened, request.chunk, data))
             for request, data in read_whole(opened, batch)
         ]
     except (CorruptChunkError, FrameFormatError, OSError) as caught:
@@ -88,19 +81,24 @@ def _look_at(opened: OpenedFrame, look: Look, batch: Sequence[LocatedRequest]) -
         if isinstance(caught, OSError) and caught.errno not in _LOST:
             raise
         if len(batch) > 1:
-            return [result for request in batch for result in _look_at(opened, look, [request])]
+            return [result for request in batch for result in _digests_of(opened, [request])]
         chunk, error = batch[0].chunk, caught
         if isinstance(error, OSError):
             error = CorruptChunkError(f"it cannot be read: {error.strerror}")
         return [(chunk, error.located(chunk=chunk, path=opened.reader.label))]
 
 
-def _look_at_one(opened: OpenedFrame, look: Look, chunk: int, data: memoryview) -> Result:
+def _digest_of(opened: OpenedFrame, chunk: int, data: memoryview) -> int | B2ndError:
+    digests = opened.digests
     try:
         with located(opened, chunk):
-            return chunk, look(chunk, data)
+            if digests is None:
+                return chunk_digest(whole_chunk(data))
+            expected = int(digests[chunk])
+            require_digest(data, expected)
+            return expected
     except B2ndError as error:
-        return chunk, error
+        return error
 
 
 def content_digest(opened: OpenedFrame, chunks: NDArray[np.int64]) -> str:
@@ -129,15 +127,11 @@ def digests_on_disk(
     `CorruptChunkError` if a chunk is invalid.
     """
     found = np.zeros(len(chunks), np.uint64)
-    for chunk, result in scan_chunks(opened, _digest, threads, chunks=chunks):
+    for chunk, result in scan_digests(replace(opened, verify=False), chunks, threads):
         if isinstance(result, B2ndError):
             raise result
         found[np.searchsorted(chunks, chunk)] = result
     return found
-
-
-def _digest(_: int, data: memoryview) -> int:
-    return chunk_digest(whole_chunk(data))
 
 
 def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
