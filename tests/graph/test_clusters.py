@@ -71,9 +71,9 @@ def test_reductions_transforms_writes_regions_and_appends(cluster, path, tmp_pat
 def _count_opens():
     opened, before = [], cache._open
 
-    def counted(location):
+    def counted(location, parsed):
         opened.append(location.label)
-        return before(location)
+        return before(location, parsed)
 
     cache._open = counted
     cache.b2nd_dask_tests_opened = opened

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -164,12 +164,19 @@ class FrameCache:
     ) -> OpenedFrame:
         """Open a version of a frame, or return the one that is already open.
 
-        Without `version` it is the current one; `parsed` is metadata of this version, to avoid
-        reading it again. Raises `StaleFrameError` if the frame has another version now.
+        Without `version` it is the current one; `parsed` is known metadata, which is read again
+        only if the frame may have changed. Raises `StaleFrameError` if the frame has another
+        version now.
         """
         if version is not None and (known := self.known(location, version)):
             return known
-        opened = _open(location) if version is None else _open_again(location, parsed)
+        try:
+            opened = _open(location, parsed)
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            # another process, perhaps on another host, has opened the frame
+            if version is None or location.is_url:
+                raise
+            raise unseen(error, location.label, NOT_SHARED) from None
         if version not in (None, opened.parsed.version):
             raise StaleFrameError(
                 f"{OUTDATED} (seen from {here()}, which may see another file at this path)",
@@ -185,21 +192,12 @@ class FrameCache:
         return opened
 
     def current(self, location: Location) -> OpenedFrame:
-        """Open the current frame; if an open one is still current, it is not parsed again."""
+        """Open the current frame; metadata of one that is open is not parsed again if current."""
         known = self._frames.get(location.key)
-        if known is None or not known.parsed.changes_show:
-            return self.open(location)
-        # a file that became a directory, or the reverse, has no identity of the old kind
-        with (
-            suppress(StaleFrameError, FileNotFoundError, NotADirectoryError),
-            # a network file system may answer `stat` from its cache, but not `open`
-            closing(open_reader(location)) as reader,
-        ):
-            now = reader.opened_identity()
-            # a copy that preserves times may have size and times of the frame that it overwrites
-            if now.is_untouched(known.parsed.identity) and known.is_held():
-                return known
-        return self.open(location)
+        # a copy that preserves times may have size and times of the frame that it overwrites
+        is_known = known is not None and known.parsed.changes_show and known.is_held()
+        # a network file system may answer `stat` from its cache, but not `open`
+        return self.open(location, parsed=known.parsed if known and is_known else None)
 
     def present(self, location: Location) -> OpenedFrame:
         """As `current`, by size and times alone, which every update by this package changes."""
@@ -227,32 +225,17 @@ class FrameCache:
         return None
 
 
-def _open_again(location: Location, parsed: ParsedFrame | None) -> OpenedFrame:
-    """Open a frame that was opened before, perhaps by a client on another host.
-
-    Known metadata is parsed again only if the frame may have changed.
-    """
-    try:
-        if parsed is not None:
-            reader = open_reader(location)
-            # a sparse frame that is replaced is emptied
-            with suppress(FileNotFoundError):
-                # the identity in a store may be weaker than the metadata
-                cheap = reader.identity_is_cheap
-                if cheap and reader.opened_identity().is_untouched(parsed.identity):
-                    return OpenedFrame(reader, parsed)
-            reader.close()
-        return _open(location)
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        if location.is_url:
-            raise
-        raise unseen(error, location.label, NOT_SHARED) from None
-
-
-def _open(location: Location) -> OpenedFrame:
+def _open(location: Location, parsed: ParsedFrame | None) -> OpenedFrame:
     for _ in range(TRIES):
         reader = open_reader(location)
         try:
+            if (
+                parsed is not None
+                # the identity in a store may be weaker than the metadata
+                and reader.identity_is_cheap
+                and reader.opened_identity().is_untouched(parsed.identity)
+            ):
+                return OpenedFrame(reader, parsed)
             return OpenedFrame(reader, parse_frame(reader))
         except FileNotFoundError:
             # the replacement of a sparse frame between two calls empties its directory
