@@ -139,7 +139,7 @@ def test_a_chunk_is_verified_once(path, monkeypatch, verify) -> None:
     """One of its boxes verifies all of it."""
     seen = []
     monkeypatch.setattr(
-        fetch, "verify_in_pieces", lambda opened, request, _: seen.append(request.chunk)
+        fetch, "verify_in_pieces", lambda opened, request: seen.append(request.chunk)
     )
     monkeypatch.setattr(fetch, "verify_chunk", lambda opened, chunk, _: seen.append(chunk))
     options = {} if verify is None else {"verify": verify}

@@ -43,7 +43,7 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
     """
     for request in batch:
         if request.piece:
-            verify_in_pieces(opened, request, request.piece)
+            verify_in_pieces(opened, request)
     wanted = [(request, Span(0, request.first)) for request in batch]
     with scratch.borrow(sum(span.stop for _, span in wanted)) as room:
         later: list[_FirstRead] = []
@@ -75,13 +75,14 @@ def first_reads(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterato
             yield Item(requester, _member_of(opened, request), span)
 
 
-def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest, nbytes: int) -> None:
-    """Verify a chunk by its checksum, if any, in pieces of `nbytes` bytes.
+def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest) -> None:
+    """Verify a chunk by its checksum, if any, in the pieces of the request.
 
     Raises `CorruptChunkError`, which names the chunk; `ChecksumError` if its checksum differs.
     """
     if opened.digests is None:
         return
+    nbytes = request.piece
 
     def pieces() -> Iterator[memoryview]:
         for start in range(0, request.available, nbytes):
@@ -120,33 +121,28 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
         chunks: list[memoryview] = []
         for row in found:
             chunk, rest = rest[: row.nbytes], rest[row.nbytes :]
-            chunk[: len(row.head)] = row.head
-            missing += _fill_in(row, chunk[len(row.head) :])
             chunks.append(chunk)
+            at = len(row.head)
+            chunk[:at] = row.head
+            for run in row.runs:
+                target = chunk[at : at + run.stop - run.start]
+                at += len(target)
+                if run.stop <= len(row.data):
+                    # the first read has these bytes
+                    target[:] = row.data[run.start : run.stop]
+                else:
+                    missing.append((row.request, run, target))
         for (_, span, _), (request, data, _) in zip(
             missing, _read_into(opened, missing), strict=True
         ):
             if len(data) < span.stop - span.start:
                 raise CorruptChunkError("the file ends inside the chunk", chunk=request.chunk)
         for row, chunk in zip(found, chunks, strict=True):
-            number, at = row.request.number, row.request.chunk
+            request = row.request
             if row.runs and not row.some_blocks:
-                with located(opened, at):
-                    verify_chunk(opened, at, chunk)
-            yield ChunkBytes(number, at, row.header, chunk, row.some_blocks)
-
-
-def _fill_in(
-    row: _FoundBlocks, body: memoryview
-) -> Iterator[tuple[LocatedRequest, Span, memoryview]]:
-    """Copy the byte ranges that were read already; yield the others with their destinations."""
-    for run in row.runs:
-        length = run.stop - run.start
-        target, body = body[:length], body[length:]
-        if run.stop <= len(row.data):
-            target[:] = row.data[run.start : run.stop]
-        else:
-            yield row.request, run, target
+                with located(opened, request.chunk):
+                    verify_chunk(opened, request.chunk, chunk)
+            yield ChunkBytes(request.number, request.chunk, row.header, chunk, row.some_blocks)
 
 
 def _read(

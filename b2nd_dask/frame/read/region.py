@@ -65,10 +65,7 @@ def read_region(
         element = fill.element(plan.single_kind, int(plan.chunks[0]))
         return np.broadcast_to(element, shape)
     empty = result_pool.empty if batch_nbytes is None else in_pages
-    if len(plan.chunks) > 1:
-        out = new_array(plan, fill, shape, empty, into)
-    else:
-        out = empty(shape, carrier(fill.dtype)) if into is None else into
+    out = new_array(plan, fill, shape, empty, into)
     repeated = read_parts(opened, plan, fill, out, threads, batch_nbytes)
     return out.view(fill.dtype) if repeated is None else np.broadcast_to(repeated, shape)
 
@@ -174,7 +171,8 @@ def special_elements(
     fill: Fill, kinds: NDArray[np.uint8], chunks: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[Any]]]:
     """Yield each kind of special chunks, a mask of these chunks, and their element."""
-    for kind in np.unique(kinds).tolist():
+    # most regions have none
+    for kind in np.unique(kinds).tolist() if kinds.any() else ():
         if kind != ChunkKind.STORED:
             chosen = kinds == kind
             yield kind, chosen, fill.element(kind, int(chunks[np.argmax(chosen)]))
