@@ -175,19 +175,6 @@ class Scratch:
 scratch = Scratch()
 
 
-class _Slab:
-    """Memory of the pool, used by at most one array and its views."""
-
-    __slots__ = ("memory",)
-
-    def __init__(self, nbytes: int) -> None:
-        self.memory = np.empty(nbytes, np.uint8)
-
-    @property
-    def nbytes(self) -> int:
-        return self.memory.nbytes
-
-
 class Pool:
     """Large arrays whose memory returns to the pool when their last view is freed.
 
@@ -199,7 +186,7 @@ class Pool:
     def __init__(
         self, max_free_nbytes: int = MAX_FREE_NBYTES, idle_seconds: float = _IDLE_SECONDS
     ) -> None:
-        self._free: deque[_Slab] = deque()
+        self._free: deque[NDArray[np.uint8]] = deque()
         self._max_free_nbytes = max_free_nbytes
         self._idle = Idle(idle_seconds, self._free.clear)
 
@@ -219,21 +206,21 @@ class Pool:
         self._idle.used()
         slab = self._take(nbytes)
         # NumPy keeps the owner of memory alive, also for views of views; this object is the owner
-        lease = (ctypes.c_char * slab.nbytes).from_buffer(slab.memory.data)
+        lease = (ctypes.c_char * slab.nbytes).from_buffer(slab.data)
         weakref.finalize(lease, self._give_back, slab).atexit = False
         return np.frombuffer(memoryview(lease), np.uint8, nbytes).view(dtype).reshape(shape)
 
-    def _take(self, nbytes: int) -> _Slab:
-        for slab in list(self._free):
-            if slab.nbytes * _LEAST_USE <= nbytes <= slab.nbytes:
-                try:
-                    self._free.remove(slab)
-                except ValueError:
-                    continue  # another thread took it
-                return slab
-        return _Slab(nbytes)
+    def _take(self, nbytes: int) -> NDArray[np.uint8]:
+        for _ in range(len(self._free)):
+            # another thread may take it first
+            with suppress(IndexError):
+                slab = self._free.popleft()
+                if slab.nbytes * _LEAST_USE <= nbytes <= slab.nbytes:
+                    return slab
+                self._free.append(slab)
+        return np.empty(nbytes, np.uint8)
 
-    def _give_back(self, slab: _Slab) -> None:
+    def _give_back(self, slab: NDArray[np.uint8]) -> None:
         """Return a slab to the pool; drop the slabs that were free longest.
 
         A slab stays even if it alone exceeds the limit, until another replaces it. An idle pool
