@@ -37,11 +37,6 @@ class Piece(NamedTuple):
     is_contiguous: bool = True
     """Whether the elements are contiguous in the array that is read."""
 
-    @property
-    def nelements(self) -> int:
-        """Number of array elements; 0 for chunks that are not decoded."""
-        return math.prod(map(len, self.region.axes)) if self.region.is_decoded else 0
-
 
 @dataclass(eq=False)
 class FoundRead:
@@ -63,10 +58,8 @@ class FoundRead:
     """Maximum bytes of read buffers over all pieces."""
     elements: int = 0
     """Maximum bytes of an array of elements over all pieces."""
-    at_once: int = 0
-    """Maximum bytes of elements in one function call over all pieces."""
     nelements: int = 0
-    """Total of all pieces, as `nbytes` and `fetched`."""
+    """Total of all pieces, as `nbytes` and `fetched`; without chunks that are not decoded."""
     nbytes: int = 0
     fetched: float = 0.0
 
@@ -75,37 +68,37 @@ class FoundRead:
 
         The frame's chunks are reduced in groups of `group` bytes, or one by one if it is 0.
         """
-        streamed, nelements, largest = self.is_streamed, piece.nelements, int(costs.largest[row])
-        nbytes = nelements * piece.frame.grid.itemsize
-        at_once = min(max(largest, group) if largest else 0, nbytes) if streamed else nbytes
-        # elements need a copy if they are decoded in another order, or gathered into a group
-        in_place = costs.whole[row] and not group
-        direct = costs.direct[row] and piece.is_contiguous
-        scratch = 0 if direct and (group or not streamed) else largest
+        region, largest = piece.region, int(costs.largest[row])
+        nelements = math.prod(map(len, region.axes)) if region.is_decoded else 0
+        nbytes = elements = nelements * piece.frame.grid.itemsize
         buffers, fetched = float(costs.buffers[row]), float(costs.fetched[row])
-        if streamed and group and nbytes > group:
-            # buffers of one group
-            buffers = min(buffers, fetched * group / nbytes)
+        direct = costs.direct[row] and piece.is_contiguous
+        scratch = 0 if direct else largest
+        if self.is_streamed:
+            # elements need a copy if they are decoded in another order, or gathered into a group
+            in_place = not largest or (costs.whole[row] and not group)
+            elements = 0 if in_place else min(max(largest, group), nbytes)
+            scratch = 0 if direct and group else largest
+            if group and nbytes > group:
+                # buffers of one group
+                buffers = min(buffers, fetched * group / nbytes)
         self.buffers = max(self.buffers, buffers + scratch)
-        self.elements = max(self.elements, 0 if streamed and in_place else at_once)
-        self.at_once = max(self.at_once, at_once)
+        self.elements = max(self.elements, elements)
         self.nelements += nelements
         self.nbytes += nbytes
         self.fetched += fetched
 
     @property
-    def is_array(self) -> bool:
-        """Whether the pieces together become an array."""
-        return self.is_joined and not self.is_streamed
+    def copied(self) -> int:
+        """Bytes of a piece that is copied to the array."""
+        return self.elements if self.is_copied else 0
 
     @property
     def peak(self) -> float:
         """Bytes of the elements and of results of functions."""
-        if self.is_array:
-            # the array, and either a copied piece or results of functions of the array
-            piece = self.elements if self.is_copied else 0
-            return self.nbytes + max(piece, self.nbytes * self.held) + self.beside
-        return self.elements + self.at_once * self.held + self.beside
+        nbytes = self.nbytes if self.is_joined and not self.is_streamed else self.elements
+        # the array, and either a copied piece or results of functions of the array
+        return nbytes + max(self.copied, nbytes * self.held) + self.beside
 
 
 class FoundTask(NamedTuple):
@@ -124,7 +117,7 @@ class FoundTask(NamedTuple):
         if self.writes is None:
             return reading
         block = max((read.nelements for read in self.reads), default=0)
-        buffers += sum(read.elements for read in self.reads if read.is_array and read.is_copied)
+        buffers += sum(read.copied for read in self.reads)
         fetched = sum(read.fetched for read in self.reads)
         return max(reading, _nbytes_of_write(self.writes, block, fetched, buffers))
 
