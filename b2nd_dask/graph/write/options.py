@@ -323,16 +323,11 @@ def _stored(frame: FrameReference, name: str) -> Iterable[str]:
 
 
 def _labels(given: Any) -> list[str]:
-    """Descriptions of the labels of an array of xarray: attributes, dimensions, coordinates."""
+    """Descriptions of the labels of a `xarray.Variable`; all other objects of xarray keep them."""
     if not is_labelled(given):
         return []
+    parts = {"attributes": list(given.attrs), "dimensions": list(given.dims)}
     kind = type(given).__name__
-    dims = list(getattr(given, "dims", ()))
-    parts = {
-        "attributes": list(getattr(given, "attrs", ())),
-        "dimensions": [] if dims == [f"dim_{i}" for i in range(len(dims))] else dims,
-        "coordinates": list(getattr(given, "coords", ())),
-    }
     return [f"{what} {_listed(names)} of the {kind}" for what, names in parts.items() if names]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -339,17 +339,12 @@ def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delaye
             return done
     else:
         written = job.graph()
-        if not compute:
-            _warn(job)
-            return written
         # if a worker is lost after the commit, dask runs its tasks again, without a staging area
-        with transaction.once(), staging.prepared():
-            _warn(job)
+        with transaction.once(), staging.prepared() if compute else nullcontext():
+            if job.dropped:
+                warnings.warn(job.dropped, UserWarning, stacklevel=level_of_caller())
+            if not compute:
+                return written
             written.compute()
     frame = frame_at(location)
     return array_of(frame, own_or_auto(frame.grid.nchunks))
-
-
-def _warn(job: Job) -> None:
-    if job.dropped:
-        warnings.warn(job.dropped, UserWarning, stacklevel=level_of_caller())
