@@ -10,8 +10,8 @@ import pytest
 from distributed import Client
 
 from b2nd_dask import StaleFrameError, open_b2nd, to_b2nd
-from b2nd_dask.graph.write import numpy_arrays as mapped
-from b2nd_dask.graph.write.numpy_arrays import from_numpy
+from b2nd_dask.graph.write import input_arrays as mapped
+from b2nd_dask.graph.write.input_arrays import from_numpy
 from tests.peak import peak_growth
 
 VALUES = np.random.default_rng(3).normal(size=(100, 60))

@@ -19,7 +19,7 @@ from b2nd_dask.edges.convert.frames import data_of
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
-from b2nd_dask.graph.write.numpy_arrays import array_in_blocks, mapped_array
+from b2nd_dask.graph.write.input_arrays import array_in_blocks, mapped_array
 from b2nd_dask.storage import printable
 
 #: Errors of posix_fallocate on file systems that cannot allocate.

@@ -17,7 +17,7 @@ from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
-from b2nd_dask.graph.write.numpy_arrays import file_state
+from b2nd_dask.graph.write.input_arrays import file_state
 from b2nd_dask.lazy import require
 from b2nd_dask.storage import printable
 

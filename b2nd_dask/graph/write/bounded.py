@@ -27,7 +27,7 @@ from b2nd_dask.graph.expression.nodes import Moved, Node, Read, Selection
 from b2nd_dask.graph.layers.layers import Layers, noted_dtype
 from b2nd_dask.graph.read.blocks import is_layer_of_expression, regions_of
 from b2nd_dask.graph.read.sizes import aligned_sizes
-from b2nd_dask.graph.write.numpy_arrays import numpy_source
+from b2nd_dask.graph.write.input_arrays import numpy_source
 from b2nd_dask.graph.write.rechunk import (
     Elements,
     IntermediateFrames,

@@ -32,9 +32,9 @@ from b2nd_dask.frame.write.update import (
 )
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
-from b2nd_dask.graph.write.input_arrays import as_dask, constant_element
+from b2nd_dask.graph.write.input_arrays import as_dask
 from b2nd_dask.graph.write.options import WriteOptions, check_existing
-from b2nd_dask.graph.write.write_tasks import WriteJob, opening
+from b2nd_dask.graph.write.write_tasks import WriteJob, constant_element, opening
 from b2nd_dask.storage import list_staging
 
 #: Positions along each axis: ranges of step 1.

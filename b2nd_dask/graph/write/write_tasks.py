@@ -30,10 +30,11 @@ from b2nd_dask.frame.write.records import (
 from b2nd_dask.frame.write.transaction import Transaction, begin, commit
 from b2nd_dask.frame.write.writer import checked_cast, constant_records, fits, write_block
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import Chunks, regions_of
+from b2nd_dask.graph.read.blocks import Chunks, constant_of, regions_of
+from b2nd_dask.graph.read.sizes import aligned_sizes
 from b2nd_dask.graph.resources import available
 from b2nd_dask.graph.task_names import of_frame
-from b2nd_dask.graph.write.input_arrays import aligned_to, constant_element
+from b2nd_dask.graph.write.input_arrays import array_in_blocks, numpy_source
 from b2nd_dask.storage import Staging
 from b2nd_dask.system import usable_cores
 
@@ -166,6 +167,33 @@ def log_reused(staging: Staging, reused: int, nchunks: int) -> None:
     logger.info("%s: %d of %d chunks are reused", staging.label, reused, nchunks)
 
 
+def constant_element(arr: da.Array) -> NDArray[Any] | None:
+    """The 0-d element of an array made by `da.zeros`, `da.full` and the like; else None.
+
+    Examples
+    --------
+    >>> constant_element(da.full((10**6, 10**6), 2.5))
+    array(2.5)
+    >>> constant_element(da.zeros(5) + 1) is None
+    True
+    """
+    layers = _dask_compat.layers_of(arr)
+    return constant_of(layers.get(arr.name), arr.ndim) if len(layers) == 1 else None
+
+
+def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
+    """Give an array blocks of whole frame chunks, with the sizes of `aligned_sizes`.
+
+    A plain NumPy array is cut into the new blocks. Any other array is rechunked; frames are then
+    read in the new blocks if that costs little.
+    """
+    wanted = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
+    if wanted == arr.chunks:
+        return arr
+    source = numpy_source(arr)
+    return arr.rechunk(wanted) if source is None else array_in_blocks(source, wanted)
+
+
 class _Blocks(NamedTuple):
     """The blocks of an array that a job computes, and the records of all others."""
 
@@ -239,9 +267,7 @@ def _fused(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
     records = [_records_of(blocks, threads) for blocks in each]
     graph = HighLevelGraph.merge(*(array.__dask_graph__() for array in records))
     keys = [key for blocks in each for key in [*blocks.keys, *blocks.job.opened.dask]]
-    # a dask collection may lack an optimizer
-    optimize = getattr(records[0], "__dask_optimize__", lambda graph, keys: graph)
-    return dict(optimize(graph, keys))
+    return dict(records[0].__dask_optimize__(graph, keys))
 
 
 def _appended(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
