@@ -25,7 +25,7 @@ from b2nd_dask.frame.rechunk.work import RegionSource, View
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.expression.nodes import Moved, Node, Read, Selection
 from b2nd_dask.graph.layers.layers import Layers, noted_dtype
-from b2nd_dask.graph.read.blocks import is_layer_of_expression, regions_of
+from b2nd_dask.graph.read.blocks import Chunks, is_layer_of_expression, regions_of
 from b2nd_dask.graph.read.sizes import aligned_sizes
 from b2nd_dask.graph.write.input_arrays import numpy_source
 from b2nd_dask.graph.write.rechunk import (
@@ -128,54 +128,66 @@ class _Bounded:
 
     def __init__(self, job: WriteJob, max_mem: Any) -> None:
         self._write = job
-        self._array = job.elements
+        graph = job.elements.dask.cull_layers([job.elements.name])
         # opaque: Layers rewrites no moves, since they become passes
-        self._layers = Layers(job.elements.dask, (), of_opaque=True)
+        self._layers = Layers(graph, (), of_opaque=True)
         self._nodes = self._layers.nodes
         self._seen: dict[str, _Seen] = {}
         # dependencies first, without recursion: the graph may be deeper than Python's stack
         for name, node in self._nodes.items():
             self._seen[name] = _seen(node, self._seen)
-        layers = job.elements.dask.layers
+        # from the top: errors name the last step
+        functions = [name for name in reversed(self._nodes) if not self._is_view(name)]
+        inputs = {below for name in functions for below in self._inputs(name)}
+        # the views to read from frames, also those of steps below
+        self._views = [
+            name
+            for name in self._nodes
+            if name in inputs and self._is_view(name) and not self._is_kept(name)
+        ]
         reads = [node for node in self._nodes.values() if isinstance(node, Read)]
         is_remote = any(read.source.is_remote for read in reads)
-        functions = [name for name in layers if not self._is_view(name)]
         # tasks of dask that stay in the graph
-        keys = sum(len(layers[name]) for name in functions if not self._seen[name].is_read)
+        keys = sum(len(graph.layers[name]) for name in functions if not self._seen[name].is_read)
         budget = budget_of(max_mem, job.transaction.staging, is_remote=is_remote).without(
             keys * PER_KEY
         )
         # functions that read a view are computed again if the write is retried
-        again = any(self._is_view(b) for name in functions for b in self._inputs(name) or ())
-        self._frames = IntermediateFrames(job.transaction, budget, reads_again=again)
-        # by layer name, since several views may share a base
-        self._bases: dict[str, da.Array] = {}
+        self._frames = IntermediateFrames(job.transaction, budget, reads_again=bool(self._views))
+        self._kept = dict[str, Any](graph.layers)
+        self._below = dict[str, Any](graph.dependencies)
 
     def job(self) -> Job:
         """The job of the last step; its graph contains all other steps."""
-        array, plan = self._array, self._write.transaction.plan
+        array, plan = self._write.elements, self._write.transaction.plan
         if not plan.grid.nchunks:
             return self._write
+        for name in self._views:
+            self._kept[name], self._below[name] = self._reading(name), set()
         if self._is_view(array.name) or isinstance(self._nodes[array.name], Read):
             return self._rechunked(self._elements(array.name))
-        elements = self._replaced(array)
+        elements = self._replaced(array.name, array.chunks, array.dtype)
         sizes = aligned_sizes(array.chunks, plan.grid.chunks, array.dtype.itemsize)
         if sizes == array.chunks:
             return replace(self._write, elements=elements, opened=self._frames.opened)
         return self._rechunked(self._frames.written(elements))
 
     def _rechunked(self, source: Elements) -> RechunkJob:
-        name = self._array.name
+        name = self._write.elements.name
         if source.grid.shape != self._write.transaction.plan.grid.shape:
             raise _not_understood(name)
         return self._frames.rechunked(source, name)
 
-    def _inputs(self, name: str) -> list[str] | None:
-        """The layers that a layer reads block by block; None if it reads them in another way."""
-        node = self._nodes[name]
+    def _inputs(self, name: str) -> list[str]:
+        """The layers that a layer of functions reads block by block."""
+        node, graph = self._nodes[name], self._layers.graph
         if isinstance(node, Moved) and _box_of(node) is not None:
             return [node.child.layers[0]]
-        return self._layers.inputs(name)
+        inputs = self._layers.inputs(name)
+        is_of_others = graph.dependencies[name] or is_layer_of_expression(graph.layers[name])
+        if inputs is None and is_of_others:
+            raise _not_understood(name)
+        return inputs or []
 
     def _is_view(self, name: str) -> bool:
         """Whether a layer has the elements of another layer, in other blocks or another shape."""
@@ -196,61 +208,30 @@ class _Bounded:
             if math.prod(source.grid.shape) != math.prod(shape):
                 raise _not_understood(seen.name)
             return frames.reshaped(source, shape, seen.name, seen.view)
-        if seen.name not in self._bases:
-            self._bases[seen.name] = self._base(seen.name)
-        return frames.written(self._bases[seen.name], seen.view)
-
-    def _base(self, name: str) -> da.Array:
-        """The dask array of a layer of functions that is the base of a view."""
-        sizes = self._nodes[name].chunks
-        dtype = noted_dtype(self._array.dask.layers[name])
-        if sizes is None:
-            raise _not_understood(name)
+        dtype = noted_dtype(self._kept[seen.name])
+        if base.chunks is None:
+            raise _not_understood(seen.name)
         if dtype is None:
             raise ValueError(
-                f"max_mem= needs the dtype of the result of {function_name(name)}, and the graph "
-                "does not contain it: pass dtype= where the function is called (for instance to "
-                "map_blocks), or omit max_mem="
+                f"max_mem= needs the dtype of the result of {function_name(seen.name)}, and the "
+                "graph does not contain it: pass dtype= where the function is called (for instance "
+                "to map_blocks), or omit max_mem="
             )
-        graph = self._array.dask.cull_layers([name])
-        return self._replaced(da.Array(graph, name, sizes, dtype=dtype))
+        return frames.written(self._replaced(seen.name, base.chunks, dtype), seen.view)
 
-    def _replaced(self, array: da.Array) -> da.Array:
-        """The same array, with all views read from frames; check that its blocks fit the memory."""
-        reads = {name: self._reading(name) for name in self._views_below(array.name)}
+    def _replaced(self, name: str, chunks: Chunks, dtype: np.dtype[Any]) -> da.Array:
+        """A layer of functions as an array, which reads all views from frames."""
+        graph = HighLevelGraph(self._kept, self._below).cull_layers([name])
+        array = da.Array(graph, name, chunks, dtype=dtype)
         self._check_blocks(array)
-        if not reads:
-            return array
-        layers: dict[str, Any] = {**array.dask.layers, **reads}
-        dependencies = {**array.dask.dependencies, **{name: set() for name in reads}}
-        graph = HighLevelGraph(layers, dependencies).cull_layers([array.name])
-        return da.Array(graph, array.name, array.chunks, dtype=array.dtype)
+        return array
 
-    def _views_below(self, top: str) -> list[str]:
-        """The views that a layer reads directly or through functions, without small ones."""
-        found: list[str] = []
-        todo, known = [top], {top}
-        while todo:
-            name = todo.pop()
-            if self._seen[name].is_read:
-                continue
-            if self._is_view(name):
-                found += [] if self._is_small(name) else [name]
-                continue
-            inputs = self._inputs(name)
-            layer = self._array.dask.layers[name]
-            below = self._array.dask.dependencies[name]
-            if inputs is None and (below or is_layer_of_expression(layer)):
-                raise _not_understood(name)
-            new = [each for each in dict.fromkeys(inputs or ()) if each not in known]
-            known.update(new)
-            todo += reversed(new)
-        return found
-
-    def _is_small(self, name: str) -> bool:
-        """Whether dask may move a view: its base is a small array held by the graph."""
+    def _is_kept(self, name: str) -> bool:
+        """Whether dask makes a view: a slice of a frame, or of a small array in the graph."""
         seen = self._seen[name]
-        chunks, dtype = seen.base.chunks, noted_dtype(self._array.dask.layers[seen.name])
+        if seen.is_read:
+            return True
+        chunks, dtype = seen.base.chunks, noted_dtype(self._layers.graph.layers[seen.name])
         if chunks is None or dtype is None or not self._layers.is_held(seen.name):
             return False
         return math.prod(map(sum, chunks)) * dtype.itemsize <= _SMALL
@@ -259,7 +240,7 @@ class _Bounded:
         """Tasks that read the blocks of a view."""
         chunks, source = self._nodes[name].chunks or (), self._elements(name)
         numbers = list(np.ndindex(*map(len, chunks)))
-        keys = self._array.dask.layers[name].get_output_keys()
+        keys = self._layers.graph.layers[name].get_output_keys()
         known = {key[1:] for key in keys if key[0] == name}
         if source.grid.shape != tuple(map(sum, chunks)) or known != set(numbers):
             raise _not_understood(name)
