@@ -79,8 +79,9 @@ class _Seen(NamedTuple):
 
     base: Node
     view: View
-    is_rechunked: bool = False
-    """Whether the node has other blocks than its base."""
+    is_moved: bool
+    """Whether the node is to be read from a frame: it has other blocks, or another shape, than the
+    base. A slice of a frame is read by dask's own tasks."""
 
     @property
     def name(self) -> str:
@@ -89,9 +90,8 @@ class _Seen(NamedTuple):
 
     @property
     def is_read(self) -> bool:
-        """Whether the node reads a frame, or a slice of one, by dask's own tasks."""
-        is_moved = self.is_rechunked or self.view.order != tuple(sorted(self.view.order))
-        return isinstance(self.base, Read) and not is_moved
+        """Whether the elements are those of the user's frame."""
+        return isinstance(self.base, Read)
 
 
 def _seen(node: Node, seen: Mapping[str, _Seen]) -> _Seen:
@@ -99,17 +99,19 @@ def _seen(node: Node, seen: Mapping[str, _Seen]) -> _Seen:
 
     `seen` maps the layers below to their results.
     """
-    base = _Seen(node, View.whole(tuple(map(sum, node.chunks or ()))))
+    is_reshape = isinstance(node, Moved) and node.is_reshape
+    base = _Seen(node, View.whole(tuple(map(sum, node.chunks or ()))), is_reshape)
     if not isinstance(node, Moved) or node.is_reshape or node.child.chunks is None:
         return base
     below = seen[node.child.layers[0]]
     if node.move is None:
-        return below._replace(is_rechunked=True)
+        return below._replace(is_moved=True)
     if not isinstance(node.move, Selection):
-        return below._replace(view=below.view.transposed(node.move))
+        is_moved = below.is_moved or below.is_read
+        return below._replace(view=below.view.transposed(node.move), is_moved=is_moved)
     box = _box_of(node)
     # for a slice of another layer, dask computes only the blocks that it needs
-    if box is None or not (below.is_rechunked or isinstance(below.base, Read)):
+    if box is None or not (below.is_moved or below.is_read):
         return base
     return below._replace(view=below.view.cut(box))
 
@@ -137,13 +139,13 @@ class _Bounded:
         for name, node in self._nodes.items():
             self._seen[name] = _seen(node, self._seen)
         # from the top: errors name the last step
-        functions = [name for name in reversed(self._nodes) if not self._is_view(name)]
+        functions = [name for name in reversed(self._nodes) if not self._seen[name].is_moved]
         inputs = {below for name in functions for below in self._inputs(name)}
         # the views to read from frames, also those of steps below
         self._views = [
             name
             for name in self._nodes
-            if name in inputs and self._is_view(name) and not self._is_kept(name)
+            if name in inputs and self._seen[name].is_moved and not self._is_small(name)
         ]
         reads = [node for node in self._nodes.values() if isinstance(node, Read)]
         is_remote = any(read.source.is_remote for read in reads)
@@ -164,7 +166,8 @@ class _Bounded:
             return self._write
         for name in self._views:
             self._kept[name], self._below[name] = self._reading(name), set()
-        if self._is_view(array.name) or isinstance(self._nodes[array.name], Read):
+        seen = self._seen[array.name]
+        if seen.is_moved or seen.is_read:
             return self._rechunked(self._elements(array.name))
         elements = self._replaced(array.name, array.chunks, array.dtype)
         sizes = aligned_sizes(array.chunks, plan.grid.chunks, array.dtype.itemsize)
@@ -188,13 +191,6 @@ class _Bounded:
         if inputs is None and is_of_others:
             raise _not_understood(name)
         return inputs or []
-
-    def _is_view(self, name: str) -> bool:
-        """Whether a layer has the elements of another layer, in other blocks or another shape."""
-        seen = self._seen[name]
-        if isinstance(seen.base, Moved) and seen.base.is_reshape:
-            return True
-        return (seen.is_rechunked or isinstance(seen.base, Read)) and seen.name != name
 
     def _elements(self, name: str) -> Elements:
         """The elements of a view, which is a layer's name."""
@@ -226,11 +222,9 @@ class _Bounded:
         self._check_blocks(array)
         return array
 
-    def _is_kept(self, name: str) -> bool:
-        """Whether dask makes a view: a slice of a frame, or of a small array in the graph."""
+    def _is_small(self, name: str) -> bool:
+        """Whether dask may move a view: its base is a small array held by the graph."""
         seen = self._seen[name]
-        if seen.is_read:
-            return True
         chunks, dtype = seen.base.chunks, noted_dtype(self._layers.graph.layers[seen.name])
         if chunks is None or dtype is None or not self._layers.is_held(seen.name):
             return False
@@ -240,7 +234,7 @@ class _Bounded:
         """Tasks that read the blocks of a view."""
         chunks, source = self._nodes[name].chunks or (), self._elements(name)
         numbers = list(np.ndindex(*map(len, chunks)))
-        keys = self._layers.graph.layers[name].get_output_keys()
+        keys: Any = self._layers.graph.layers[name].get_output_keys()
         known = {key[1:] for key in keys if key[0] == name}
         if source.grid.shape != tuple(map(sum, chunks)) or known != set(numbers):
             raise _not_understood(name)
