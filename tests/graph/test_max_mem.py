@@ -349,6 +349,14 @@ def test_axes_that_are_swapped_need_no_intermediate_frame(source: Path, target: 
     assert names_of((x + 1).rechunk((48, 5, 10)), target)["commit(target)"] == 2
 
 
+def test_a_slice_of_a_reshape_needs_no_other_intermediate_frame(source: Path, target: Path) -> None:
+    for index in ((slice(61, 2000), slice(3, None)), (slice(None), slice(7))):
+        x = from_b2nd(source).reshape(48 * 60, 80)[index]
+        assert names_of(x, target)["commit(target)"] == 2
+        to_b2nd(x, target, max_mem="32MB", mode="w")
+        assert_written(target, VALUES.reshape(48 * 60, 80)[index])
+
+
 @pytest.mark.parametrize(
     ("held", "written", "is_small"), [("i1", "c16", True), ("f8", "i1", False), ("f8", "f8", False)]
 )
