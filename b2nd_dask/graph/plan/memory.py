@@ -9,7 +9,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,7 +20,7 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.program import Program
-from b2nd_dask.graph.expression.tiles import InPlace, Tiles, in_place, is_tiled
+from b2nd_dask.graph.expression.tiles import InPlace, in_place, is_tiled
 
 ReadFrame = FrameReference | IntermediateFrame
 
@@ -185,13 +184,6 @@ def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
         if "out" not in step.kwargs
     ]
     return int(sum(dtype.itemsize for dtype in small.memory) + max(fresh, default=0))
-
-
-@lru_cache
-def nelements_of_tile(shape: tuple[int, ...], axis: tuple[int, ...]) -> int:
-    """Number of elements of the largest tile of a block that is reduced along axes."""
-    most: int = Tiles(shape, axis).most
-    return most
 
 
 def _dtypes_of(program: Program, dtypes: Sequence[np.dtype[Any]]) -> list[np.dtype[Any]]:

@@ -14,7 +14,6 @@ import numpy as np
 from dask.optimization import cull
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.read_cost import Region
 from b2nd_dask.frame.read.reduce import group_nbytes
 from b2nd_dask.frame.rechunk.work import FlatSource, IntermediateFrame, Source, rechunk_region
@@ -29,7 +28,7 @@ from b2nd_dask.graph._dask_compat import (
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, is_number
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
-from b2nd_dask.graph.expression.tiles import is_tiled
+from b2nd_dask.graph.expression.tiles import Tiles, is_tiled
 from b2nd_dask.graph.plan.memory import (
     FoundRead,
     FoundTask,
@@ -38,7 +37,6 @@ from b2nd_dask.graph.plan.memory import (
     nbytes_of_program,
     nbytes_of_results,
     nbytes_of_tile,
-    nelements_of_tile,
     read_of,
 )
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
@@ -56,6 +54,8 @@ from b2nd_dask.graph.write.write_tasks import write_task
 _WRITERS = (write_task, rechunk_region)
 #: Functions of blocks that make no new block: they write the block, or share its memory.
 _MAKE_NOTHING = (write_task, *FILTERS)
+#: The tiles of a block, equal for most tasks of a layer.
+_tiles_of = functools.lru_cache(Tiles)
 
 
 def plan_of(collections: Iterable[Any]) -> Plan:
@@ -181,7 +181,9 @@ class Walk:
         if func is read_at_once:
             return [self._of_result(*args)]
         if func is index_block:
-            held = self._held(args[2], first.source)
+            dtype, program = first.source.dtype, args[2]
+            dtypes = (dtype,) * (1 + program.inputs)
+            held = self._once(nbytes_of_program, program, dtypes) / dtype.itemsize
             return [read_of([(f, Region(axes))], held) for f, axes in regions_of_index(*args)]
         if blocks:
             return self._of_blocks(func, args, blocks)
@@ -249,12 +251,8 @@ class Walk:
         axis: tuple[int, ...] = (),
     ) -> float:
         """Bytes of memory for the largest tile of a block."""
-        return nelements_of_tile(shape, axis) * self._once(nbytes_of_tile, program, dtypes)
-
-    def _held(self, program: Program, frame: Readable) -> float:
-        """Bytes that a program holds, per byte of elements of a frame."""
-        dtypes = (frame.dtype,) * (1 + program.inputs)
-        return self._once(nbytes_of_program, program, dtypes) / frame.dtype.itemsize
+        most: int = _tiles_of(shape, axis).most
+        return most * self._once(nbytes_of_tile, program, dtypes)
 
     def _once(self, function: Callable[..., float], step: Any, *args: Any) -> float:
         """Cache a function's result for a program or chunk step, which a layer's tasks share."""
