@@ -14,7 +14,7 @@ from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 from b2nd_dask import open_b2nd, to_b2nd
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage import Location, Secrets, Span
-from b2nd_dask.storage.read.ranged import RangeRequest
+from b2nd_dask.storage.read.ranged import RangeRequest, RemoteObject
 from b2nd_dask.storage.read.ranged_stores import AnyRanges
 
 if TYPE_CHECKING:
@@ -113,10 +113,9 @@ def test_looks_at_an_object_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     store = AnyRanges(
         os.getpid(), fs, "/shared/a.b2nd", Secrets("memory://shared/a.b2nd"), "a.b2nd"
     )
-    whole = RangeRequest("/shared/a.b2nd", Span(0, len(DATA)), None, "a.b2nd")
-    (first,) = store.get([whole])
+    known = RangeRequest(RemoteObject("/shared/a.b2nd", "a.b2nd"), Span(0, len(DATA)))
+    store.get([known])
     looks = 0
-    known = whole._replace(known=first.identity)
     requests = [known._replace(span=Span(at, at + 10)) for at in range(0, 2000, 10)]
     found = store.get(requests)
     assert [each.data for each in found] == [DATA[at : at + 10] for at in range(0, 2000, 10)]

@@ -10,7 +10,7 @@ import pytest
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage import Location, Span
-from b2nd_dask.storage.read.ranged import ATTEMPTS, RangeRequest, size_in, token_of
+from b2nd_dask.storage.read.ranged import ATTEMPTS, RangeRequest, RemoteObject, size_in, token_of
 
 if TYPE_CHECKING:
     from tests.servers import HttpServer
@@ -20,8 +20,8 @@ DATA = random.Random(13).randbytes(300_000)
 FAR = Span(200_000, 200_100)
 
 
-def request_of(span: Span, *, from_end: bool = False) -> RangeRequest:
-    return RangeRequest("a.b2nd", span, None, "a.b2nd", from_end)
+def request_of(span: Span) -> RangeRequest:
+    return RangeRequest(RemoteObject("a.b2nd", "a.b2nd"), span)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_the_size_of_an_object_from_a_range(header: str, span: Span, size: int) 
 
 @pytest.mark.parametrize(("size", "start"), [(1234, 1134), (100, 0), (60, 0)])
 def test_the_size_of_an_object_from_its_last_bytes(size: int, start: int) -> None:
-    last = request_of(Span(0, 100), from_end=True)
+    last = request_of(Span(-100, 0))
     assert size_in(f"bytes {start}-{size - 1}/{size}", last) == size
     with pytest.raises(OSError, match="for a request of bytes=-100"):
         size_in(f"bytes {start}-{size - 2}/{size}", last)

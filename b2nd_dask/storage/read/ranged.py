@@ -7,11 +7,11 @@ import errno
 import math
 import random
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -49,6 +49,7 @@ _CONNECTIONS = 10
 MAX_WHOLE = 16 * 1024 * 1024
 """Most bytes to fetch for a range from a server that ignores ranges."""
 
+_STRONG_ETAG = re.compile(r'"[^"]*"')
 _CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,19})-([0-9]{1,19})|\*)/([0-9]{1,19})")
 #: Headers of the whole object, in HTTP and in the client of S3. Digests of a part are of its bytes.
 _OF_OBJECT = ("ETag", "Last-Modified", "LastModified")
@@ -60,52 +61,64 @@ _TOKENS = (
 )
 
 
+@dataclass(eq=False, repr=False)  # a path may hold secrets
+class RemoteObject:
+    """An object of a store, of which all reads see one state; errors show its label."""
+
+    path: str
+    label: str
+    known: Identity | None = None
+    """State in the first response with bytes, which all later responses must have."""
+
+    def __repr__(self) -> str:
+        return self.label
+
+    @property
+    def size(self) -> int:
+        """Bytes of the known state; without one a bound, since stores clip the ranges."""
+        return sys.maxsize if self.known is None else self.known.size
+
+    @property
+    def etag(self) -> str | None:
+        """Strong etag of the known state."""
+        token = "" if self.known is None else self.known.token
+        return token if _STRONG_ETAG.fullmatch(token) else None
+
+
 class RangeRequest(NamedTuple):
     """A request for a range of one object."""
 
-    path: str
+    object: RemoteObject
     span: Span
-    """May go past the end of the object; not empty."""
-    known: Identity | None
-    """Required state of the object; None for any."""
-    label: str
-    """Label of the object, for errors."""
-    from_end: bool = False
-    """Whether to request the last bytes of the object, as many as the span has."""
+    """May go past the end of the object; not empty. With a negative start it is counted from the
+    end, as in a slice, and ends there."""
 
     def bytes_of(self, size: int) -> Span:
         """Requested bytes in an object of `size` bytes."""
-        start, stop = clip(self.span, size)
-        return Span(size - (stop - start), size) if self.from_end else Span(start, stop)
+        start, _ = self.span
+        return clip(self.span, size) if start >= 0 else Span(max(0, size + start), size)
 
     def header(self) -> str:
         """Value of the header Range."""
         start, stop = self.span
-        return f"bytes=-{stop - start}" if self.from_end else f"bytes={start}-{stop - 1}"
+        return f"bytes={start}" if start < 0 else f"bytes={start}-{stop - 1}"
 
     def changed(self) -> StaleFrameError:
         """Error for an object that has changed since its known state."""
         return StaleFrameError(
             "the object changed while it was open; open it again",
-            path=self.label,
+            path=self.object.label,
             offset=self.span.start,
         )
 
     def require_known(self, identity: Identity) -> None:
         """Raise StaleFrameError unless a response comes from the known state of the object."""
-        if self.known not in (None, identity):
+        if self.object.known not in (None, identity):
             raise self.changed()
-
-    def __repr__(self) -> str:
-        # without the path, which may hold secrets
-        return f"<request of {self.span} of {self.label}>"
 
 
 class PassingError(OSError):
-    """A transient failure: another request for the range may succeed.
-
-    `after`: seconds until the next request, if the server says so.
-    """
+    """A transient failure: a request repeated after some seconds, if given, may succeed."""
 
     def __init__(self, problem: str, after: float | None = None) -> None:
         super().__init__(problem)
@@ -116,8 +129,8 @@ class _Traffic:
     """The requests of one event loop; only that loop changes it."""
 
     def __init__(self) -> None:
-        # not the loop's own threads, which also resolve host names: all could wait in `alone`
-        self.caller = ThreadPoolExecutor(1, "b2nd-dask-store")
+        # of the loop's threads, which also resolve host names, only one waits in `alone`
+        self.caller = asyncio.Lock()
         self.under_way: list[RangeRequest] = []
         # by the limit, which users may change
         self.slots: dict[int, asyncio.Semaphore] = {}
@@ -128,10 +141,7 @@ _traffic: WeakKeyDictionary[asyncio.AbstractEventLoop, _Traffic] = WeakKeyDictio
 
 
 def _own_traffic() -> _Traffic:
-    loop = asyncio.get_running_loop()
-    if loop not in _traffic:
-        _traffic[loop] = _Traffic()
-    return _traffic[loop]
+    return _traffic.setdefault(asyncio.get_running_loop(), _Traffic())
 
 
 class RemoteStore(Connection, ABC):
@@ -185,7 +195,7 @@ class RemoteStore(Connection, ABC):
         try:
             return await self._in_turn(request, attempts)
         except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
-            failure = public_error(error, request.label, self.secrets)
+            failure = public_error(error, request.object.label, self.secrets)
         # outside of the except clause: nothing refers to the original any more
         raise failure
 
@@ -204,15 +214,20 @@ class RemoteStore(Connection, ABC):
         async with traffic.slots.setdefault(most, asyncio.Semaphore(most)):
             traffic.under_way.append(request)
             try:
-                return await self.fetch(request)
+                response = await self.fetch(request)
             finally:
                 traffic.under_way.remove(request)
+        # of several first responses, the event loop handles one after the other
+        request.require_known(response.identity)
+        if response.data:
+            request.object.known = response.identity
+        return response
 
 
 async def called_alone(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     """Call a file system that has no event loop in a thread, one call at a time."""
-    call = partial(alone, function, *args, **keywords)
-    return await asyncio.get_running_loop().run_in_executor(_own_traffic().caller, call)
+    async with _own_traffic().caller:
+        return await asyncio.to_thread(alone, function, *args, **keywords)
 
 
 @asynccontextmanager
@@ -255,7 +270,7 @@ async def received(
     and the object is large; `StaleFrameError` if the object has changed since its known state;
     `PassingError` and TimeoutError as `_read_body`.
     """
-    if content_range is None and (length is None or request.from_end):
+    if content_range is None and (length is None or request.span.start < 0):
         raise unknown_size()
     size = length or 0 if content_range is None else size_in(content_range, request)
     token = token_of({name: headers[name] for name in _OF_OBJECT if name in headers})
@@ -264,7 +279,7 @@ async def received(
     if content_range is not None:
         start, stop = request.bytes_of(size)
         return Response(start, await _read_body(body, stop - start), identity)
-    require_short(size, request.span.stop, request.label)
+    require_short(size, request.span.stop, request.object.label)
     data = await _read_body(body, min(request.span.stop, size))
     return Response(0, data, identity, ranges_ignored=True)
 
@@ -286,19 +301,6 @@ async def _read_body(body: Any, nbytes: int) -> bytes:
         problem = problem or f"{nbytes - left} of {nbytes} bytes arrived"
         raise PassingError(f"the response broke off: {problem}")
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def identity_in(info: Mapping[str, Any]) -> Identity:
-    """State of an object, from its `info`.
-
-    Raises IsADirectoryError for a directory, OSError if the file system does not report the size.
-    """
-    if info.get("type") == "directory":
-        raise IsADirectoryError(info.get("name"))
-    size = info.get("size")
-    if not isinstance(size, int):
-        raise unknown_size()
-    return Identity(size, token_of(info))
 
 
 def token_of(details: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
-import re
 from functools import cached_property, partial
 from http import HTTPStatus
 from pathlib import Path
@@ -26,18 +25,18 @@ from b2nd_dask.storage.read.ranged import (
     RangeRequest,
     RemoteStore,
     called_alone,
-    identity_in,
     in_time,
     received,
     require_short,
+    token_of,
+    unknown_size,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from b2nd_dask.storage.read.location import Location
 
-_STRONG_ETAG = re.compile(r'"[^"]*"')
 _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 _WHOLE = (HTTPStatus.OK, HTTPStatus.NON_AUTHORITATIVE_INFORMATION)
 _RANGE = (HTTPStatus.PARTIAL_CONTENT, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
@@ -72,12 +71,12 @@ class HttpRanges(RemoteStore):
         headers = dict(options.pop("headers", None) or {})
         # identity: a range of compressed bytes is of no use
         headers |= {"Range": request.header(), "Accept-Encoding": "identity"}
-        if request.known is not None and _STRONG_ETAG.fullmatch(request.known.token):
-            headers["If-Match"] = request.known.token
+        if etag := request.object.etag:
+            headers["If-Match"] = etag
         if session.timeout == aiohttp.client.DEFAULT_TIMEOUT:
             # replaces 5 minutes for any response by limits for its length (`in_time`)
             options.setdefault("timeout", aiohttp.ClientTimeout(total=None, sock_connect=30))
-        url = self.fs.encode_url(request.path)
+        url = self.fs.encode_url(request.object.path)
         try:
             async with in_time():
                 answered = await session.get(url, headers=headers, **options)
@@ -87,14 +86,14 @@ class HttpRanges(RemoteStore):
             raise PassingError(f"the server closed the connection: {error}") from error
         async with answered as response:
             if response.url.path.endswith("/") and not url.path.endswith("/"):
-                raise IsADirectoryError(request.path)
+                raise IsADirectoryError(request.object.path)
             return await _read_response(response, request)
 
 
 async def _read_response(response: Any, request: RangeRequest) -> Response:
     status, headers = response.status, response.headers
     if status in _MISSING:
-        raise FileNotFoundError(request.path)
+        raise FileNotFoundError(request.object.path)
     if status == HTTPStatus.PRECONDITION_FAILED:
         raise request.changed()
     if status in _PASSING:
@@ -146,27 +145,21 @@ class S3Ranges(RemoteStore):
             body.close()
 
     async def _get_object(self, request: RangeRequest) -> dict[str, Any]:
-        bucket, key, version = self.fs.split_path(request.path)
+        bucket, key, version = self.fs.split_path(request.object.path)
         if not key:
             raise FileNotFoundError(
-                errno.ENOENT, "the URL names a bucket, but no object in it", request.path
+                errno.ENOENT, "the URL names a bucket, but no object in it", request.object.path
             )
-        known = request.known
-        options = {"VersionId": version} if version else {}
-        if known is not None and known.token.startswith('"'):
-            options["IfMatch"] = known.token
+        options = {"VersionId": version, "IfMatch": request.object.etag}
+        options = {name: value for name, value in options.items() if value}
         found: dict[str, Any] = await self.fs._call_s3(
-            "get_object",
-            Bucket=bucket,
-            Key=key,
-            Range=request.header(),
-            **options,
+            "get_object", Bucket=bucket, Key=key, Range=request.header(), **options
         )
         return found
 
     async def _past_the_end(self, request: RangeRequest) -> Response:
         # a response with status 416 has no details of the object
-        info = await self.fs._info(request.path, refresh=True)
+        info = await self.fs._info(request.object.path, refresh=True)
         return Response(request.span.start, b"", identity_in(info))
 
 
@@ -184,24 +177,24 @@ class AnyRanges(RemoteStore):
 
     async def fetch(self, request: RangeRequest) -> Response:
         """Request a range; see `RemoteStore.fetch`."""
-        identity = request.known or await self._identity(request.path)
+        identity = request.object.known or await self._identity(request.object.path)
         start, stop = request.bytes_of(identity.size)
         data = await self._read(request, Span(start, stop), identity)
         if len(data) == stop - start:
             return Response(start, data, identity)
         if len(data) == identity.size:
-            require_short(identity.size, identity.size, request.label)
+            require_short(identity.size, identity.size, request.object.label)
             return Response(0, data, identity, ranges_ignored=True)
         raise request.changed()
 
     async def _read(self, request: RangeRequest, span: Span, identity: Identity) -> bytes:
         """Read a span of a state of the object; raise StaleFrameError if it has another one."""
-        path, data = request.path, b""
+        path, data = request.object.path, b""
         if span.start < span.stop:
             data = await self._ask("cat_file", path, start=span.start, end=span.stop)
         look = self._looks.setdefault(path, _Look())
-        found = await look.after_now(partial(self._identity, path))
-        request._replace(known=identity).require_known(found)
+        if await look.after_now(partial(self._identity, path)) != identity:
+            raise request.changed()
         return data
 
     async def _identity(self, path: str) -> Identity:
@@ -252,22 +245,24 @@ class CopyRanges(AnyRanges):
     def _read_copy(self, request: RangeRequest, span: Span, identity: Identity) -> bytes:
         self._prepare(request, identity)
         # not cat_file, which first checks that the object exists
-        (data,) = self.fs.cat_ranges([request.path], [span.start], [span.stop], on_error="raise")
+        paths = [request.object.path]
+        (data,) = self.fs.cat_ranges(paths, [span.start], [span.stop], on_error="raise")
         return bytes(data)
 
     def _prepare(self, request: RangeRequest, identity: Identity) -> None:
-        copy: str | None = self.fs._check_file(request.path)
+        path = request.object.path
+        copy: str | None = self.fs._check_file(path)
         if copy is not None:
             if copy not in _copied and Path(copy).stat().st_size == identity.size:
                 _copied[copy] = identity
             if _copied.get(copy) == identity:
                 return
-            if request.known is not None and copy in _copied:
+            if request.object.known is not None and copy in _copied:
                 raise request.changed()
             self._drop(copy)
-        self.fs.cat_ranges([request.path], [0], [0], on_error="raise")
-        copy = str(self.fs._check_file(request.path))
-        if identity_in(self.fs.info(request.path)) != identity:
+        self.fs.cat_ranges([path], [0], [0], on_error="raise")
+        copy = str(self.fs._check_file(path))
+        if identity_in(self.fs.info(path)) != identity:
             self._drop(copy)
             raise request.changed()
         _copied[copy] = identity
@@ -275,6 +270,19 @@ class CopyRanges(AnyRanges):
     def _drop(self, copy: str) -> None:
         _copied.pop(copy, None)
         Path(copy).unlink(missing_ok=True)
+
+
+def identity_in(info: Mapping[str, Any]) -> Identity:
+    """State of an object, from its `info`.
+
+    Raises IsADirectoryError for a directory, OSError if the file system does not report the size.
+    """
+    if info.get("type") == "directory":
+        raise IsADirectoryError(info.get("name"))
+    size = info.get("size")
+    if not isinstance(size, int):
+        raise unknown_size()
+    return Identity(size, token_of(info))
 
 
 def remote_store(location: Location) -> RemoteStore:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +25,12 @@ from b2nd_dask.storage.byte_reader import (
 )
 from b2nd_dask.storage.failures import what_directory
 from b2nd_dask.storage.read.prefetch import prefetched
-from b2nd_dask.storage.read.ranged import RangeRequest, RemoteStore, require_short
+from b2nd_dask.storage.read.ranged import (
+    RangeRequest,
+    RemoteObject,
+    RemoteStore,
+    require_short,
+)
 from b2nd_dask.storage.read.ranged_stores import remote_store
 from b2nd_dask.storage.redaction import public_url
 
@@ -55,19 +59,18 @@ In faster stores a second request after the first costs little."""
 
 
 class _Opened(NamedTuple):
-    """State of the object in the first response; all later responses must have the same."""
+    """The object, or the main member of a directory, and its first responses."""
 
-    identity: Identity
+    main: RemoteObject
     is_directory: bool
-    ranges_ignored: bool
     ends: tuple[Response, ...]
     """Responses with the first bytes and, for a frame that is larger, with the last bytes."""
 
-    def in_memory(self, member: str, span: Span) -> bytes | None:
+    def in_memory(self, span: Span) -> bytes | None:
         """Bytes of the object, if they came with the first responses."""
-        start, stop = clip(span, self.identity.size)
-        for first, data, *_ in () if member else self.ends:
-            if first <= start and stop <= first + len(data):
+        start, stop = clip(span, self.main.size)
+        for first, data, identity, _ in self.ends:
+            if first <= start and stop <= first + len(data) and identity == self.main.known:
                 return data[start - first : stop - first]
         return None
 
@@ -93,7 +96,7 @@ class RemoteReader(ByteReader):
         self._head_span = Span(location.offset, location.offset + HEAD_NBYTES)
         self._store: RemoteStore | None = None
         self._states: dict[str, _Opened] = {}
-        self._members: dict[str, Identity] = {}
+        self._members: dict[str, RemoteObject] = {}
         self._closed = False
 
     def __repr__(self) -> str:
@@ -113,12 +116,13 @@ class RemoteReader(ByteReader):
             # an archive: an open file system shows its state at opening
             store = remote_store(self._location)
         start = self._head_span.start
-        _, response = self._get_main(store, Span(start, start + 1))
+        anew = RemoteObject(self._opened().main.path, self.label)
+        (response,) = store.get([RangeRequest(anew, Span(start, start + 1))])
         return response.identity
 
     def opened_identity(self) -> Identity:
         """State of the object that all reads see."""
-        return self._opened().identity
+        return self._opened().ends[0].identity
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges in one round of concurrent requests; see `ByteReader.read`."""
@@ -132,17 +136,16 @@ class RemoteReader(ByteReader):
 
     def requester(self) -> RemoteReader | None:
         """See `ByteReader.requester`: this reader, unless the server ignores ranges."""
-        return None if self._opened().ranges_ignored else self
+        return None if self._opened().ends[0].ranges_ignored else self
 
     def begin(self, member: str, span: Span) -> Future[Response]:
         """Request a range; see `Requester.begin`."""
-        store = self._connected()
         # readers repeat a failed request
-        return store.begin(self._request(store, member, span), attempts=1)
+        return self._connected().begin(RangeRequest(self._object(member), span), attempts=1)
 
     def has_in_memory(self, member: str, span: Span) -> bool:
         """Whether a range came with the first response; see `Requester.has_in_memory`."""
-        return self._opened().in_memory(member, span) is not None
+        return not member and self._opened().in_memory(span) is not None
 
     def close(self) -> None:
         """Release the file system, which fsspec may share with other users."""
@@ -152,87 +155,68 @@ class RemoteReader(ByteReader):
     def _read_members(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
         """Return the bytes of each span, with the size of its member."""
         opened = self._opened()
-        main = ("", MAIN_MEMBER) if opened.is_directory else ("",)
-        items = [("" if member in main else member, span) for member, span in items]
-        held = ((i, opened.in_memory(*item)) for i, item in enumerate(items))
-        found = {i: (data, opened.identity.size) for i, data in held if data is not None}
-        absent = [i for i in range(len(items)) if i not in found]
-        ahead = {i: future for i in absent if (future := prefetched(self, *items[i]))}
-        self._request_into(found, items, [i for i in absent if i not in ahead])
+        wanted = [(self._object(member), span) for member, span in items]
+        found: dict[int, tuple[bytes, int]] = {}
+        ahead: dict[int, Future[Response]] = {}
+        for i, (each, span) in enumerate(wanted):
+            data = opened.in_memory(span) if each is opened.main else None
+            if data is not None:
+                found[i] = data, each.size
+            elif future := prefetched(self, *items[i]):
+                ahead[i] = future
+        absent = [i for i in range(len(items)) if i not in found and i not in ahead]
+        self._request_into(found, wanted, absent)
         for i, future in ahead.items():
             # a failed request is repeated
             with suppress(Exception):
-                member, span = items[i]
-                (found[i],) = self._parts(future.result(), member, [span])
-        self._request_into(found, items, [i for i in absent if i not in found])
+                found[i] = _part(future.result(), wanted[i][1])
+        self._request_into(found, wanted, [i for i in ahead if i not in found])
         return [found[i] for i in range(len(items))]
 
     def _request_into(
         self,
         found: dict[int, tuple[bytes, int]],
-        items: Sequence[tuple[str, Span]],
+        wanted: Sequence[tuple[RemoteObject, Span]],
         numbers: Sequence[int],
     ) -> None:
         """Add the items of some numbers to the result of `_read_members`, in one round."""
-        store = self._connected()
-        groups: dict[str, list[int]] = {}
+        groups: dict[RemoteObject, list[int]] = {}
         for i in numbers:
-            groups.setdefault(items[i][0], []).append(i)
+            groups.setdefault(wanted[i][0], []).append(i)
         requests: list[RangeRequest] = []
         parts: list[list[int]] = []
-        for member, group in groups.items():
-            for span, inside in self._merged(member, [items[i][1] for i in group]):
-                requests.append(self._request(store, member, span))
+        for each, group in groups.items():
+            for span, inside in self._merged(each, [wanted[i][1] for i in group]):
+                requests.append(RangeRequest(each, span))
                 parts.append([group[i] for i in inside])
-        for response, inside in zip(store.get(requests), parts, strict=True):
-            member, spans = items[inside[0]][0], [items[i][1] for i in inside]
-            found.update(zip(inside, self._parts(response, member, spans), strict=True))
+        for response, inside in zip(self._connected().get(requests), parts, strict=True):
+            found.update((i, _part(response, wanted[i][1])) for i in inside)
         for i in numbers:
             # the others are empty
-            found.setdefault(i, (b"", self._size(items[i][0])))
+            found.setdefault(i, (b"", wanted[i][0].size))
 
-    def _merged(self, member: str, spans: Sequence[Span]) -> list[tuple[Span, list[int]]]:
-        size = self._size(member)
-        if not self._opened().ranges_ignored:
-            return coalesce(spans, max_gap=MAX_GAP, max_size=MAX_SIZE, size=size)
+    def _merged(self, each: RemoteObject, spans: Sequence[Span]) -> list[tuple[Span, list[int]]]:
+        if self.requester():
+            return coalesce(spans, max_gap=MAX_GAP, max_size=MAX_SIZE, size=each.size)
         # each response has all bytes up to the end of its span
-        merged = coalesce(spans, max_gap=size, max_size=size, size=size)
-        if merged and self._known(member) is not None:
-            require_short(size, merged[-1][0].stop, self._label(member))
+        merged = coalesce(spans, max_gap=each.size, max_size=each.size, size=each.size)
+        if merged and each.known is not None:
+            require_short(each.size, merged[-1][0].stop, each.label)
         return merged
 
-    def _size(self, member: str) -> int:
-        """Size of a member; before its first read a bound, since the store clips the spans."""
-        known = self._known(member)
-        return sys.maxsize if known is None else known.size
-
-    def _request(self, store: RemoteStore, member: str, span: Span) -> RangeRequest:
-        """Make the request for a span, with the state of its object if that is known."""
-        if self._opened().is_directory:
-            path = store.member(member or MAIN_MEMBER)
-        else:
+    def _object(self, member: str) -> RemoteObject:
+        opened = self._opened()
+        if not member or (opened.is_directory and member == MAIN_MEMBER):
+            return opened.main
+        if not opened.is_directory:
             self.require_no_member(member)
-            path = store.path
-        known = self._known(member)
-        span = span if known is None else clip(span, known.size)
-        return RangeRequest(path, span, known, self._label(member))
-
-    def _known(self, member: str) -> Identity | None:
-        return self._members.get(member) if member else self._opened().identity
-
-    def _parts(
-        self, response: Response, member: str, spans: Sequence[Span]
-    ) -> list[tuple[bytes, int]]:
-        """Cut spans out of a response; raise if the object has changed since its known state."""
-        first, data, now, _ = response
-        known = self._known(member)
-        if known is None and data:
+        found = self._members.get(member)
+        if found is None:
             if len(self._members) >= REMEMBERED_MEMBERS:
                 self._members.clear()
-            known = self._members.setdefault(member, now)
-        if known not in (None, now):
-            raise self._request(self._connected(), member, spans[0]).changed()
-        return [(data[start - first : stop - first], now.size) for start, stop in spans]
+            anew = RemoteObject(self._connected().member(member), f"{self.label}/{member}")
+            found = self._members.setdefault(member, anew)
+        return found
 
     def _connected(self) -> RemoteStore:
         if self._closed:
@@ -246,63 +230,56 @@ class RemoteReader(ByteReader):
     def _opened(self) -> _Opened:
         store = self._connected()
         if not self._states:
-            started, waiting = time.monotonic(), self._begin_tail(store)
+            started, tail = time.monotonic(), self._begin_tail(store)
             try:
-                is_directory, head = self._get_main(store, self._head_span)
+                main, head = self._get_main(store)
+                ends = [head]
                 is_near = time.monotonic() < started + TAIL_AFTER
-                is_whole = head.identity.size <= HEAD_NBYTES
-                tail = [] if is_near or is_whole else _arrived_tail(waiting, head)
+                if tail and not is_near and head.identity.size > HEAD_NBYTES:
+                    # after a failure, later reads request these bytes
+                    with suppress(Exception):
+                        ends.append(tail.result())
             finally:
-                for future in waiting:
-                    future.cancel()
-            opened = _Opened(head.identity, is_directory, head.ranges_ignored, (head, *tail))
+                if tail:
+                    tail.cancel()
+            main.known = head.identity
             # threads that open at the same time all take the first result
-            self._states.setdefault("", opened)
+            self._states.setdefault("", _Opened(main, main.path != store.path, tuple(ends)))
         return self._states[""]
 
-    def _begin_tail(self, store: RemoteStore) -> list[Future[Response]]:
+    def _begin_tail(self, store: RemoteStore) -> Future[Response] | None:
         """Request the last bytes of the object, too, if the first ones take long."""
         is_object = not (self._location.offset or self._location.url.endswith("/"))
         if not (is_object and isinstance(store.fs, AsyncFileSystem)):
-            return []
-        span = Span(0, TAIL_NBYTES)
-        request = RangeRequest(store.path, span, None, self.label, from_end=True)
-        return [store.begin(request, after=TAIL_AFTER, attempts=1)]
+            return None
+        last = RangeRequest(RemoteObject(store.path, self.label), Span(-TAIL_NBYTES, 0))
+        return store.begin(last, after=TAIL_AFTER, attempts=1)
 
-    def _get_main(self, store: RemoteStore, span: Span) -> tuple[bool, Response]:
+    def _get_main(self, store: RemoteStore) -> tuple[RemoteObject, Response]:
         """Read from the object, or from the main member if the URL names a directory."""
-        is_there = False
-        known = self._states[""].is_directory if self._states else None
-        if known is False or (known is None and not self._location.url.endswith("/")):
+        is_directory = False
+        if not self._location.url.endswith("/"):
+            main = RemoteObject(store.path, self.label)
             try:
-                (response,) = store.get([RangeRequest(store.path, span, None, self.label)])
-            except (FileNotFoundError, IsADirectoryError) as error:
-                if known is False:
-                    raise
-                is_there = isinstance(error, IsADirectoryError)
-            else:
-                return False, response
-        main = RangeRequest(store.member(MAIN_MEMBER), span, None, self.label)
+                return main, store.get([RangeRequest(main, self._head_span)])[0]
+            except FileNotFoundError:
+                pass
+            except IsADirectoryError:
+                is_directory = True
+        main = RemoteObject(store.member(MAIN_MEMBER), self.label)
         try:
-            (response,) = store.get([main])
+            return main, store.get([RangeRequest(main, self._head_span)])[0]
         except FileNotFoundError:
-            if not is_there and not store.has_directory():
+            if not is_directory and not store.has_directory():
                 raise
-        else:
-            return True, response
         raise FrameFormatError(
             f"a directory without a file {MAIN_MEMBER} is not a sparse frame"
             + what_directory(self.label),
             path=self.label,
         )
 
-    def _label(self, member: str) -> str:
-        return f"{self.label}/{member}" if member else self.label
 
-
-def _arrived_tail(waiting: list[Future[Response]], head: Response) -> list[Response]:
-    """List the response with the last bytes, if it is useful."""
-    # after a failure, later reads request these bytes
-    with suppress(Exception):
-        return [r for future in waiting if (r := future.result()).identity == head.identity]
-    return []
+def _part(response: Response, span: Span) -> tuple[bytes, int]:
+    """Cut a span out of a response; also return the size of its object."""
+    first, data, identity, _ = response
+    return data[span.start - first : span.stop - first], identity.size
