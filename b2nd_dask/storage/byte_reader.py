@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -182,34 +182,39 @@ def is_member(name: str) -> bool:
 
 
 def coalesce(
-    spans: Sequence[Span], *, max_gap: int, max_size: int, size: int = sys.maxsize
+    spans: Sequence[Span], objects: Sequence[Hashable] = (), *, max_gap: int, max_size: int
 ) -> list[tuple[Span, list[int]]]:
     """Merge spans that lie close together, for fewer reads.
 
-    The spans may be empty, overlap and come in any order; they are clipped at the `size` of the
-    object, which limits allocations for lengths from a damaged file. Gaps of at most `max_gap`
-    bytes are merged. A merged span has at most `max_size` bytes, but a single larger span stays
-    whole. Returns the merged spans, ordered by their start, each with the positions of its spans in
-    the argument. Every nonempty span lies in exactly one merged span.
+    The spans may be empty, overlap and come in any order. If they are not of one object, `objects`
+    has that of each. Gaps of at most `max_gap` bytes are merged. A merged span has at most
+    `max_size` bytes, but a single larger span stays whole. Returns the merged spans, those of an
+    object ordered by their start, each with the positions of its spans in the argument. Every
+    nonempty span lies in exactly one merged span.
 
     Examples
     --------
     >>> coalesce([Span(20, 30), Span(0, 16)], max_gap=4, max_size=100)
     [(Span(start=0, stop=30), [1, 0])]
     """
-    clipped = [clip(span, size) for span in spans]
+    groups: dict[Hashable, list[int]] = {}
+    for i, span in enumerate(spans):
+        start, stop = clip(span, sys.maxsize)
+        if start < stop:
+            groups.setdefault(objects[i] if objects else None, []).append(i)
     merged: list[tuple[Span, list[int]]] = []
-    # The longest first among equal starts: spans inside it then never start a merged span.
-    for i in sorted(range(len(spans)), key=lambda i: (clipped[i].start, -clipped[i].stop)):
-        span = clipped[i]
-        if span.start == span.stop:
-            continue
-        if merged and _joins(merged[-1][0], span, max_gap=max_gap, max_size=max_size):
-            last, inside = merged[-1]
+    for group in groups.values():
+        last: Span | None = None
+        inside: list[int] = []
+        # The longest first among equal starts: spans inside it then never start a merged span.
+        for i in sorted(group, key=lambda i: (spans[i].start, -spans[i].stop)):
+            if last and _joins(last, spans[i], max_gap=max_gap, max_size=max_size):
+                last = Span(last.start, max(last.stop, spans[i].stop))
+                merged.pop()
+            else:
+                last, inside = spans[i], []
             inside.append(i)
-            merged[-1] = Span(last.start, max(last.stop, span.stop)), inside
-        else:
-            merged.append((span, [i]))
+            merged.append((last, inside))
     return merged
 
 

@@ -89,7 +89,7 @@ def test_clipping_refuses_what_is_no_span(span: Span) -> None:
 )
 def test_reading_merged_is_slicing(spans: list[Span], max_gap: int, max_size: int) -> None:
     data = bytes(i % 251 for i in range(SIZE))
-    merged = coalesce(spans, max_gap=max_gap, max_size=max_size, size=SIZE)
+    merged = coalesce([clip(span, SIZE) for span in spans], max_gap=max_gap, max_size=max_size)
     results = [b""] * len(spans)
     for (start, stop), inside in merged:
         fetched = data[start:stop]

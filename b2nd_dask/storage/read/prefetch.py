@@ -179,14 +179,11 @@ class Prefetch:
 
 def _requested(items: list[Item]) -> Iterator[_Segment]:
     """Send the requests for some items, one for neighbours."""
-    groups: dict[_Member, list[Item]] = {}
-    for item in items:
-        groups.setdefault((item.requester, item.member), []).append(item)
-    for key, group in groups.items():
-        requester, member, _ = group[0]
-        spans = [item.span for item in group]
-        for span, inside in coalesce(spans, max_gap=0, max_size=_MERGED):
-            yield _Segment(key, span, len(inside), requester.begin(member, span))
+    keys: list[_Member] = [(item.requester, item.member) for item in items]
+    spans = [item.span for item in items]
+    for span, inside in coalesce(spans, keys, max_gap=0, max_size=_MERGED):
+        requester, member = keys[inside[0]]
+        yield _Segment(keys[inside[0]], span, len(inside), requester.begin(member, span))
 
 
 #: Active prefetches with their process ids: a forked child must not use those of its parent.

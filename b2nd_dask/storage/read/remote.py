@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -165,44 +166,32 @@ class RemoteReader(ByteReader):
             elif future := prefetched(self, *items[i]):
                 ahead[i] = future
         absent = [i for i in range(len(items)) if i not in found and i not in ahead]
-        self._request_into(found, wanted, absent)
+        found.update(zip(absent, self._requested([wanted[i] for i in absent]), strict=True))
         for i, future in ahead.items():
             # a failed request is repeated
             with suppress(Exception):
                 found[i] = _part(future.result(), wanted[i][1])
-        self._request_into(found, wanted, [i for i in ahead if i not in found])
+        failed = [i for i in ahead if i not in found]
+        found.update(zip(failed, self._requested([wanted[i] for i in failed]), strict=True))
         return [found[i] for i in range(len(items))]
 
-    def _request_into(
-        self,
-        found: dict[int, tuple[bytes, int]],
-        wanted: Sequence[tuple[RemoteObject, Span]],
-        numbers: Sequence[int],
-    ) -> None:
-        """Add the items of some numbers to the result of `_read_members`, in one round."""
-        groups: dict[RemoteObject, list[int]] = {}
-        for i in numbers:
-            groups.setdefault(wanted[i][0], []).append(i)
-        requests: list[RangeRequest] = []
-        parts: list[list[int]] = []
-        for each, group in groups.items():
-            for span, inside in self._merged(each, [wanted[i][1] for i in group]):
-                requests.append(RangeRequest(each, span))
-                parts.append([group[i] for i in inside])
-        for response, inside in zip(self._connected().get(requests), parts, strict=True):
-            found.update((i, _part(response, wanted[i][1])) for i in inside)
-        for i in numbers:
-            # the others are empty
-            found.setdefault(i, (b"", wanted[i][0].size))
-
-    def _merged(self, each: RemoteObject, spans: Sequence[Span]) -> list[tuple[Span, list[int]]]:
-        if self.requester():
-            return coalesce(spans, max_gap=MAX_GAP, max_size=MAX_SIZE, size=each.size)
-        # each response has all bytes up to the end of its span
-        merged = coalesce(spans, max_gap=each.size, max_size=each.size, size=each.size)
-        if merged and each.known is not None:
-            require_short(each.size, merged[-1][0].stop, each.label)
-        return merged
+    def _requested(self, wanted: Sequence[tuple[RemoteObject, Span]]) -> list[tuple[bytes, int]]:
+        """Like `_read_members`, in one round of requests."""
+        objects = [each for each, _ in wanted]
+        spans = [clip(span, each.size) for each, span in wanted]
+        ignored = self.requester() is None
+        # if ranges are ignored, each response has all bytes up to the end of its range
+        gap, most = (sys.maxsize, sys.maxsize) if ignored else (MAX_GAP, MAX_SIZE)
+        merged = coalesce(spans, objects, max_gap=gap, max_size=most)
+        requests = [RangeRequest(objects[inside[0]], span) for span, inside in merged]
+        for each, span in requests if ignored else ():
+            if each.known is not None:
+                require_short(each.size, span.stop, each.label)
+        found: dict[int, tuple[bytes, int]] = {}
+        for response, (_, inside) in zip(self._connected().get(requests), merged, strict=True):
+            found.update((i, _part(response, spans[i])) for i in inside)
+        # the others are empty
+        return [found.get(i, (b"", each.size)) for i, each in enumerate(objects)]
 
     def _object(self, member: str) -> RemoteObject:
         opened = self._opened()
