@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import TYPE_CHECKING
 
@@ -110,9 +109,7 @@ def test_looks_at_an_object_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     monkeypatch.setattr(fs, "_info", counted)
-    store = AnyRanges(
-        os.getpid(), fs, "/shared/a.b2nd", Secrets("memory://shared/a.b2nd"), "a.b2nd"
-    )
+    store = AnyRanges(fs, "/shared/a.b2nd", Secrets("memory://shared/a.b2nd"), "a.b2nd")
     known = RangeRequest(RemoteObject("/shared/a.b2nd", "a.b2nd"), Span(0, len(DATA)))
     store.get([known])
     looks = 0

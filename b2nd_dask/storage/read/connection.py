@@ -14,6 +14,7 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.config import conf
 from fsspec.core import url_to_fs
 
+from b2nd_dask.lazy import require
 from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.redaction import Secrets, public_url
 from b2nd_dask.system import at_fork
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-#: Extras of this package that install the file system of a protocol.
-_EXTRAS = {"s3": "s3", "s3a": "s3", "http": "http", "https": "http"}
+#: The extra for a protocol, and the package that its file system needs.
+_EXTRAS = {
+    **dict.fromkeys(("s3", "s3a"), ("s3", "s3fs")),
+    **dict.fromkeys(("http", "https"), ("http", "aiohttp")),
+}
 
 CONCURRENCY = "concurrency"
 """Name of a setting: most requests in flight in a process, over all its threads."""
@@ -71,8 +75,6 @@ at_fork(before=_before_fork, after_in_parent=_after_in_parent)
 class Connection:
     """A file system of this process, and the path of a URL in it."""
 
-    pid: int
-    """Process of the file system. With an event loop, file systems do not survive a fork."""
     fs: Any
     """File system of fsspec."""
     path: str
@@ -92,10 +94,10 @@ class Connection:
         secrets = location.secrets
         fs, path = _call(None, lambda: _filesystem(location), public_url(location.url), secrets)
         _live[id(fs)] = fs
-        return cls(os.getpid(), fs, path, secrets, location.label)
+        return cls(fs, path, secrets, location.label)
 
     def __repr__(self) -> str:
-        return f"<connection of process {self.pid}, {type(self.fs).__name__}>"
+        return f"<connection to {self.label}, {type(self.fs).__name__}>"
 
     def member(self, name: str) -> str:
         """Path of a member of the directory that the URL names."""
@@ -129,14 +131,9 @@ def _filesystem(location: Location) -> tuple[Any, str]:
         }
         given = {**conf.get("s3", {}), **options}.get("config_kwargs") or {}
         options["config_kwargs"] = ours | given
-    try:
-        found: tuple[Any, str] = url_to_fs(location.url, **options)
-    except ImportError as error:
-        extra = _EXTRAS.get(scheme)
-        if extra is None:
-            raise
-        how = f"{error.name or extra} is not installed; install it with: "
-        raise ImportError(f"{how}pip install 'b2nd-dask[{extra}]'") from error
+    if scheme in _EXTRAS:
+        require(*_EXTRAS[scheme])
+    found: tuple[Any, str] = url_to_fs(location.url, **options)
     return found
 
 

@@ -160,16 +160,13 @@ class RemoteStore(Connection, ABC):
         """Whether objects lie below the path; most stores report this in `fetch`."""
         return False
 
-    def begin(
-        self, request: RangeRequest, *, after: float = 0.0, attempts: int = ATTEMPTS
-    ) -> Future[Response]:
+    def begin(self, request: RangeRequest, attempts: int = ATTEMPTS) -> Future[Response]:
         """Request a range without waiting; all threads share one limit of requests.
 
-        The request starts after `after` seconds, unless the future is cancelled before. Its error
-        names the object and holds no secrets.
+        The error of the future names the object and holds no secrets.
         """
         loop = self.fs.loop if isinstance(self.fs, AsyncFileSystem) else get_loop()
-        return asyncio.run_coroutine_threadsafe(self._begun(request, after, attempts), loop)
+        return asyncio.run_coroutine_threadsafe(self._begun(request, attempts), loop)
 
     def get(self, requests: Sequence[RangeRequest]) -> list[Response]:
         """Request ranges concurrently; return the responses in order.
@@ -190,8 +187,7 @@ class RemoteStore(Connection, ABC):
                 future.cancel()
         return responses
 
-    async def _begun(self, request: RangeRequest, after: float, attempts: int) -> Response:
-        await asyncio.sleep(after)
+    async def _begun(self, request: RangeRequest, attempts: int) -> Response:
         try:
             return await self._in_turn(request, attempts)
         except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below

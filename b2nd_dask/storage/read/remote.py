@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+from concurrent.futures import wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -95,7 +95,8 @@ class RemoteReader(ByteReader):
         self.label = public_url(location.url)
         self._location = location
         self._head_span = Span(location.offset, location.offset + HEAD_NBYTES)
-        self._store: RemoteStore | None = None
+        # by process: file systems with an event loop do not survive a fork
+        self._stores: dict[int, RemoteStore] = {}
         self._states: dict[str, _Opened] = {}
         self._members: dict[str, RemoteObject] = {}
         self._closed = False
@@ -151,7 +152,7 @@ class RemoteReader(ByteReader):
     def close(self) -> None:
         """Release the file system, which fsspec may share with other users."""
         self._closed = True
-        self._store = None
+        self._stores.clear()
 
     def _read_members(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
         """Return the bytes of each span, with the size of its member."""
@@ -210,54 +211,30 @@ class RemoteReader(ByteReader):
     def _connected(self) -> RemoteStore:
         if self._closed:
             raise ValueError(f"{self.label}: the reader is closed")
-        store = self._store
-        # file systems with an event loop do not survive a fork
-        if store is None or store.pid != os.getpid():
-            store = self._store = remote_store(self._location)
+        store = self._stores.get(os.getpid())
+        if store is None:
+            store = self._stores[os.getpid()] = remote_store(self._location)
         return store
 
     def _opened(self) -> _Opened:
         store = self._connected()
         if not self._states:
-            started, tail = time.monotonic(), self._begin_tail(store)
-            try:
-                main, head = self._get_main(store)
-                ends = [head]
-                is_near = time.monotonic() < started + TAIL_AFTER
-                if tail and not is_near and head.identity.size > HEAD_NBYTES:
-                    # after a failure, later reads request these bytes
-                    with suppress(Exception):
-                        ends.append(tail.result())
-            finally:
-                if tail:
-                    tail.cancel()
-            main.known = head.identity
             # threads that open at the same time all take the first result
-            self._states.setdefault("", _Opened(main, main.path != store.path, tuple(ends)))
+            self._states.setdefault("", self._open_main(store))
         return self._states[""]
 
-    def _begin_tail(self, store: RemoteStore) -> Future[Response] | None:
-        """Request the last bytes of the object, too, if the first ones take long."""
-        is_object = not (self._location.offset or self._location.url.endswith("/"))
-        if not (is_object and isinstance(store.fs, AsyncFileSystem)):
-            return None
-        last = RangeRequest(RemoteObject(store.path, self.label), Span(-TAIL_NBYTES, 0))
-        return store.begin(last, after=TAIL_AFTER, attempts=1)
-
-    def _get_main(self, store: RemoteStore) -> tuple[RemoteObject, Response]:
-        """Read from the object, or from the main member if the URL names a directory."""
+    def _open_main(self, store: RemoteStore) -> _Opened:
+        """Open the object, or the main member if the URL names a directory."""
         is_directory = False
         if not self._location.url.endswith("/"):
-            main = RemoteObject(store.path, self.label)
             try:
-                return main, store.get([RangeRequest(main, self._head_span)])[0]
+                return self._open_at(store, store.path)
             except FileNotFoundError:
                 pass
             except IsADirectoryError:
                 is_directory = True
-        main = RemoteObject(store.member(MAIN_MEMBER), self.label)
         try:
-            return main, store.get([RangeRequest(main, self._head_span)])[0]
+            return self._open_at(store, store.member(MAIN_MEMBER))
         except FileNotFoundError:
             if not is_directory and not store.has_directory():
                 raise
@@ -266,6 +243,28 @@ class RemoteReader(ByteReader):
             + what_directory(self.label),
             path=self.label,
         )
+
+    def _open_at(self, store: RemoteStore, path: str) -> _Opened:
+        """Request the first bytes of an object and, if they take long, the last ones, too."""
+        main, anew = (RemoteObject(path, self.label) for _ in range(2))
+        is_directory = path != store.path
+        has_last = not (is_directory or self._location.offset)
+        futures = [store.begin(RangeRequest(main, self._head_span))]
+        try:
+            wait(futures, TAIL_AFTER)
+            if has_last and isinstance(store.fs, AsyncFileSystem) and not futures[0].done():
+                last = RangeRequest(anew, Span(-TAIL_NBYTES, 0))
+                futures.append(store.begin(last, attempts=1))
+            ends = [futures[0].result()]
+            if ends[0].identity.size > HEAD_NBYTES:
+                # after a failure, later reads request these bytes
+                with suppress(Exception):
+                    ends += [each.result() for each in futures[1:]]
+        finally:
+            for each in futures:
+                each.cancel()
+        main.known = ends[0].identity
+        return _Opened(main, is_directory, tuple(ends))
 
 
 def _part(response: Response, span: Span) -> tuple[bytes, int]:
