@@ -121,9 +121,9 @@ class ByteReader(ABC):
     def identity(self) -> Identity:
         """Identity of the object, or of the main member of a directory; looked up at each call."""
 
-    @abstractmethod
     def opened_identity(self) -> Identity:
         """Identity of the open object, also if its name refers to another object by now."""
+        return self.identity()
 
     @abstractmethod
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:

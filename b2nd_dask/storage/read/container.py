@@ -59,10 +59,6 @@ class BytesReader(ByteReader):
             self._identity = Identity(len(data), xxhash.xxh3_128_hexdigest(data))
         return self._identity
 
-    def opened_identity(self) -> Identity:
-        """Like `identity`: bytes cannot change."""
-        return self.identity()
-
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges; see `ByteReader.read`."""
         data = self._open(member)

@@ -8,7 +8,6 @@ in order, to `Prefetch`; its readers then find the responses there.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from b2nd_dask.storage.byte_reader import Span, coalesce
 from b2nd_dask.storage.read.connection import READ_AHEAD, requests_at_once, setting
+from b2nd_dask.system import at_fork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,13 +77,14 @@ class Prefetch:
     def begin(self) -> None:
         """Send the first requests; each later read sends more."""
         if setting(READ_AHEAD):
-            _active[id(self)] = os.getpid(), self
+            _active.append(self)
             self._fill()
 
     def close(self) -> None:
         """Cancel the unread requests and drop their responses."""
-        _active.pop(id(self), None)
         with self._lock:
+            if self in _active:
+                _active.remove(self)
             self._items = iter(())
             for segment in self._segments.values():
                 segment.future.cancel()
@@ -140,7 +141,7 @@ class Prefetch:
         return None
 
     def _has_room(self) -> bool:
-        share = setting(READ_AHEAD) / max(1, len(_own()))
+        share = setting(READ_AHEAD) / max(1, len(_active))
         most = share if self._is_of_use else min(share, _FIRST)
         with self._lock:
             segments = self._segments.values()
@@ -148,7 +149,7 @@ class Prefetch:
                 return False
             waiting = sum(not each.future.done() for each in segments)
         # the other half is for requests that tasks already wait for
-        return id(self) in _active and waiting < requests_at_once() / 2
+        return self in _active and waiting < requests_at_once() / 2
 
     def _pulled(self) -> list[Item]:
         """Take the next items that still need a request."""
@@ -160,7 +161,7 @@ class Prefetch:
                 self._noted.discard(noted)
             if is_read or item.requester.has_in_memory(item.member, item.span):
                 continue
-            if any(each is not self and each.holds(item) for each in _own()):
+            if any(each is not self and each.holds(item) for each in tuple(_active)):
                 continue
             pulled.append(item)
             nbytes += item.span.stop - item.span.start
@@ -170,7 +171,7 @@ class Prefetch:
 
     def _enter(self, segment: _Segment) -> None:
         with self._lock:
-            if id(self) not in _active:  # closed meanwhile
+            if self not in _active:  # closed meanwhile
                 segment.future.cancel()
                 return
             self._count += 1
@@ -186,12 +187,9 @@ def _requested(items: list[Item]) -> Iterator[_Segment]:
         yield _Segment(keys[inside[0]], span, len(inside), requester.begin(member, span))
 
 
-#: Active prefetches with their process ids: a forked child must not use those of its parent.
-_active: dict[int, tuple[int, Prefetch]] = {}
-
-
-def _own() -> list[Prefetch]:
-    return [prefetch for pid, prefetch in tuple(_active.values()) if pid == os.getpid()]
+_active: list[Prefetch] = []
+# a forked child must not use those of its parent
+at_fork(after_in_child=_active.clear)
 
 
 @contextmanager
@@ -207,12 +205,12 @@ def reading_ahead(items: Iterator[Item]) -> Iterator[None]:
 
 def is_reading_ahead() -> bool:
     """Whether some computation of this process has a prefetch."""
-    return bool(_own())
+    return bool(_active)
 
 
 def prefetched(requester: Requester, member: str, span: Span) -> Future[Response] | None:
     """Take the request that contains a range from the prefetches of this process, if any."""
     found = None
-    for each in _own():
+    for each in tuple(_active):
         found = found or each.take(requester, member, span)
     return found
