@@ -21,7 +21,13 @@ from b2nd_dask.edges.datasets.frames import check_layout, frames_of
 from b2nd_dask.edges.datasets.places import Folder, manifest_of
 from b2nd_dask.edges.datasets.staged import changing
 from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
-from b2nd_dask.edges.xarray.encoding import check_dims, member_like, packing_of, tree_of
+from b2nd_dask.edges.xarray.encoding import (
+    check_dims,
+    member_like,
+    packing_of,
+    require_dims,
+    tree_of,
+)
 from b2nd_dask.format.manifest import MANIFEST, Manifest
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.access import open_b2nd
@@ -122,7 +128,9 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
     the dataset.
     """
     with _locked(path) as present:
-        _require_dims(ds, present)
+        _require_sizes(ds, present)
+        for name, variable in ds.variables.items():
+            require_dims(name, variable, present.variables.get(name, variable))
         encoding = dict(options.get("encoding") or {})
         for name in encoding.keys() & present.variables.keys():
             raise ValueError(
@@ -144,17 +152,17 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
         _commit(path, tree)
 
 
-def _require_dims(ds: xr.Dataset, present: xr.Dataset) -> None:
+def _require_sizes(ds: xr.Dataset, present: xr.Dataset, but: Hashable = None) -> None:
+    """Check that dims have their existing lengths, but for one.
+
+    Raises ValueError if a dim has another length.
+    """
     for dim, size in ds.sizes.items():
-        if present.sizes.get(dim, size) != size:
+        if dim != but and present.sizes.get(dim, size) != size:
             raise ValueError(
                 f"Unable to update size for existing dimension {dim!r} (given {size}, existing "
                 f"{present.sizes[dim]}): append_dim= makes it longer"
             )
-    for name, variable in ds.variables.items():
-        there = present.variables.get(name, variable).dims
-        if there != variable.dims:
-            raise ValueError(f"{name!r} has the dims {variable.dims}, but the existing one {there}")
 
 
 def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
@@ -217,8 +225,8 @@ def _commit(path: Path, tree: Tree, sizes: Mapping[str, int] | None = None) -> N
 def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable]:
     """Names of the variables that grow along a dim; checks that all others are equal.
 
-    Raises ValueError if there is no such dim, variables are missing or new, or one without the dim
-    differs.
+    Raises ValueError if there is no such dim, another one has another length, variables are missing
+    or new, or one without the dim differs.
     """
     if dim not in ds.dims or dim not in present.dims:
         raise ValueError(
@@ -230,6 +238,7 @@ def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable
     wrong += [f"the target has no variable {n!r}" for n in ds.variables if n not in present]
     if wrong:
         raise ValueError(f"{wrong[0]}; append all variables with the dim {dim!r}: {found}")
+    _require_sizes(ds, present, but=dim)
     others = [name for name in ds.variables if name not in found]
     _require_equal(others, ds, present, f"it does not have the dim {dim!r}, so it does not grow")
     return found

@@ -159,10 +159,7 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
 
     Raises ValueError if the dims differ, TypeError if the elements do not fit the existing dtype.
     """
-    if variable.dims != present.dims:
-        raise ValueError(
-            f"{name!r} has the dims {variable.dims}, but the existing one {present.dims}"
-        )
+    require_dims(name, variable, present)
     packing = packing_of(present)
     variable = variable.copy(deep=False)
     variable.encoding = {
@@ -177,6 +174,14 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
             "by .astype if they lose nothing"
         )
     return member
+
+
+def require_dims(name: Hashable, variable: xr.Variable, present: xr.Variable) -> None:
+    """Check that a variable has the dims of the existing one."""
+    if variable.dims != present.dims:
+        raise ValueError(
+            f"{name!r} has the dims {variable.dims}, but the existing one {present.dims}"
+        )
 
 
 def packing_of(present: xr.Variable) -> dict[str, Any]:

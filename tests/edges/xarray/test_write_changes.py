@@ -27,6 +27,18 @@ def test_append_and_region(tmp_path, chunks):
     np.testing.assert_array_equal(found.t.values, expected)
 
 
+@pytest.mark.parametrize("lats", [3, 7])
+def test_an_append_with_other_lengths_of_other_dims_is_refused(tmp_path, lats):
+    """Without a coordinate nothing else says that the dims differ."""
+    path = tmp_path / "w.b2d"
+    first = xr.Dataset({"t": (("time", "lat"), np.ones((4, 6)))})
+    first.b2nd.to_b2nd(path)
+    more = xr.Dataset({"t": (("time", "lat"), np.ones((2, lats)))})
+    with pytest.raises(ValueError, match=rf"dimension 'lat' \(given {lats}, existing 6\)"):
+        more.b2nd.to_b2nd(path, mode="a", append_dim="time")
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), first)
+
+
 def test_array(tmp_path):
     path = tmp_path / "t.b2nd"
     W.t[:25].b2nd.to_b2nd(path)
