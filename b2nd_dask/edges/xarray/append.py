@@ -53,37 +53,23 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
             old = present.variables[name]
             member = member_like(name, ds.variables[name], old)
             target = str(old.encoding["source"])
-            writes += _placed(member.array, target, old.dims.index(dim), start)
+            writes.append(_placed(member.array, target, old.dims.index(dim), start))
         write_together(writes)
         _commit(path, Tree(path.name), {dim: start + count})
 
 
-def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Write]:
-    """Overwrite uncommitted elements of a frame; return the append of the remaining elements."""
-    count = array.shape[axis]
+def _placed(array: da.Array, target: str, axis: int, start: int) -> Write:
+    """The write of an array behind the committed elements of a frame."""
+    shape, end = open_b2nd(target).shape, start + array.shape[axis]
+    if shape == (*array.shape[:axis], start, *array.shape[axis + 1 :]):
+        return array, target, {"mode": "r+", "append_axis": axis}
     # after an interrupted append the frame is longer than committed, along any dim
-    shape = open_b2nd(target).shape
-    there = min(shape[axis] - start, count)
-    if there:
-        head = array[_along(axis, array.shape, slice(0, there))]
-        region = _along(axis, array.shape, slice(start, start + there))
+    if end > shape[axis]:
+        more = da.zeros((*shape[:axis], end - shape[axis], *shape[axis + 1 :]), dtype=array.dtype)
         # written at once: of two concurrent changes of a frame one would raise StaleFrameError
-        to_b2nd(head, target, mode="r+", region=region)
-    if there == count:
-        return []
-    tail = array[_along(axis, array.shape, slice(there, None))]
-    # zeros for uncommitted elements along other dims
-    missing = [
-        (0, 0 if at == axis else n - m)
-        for at, (n, m) in enumerate(zip(shape, tail.shape, strict=True))
-    ]
-    if any(after for _, after in missing):
-        tail = da.pad(tail, missing, constant_values=np.zeros((), tail.dtype)[()])
-    return [(tail, target, {"mode": "r+", "append_axis": axis})]
-
-
-def _along(axis: int, shape: tuple[int, ...], part: slice) -> tuple[slice, ...]:
-    return tuple(part if at == axis else slice(0, n) for at, n in enumerate(shape))
+        to_b2nd(more, target, mode="r+", append_axis=axis)
+    region = [slice(start, end) if at == axis else slice(n) for at, n in enumerate(array.shape)]
+    return array, target, {"mode": "r+", "region": tuple(region)}
 
 
 def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
