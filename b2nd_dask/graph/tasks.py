@@ -6,7 +6,6 @@ This module does not know graphs of layers.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import result_pool, writable
-from b2nd_dask.frame.read.positions import Along, positions_in, read_along, read_pointwise
+from b2nd_dask.frame.read.positions import read_outer, read_pointwise
 from b2nd_dask.frame.read.region import LEAST_OF_A_THREAD, in_threads, own_threads
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import NUMBERS, is_number, is_scalar
@@ -160,27 +159,13 @@ class Window:
             return read_pointwise(self._frame, full, axes)
         rest = (part for number, part in enumerate(full) if number not in lists)
         if len(lists) == 1 and all(map(_is_ascending, rest)):
-            return self._read_along(full, axes, lists[0])
-        elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
+            full = (*full, *(slice(None),) * (len(axes) - len(full)))
+            return read_outer(self._read, self._frame, full, axes)
+        elements: NDArray[Any] = self._read(axes)[index]
         return elements
 
-    def _read_along(self, index: Any, axes: tuple[range, ...], axis: int) -> NDArray[Any]:
-        """Read a list of positions along one axis."""
-        frame = self._frame
-        full = (*index, *(slice(None),) * (len(axes) - len(index)))
-        chosen = [
-            along[part] if isinstance(part, slice) else along
-            for along, part in zip(axes, full, strict=True)
-        ]
-        before, own, behind = chosen[:axis], chosen[axis], chosen[axis + 1 :]
-        within = range(min(own[0], own[-1]), max(own[0], own[-1]) + 1) if own else own
-        nbytes = frame.dtype.itemsize * math.prod(map(len, (*before, *behind)))
-        along = Along(axis, frame.chunks[axis], frame.blocks[axis], within, nbytes)
-        return read_along(
-            lambda covered: np.asarray(frame.read_axes((*before, covered, *behind))),
-            positions_in(index[axis], own),
-            along,
-        )
+    def _read(self, axes: tuple[range, ...]) -> NDArray[Any]:
+        return np.asarray(self._frame.read_axes(axes))
 
 
 def regions_of_index(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +12,7 @@ from xarray.core import indexing
 
 from b2nd_dask.format.manifest import Geogrid
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.read.positions import Along, positions_in, read_along, read_pointwise
+from b2nd_dask.frame.read.positions import positions_in, read_outer, read_pointwise
 
 
 class _Shared(BackendArray):
@@ -61,53 +59,26 @@ class FrameArray(_Shared):
         return self._elements(key).astype(self.dtype, copy=False)
 
     def _elements(self, key: indexing.ExplicitIndexer) -> Any:
-        if len(self.shape) < self.frame.ndim:
+        # slices end at the shape: the frame may be longer
+        index, axes = list(key.tuple), [*map(range, self.shape)]
+        if len(axes) < self.frame.ndim:
             # a scalar is stored as an array of one element
             return self.frame[0]
         if isinstance(key, indexing.VectorizedIndexer):
-            return read_pointwise(reference_of(self.frame), key.tuple, [*map(range, self.shape)])
-        return _adapted(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
+            return read_pointwise(reference_of(self.frame), index, axes)
+        dropped = [at for at, k in enumerate(index) if not (isinstance(k, slice) or np.ndim(k))]
+        for at in dropped:
+            position = int(positions_in(index[at], axes[at]))
+            index[at], axes[at] = slice(None), range(position, position + 1)
+        return np.squeeze(read_outer(self._read, self.frame, index, axes), tuple(dropped))
 
-    def _read(self, key: tuple[Any, ...]) -> Any:
-        """Read slices, and lists of positions along any axes."""
-        # slices end at the shape: the frame may be longer
-        pairs = zip(key, self.shape, strict=True)
-        chosen = [range(n)[k] if isinstance(k, slice) else k for k, n in pairs]
-        axis = next((at for at, index in enumerate(key) if isinstance(index, np.ndarray)), None)
-        if axis is None:
-            return self.frame[tuple(map(_basic, chosen))]
-        others = (*chosen[:axis], *chosen[axis + 1 :])
-        lengths = (len(each) for each in others if isinstance(each, range | np.ndarray))
-        nbytes = self.dtype.itemsize * math.prod(lengths)
-        # axes of integer indices are dropped from the result
-        left = sum(isinstance(index, slice) for index in key[:axis])
-        within = range(self.shape[axis])
-        along = Along(left, self.frame.chunks[axis], self.frame.blocks[axis], within, nbytes)
-        return read_along(
-            lambda covered: self._read((*key[:axis], _basic(covered), *key[axis + 1 :])),
-            positions_in(key[axis], within),
-            along,
-        )
+    def _read(self, axes: tuple[range, ...]) -> Any:
+        return self.frame[tuple(map(_slice, axes))]
 
 
-def _basic(index: Any) -> Any:
-    """An index of a frame for an ascending range, or an integer."""
-    return slice(index.start, index.stop, index.step) if isinstance(index, range) else int(index)
-
-
-def _adapted(
-    key: indexing.ExplicitIndexer, shape: tuple[int, ...], support: Any, read: Callable[..., Any]
-) -> Any:
-    """Read by a key that the array supports; xarray then applies the rest of the selection."""
-    if not isinstance(key, indexing.VectorizedIndexer):
-        # in xarray 2026.9 empty selections by backward slices or arrays fail
-        nothing = (
-            not range(n)[k] if isinstance(k, slice) else not np.size(k)
-            for k, n in zip(key.tuple, shape, strict=True)
-        )
-        pairs = zip(key.tuple, nothing, strict=True)
-        key = type(key)(tuple(slice(0) if empty else k for k, empty in pairs))
-    return indexing.explicit_indexing_adapter(key, shape, support, read)
+def _slice(axis: range) -> slice:
+    """The positions of a range, also of a descending one, as a slice."""
+    return slice(axis.start, axis.stop if axis.stop >= 0 else None, axis.step) if axis else slice(0)
 
 
 class GeogridArray(_Shared):
@@ -126,19 +97,21 @@ class GeogridArray(_Shared):
         return ("b2nd_dask.GeogridArray", self._packed.__dask_tokenize__(), repr(self._how))
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return _adapted(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
+        if isinstance(key, indexing.VectorizedIndexer):
+            outer = indexing.IndexingSupport.OUTER
+            return indexing.explicit_indexing_adapter(key, self.shape, outer, self._read)
+        return self._read(key.tuple)
 
     def _read(self, key: tuple[Any, ...]) -> Any:
         how = self._how
         if how.row_diff and self.shape:
             *others, last = key
-            chosen = range(self.shape[-1])[last] if isinstance(last, slice) else [last]
-            until = max(chosen, default=-1) + 1
-            whole = indexing.BasicIndexer((*others, slice(0, until)))
+            chosen = np.arange(self.shape[-1])[last]
+            whole = indexing.OuterIndexer((*others, slice(0, np.max(chosen, initial=-1) + 1)))
             elements = np.asarray(self._packed[whole])
             # in the packed dtype, where sums wrap around like the differences
-            elements = np.cumsum(elements, -1, dtype=elements.dtype)[..., last]
+            elements = np.cumsum(elements, -1, dtype=elements.dtype)[..., chosen]
         else:
-            elements = np.asarray(self._packed[indexing.BasicIndexer(key)])
+            elements = np.asarray(self._packed[indexing.OuterIndexer(key)])
         scaled = elements.astype(np.float64) * how.scale_factor + how.add_offset
         return scaled.astype(self.dtype)

@@ -31,7 +31,7 @@ _RUN_NBYTES = 16 << 20
 _POINTS = 1 << 22
 
 
-class Along(NamedTuple):
+class _Along(NamedTuple):
     """An axis along which positions are read."""
 
     axis: int
@@ -70,17 +70,43 @@ class Along(NamedTuple):
         return range(max(start, self.within.start), min(stop, self.within.stop))
 
 
-def read_along(
-    read: Callable[[range], NDArray[Any]], positions: NDArray[np.int64], along: Along
+def read_outer(
+    read: Callable[[tuple[range, ...]], NDArray[Any]],
+    frame: Any,
+    index: Sequence[Any],
+    axes: Sequence[range],
 ) -> NDArray[Any]:
-    """Read elements at positions along an axis; near positions are read at once.
+    """Read a part of a box of a frame, by a slice or a list of positions in it along each axis.
 
-    `read` reads a range of positions along the axis, which stays in the result. The positions are
-    1-D and not negative, in any order, and may repeat; each gets an element along the axis.
+    `read` reads ranges along all axes of the frame: of lists near positions together. Lists select
+    one axis each; their positions are in any order, and may repeat.
     """
+    axis = next((at for at, part in enumerate(index) if not isinstance(part, slice)), None)
+    if axis is None:
+        return read(tuple(own[part] for own, part in zip(axes, index, strict=True)))
+    others = [
+        len(own[part] if isinstance(part, slice) else part)
+        for at, (own, part) in enumerate(zip(axes, index, strict=True))
+        if at != axis
+    ]
+    own, nbytes = axes[axis], frame.dtype.itemsize * math.prod(others)
+    within = range(own[0], own[-1] + 1) if own else own
+
+    def read_range(covered: range) -> NDArray[Any]:
+        rest = (*index[:axis], slice(None), *index[axis + 1 :])
+        return read_outer(read, frame, rest, (*axes[:axis], covered, *axes[axis + 1 :]))
+
+    along = _Along(axis, frame.chunks[axis], frame.blocks[axis], within, nbytes)
+    return _read_along(read_range, positions_in(index[axis], own), along)
+
+
+def _read_along(
+    read: Callable[[range], NDArray[Any]], positions: NDArray[np.int64], along: _Along
+) -> NDArray[Any]:
+    """Read elements at positions along an axis by ranges of them."""
     if (np.diff(positions) < 0).any():
         distinct, inverse = np.unique(positions, return_inverse=True)
-        return read_along(read, distinct, along).take(inverse, along.axis)
+        return _read_along(read, distinct, along).take(inverse, along.axis)
     parts = []
     for run in along.runs(positions):
         covered = along.covering(run)
