@@ -32,7 +32,7 @@ def read_frames(path: str, given: Options) -> Tree:
     from b2nd_dask.edges.xarray.variables import NAMELESS, Contents, contents_of_place
 
     label = label_of(path)
-    options = OpenOptions(own_labels=True, dtype=given.dtype)
+    options = OpenOptions(given.storage_options, own_labels=True, dtype=given.dtype)
 
     def tree_of(found: Contents | Place) -> Tree:
         if isinstance(found, Contents):
@@ -56,7 +56,7 @@ def read_frames(path: str, given: Options) -> Tree:
             trees[group] = tree
         return trees[""]
 
-    return open_source(path, given.storage_options, options, None, tree_of)
+    return open_source(path, options, tree_of)
 
 
 def _members(contents: Contents) -> dict[str, Member]:

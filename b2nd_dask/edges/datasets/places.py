@@ -54,7 +54,11 @@ _Opened = TypeVar("_Opened")
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """Options to open the frames of a place."""
+    """Options to open a dataset and its frames."""
+
+    storage_options: Mapping[str, Any] | None = None
+    group: str | None = None
+    """Path of the group to open."""
 
     uninit: Any = None
     """As for `open_b2nd`, like `verify`."""

@@ -130,25 +130,17 @@ def _opened(
     if unknown := decoders.keys() - set(_DECODERS):
         raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
     dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables or ()
-    options = OpenOptions(uninit, verify, frozenset(dropped), own_labels)
-    return open_source(
-        source, storage_options, options, group, lambda found: build(found, options, decoders)
-    )
+    options = OpenOptions(storage_options, group, uninit, verify, frozenset(dropped), own_labels)
+    return open_source(source, options, lambda found: build(found, options, decoders))
 
 
 def open_source(
-    source: Any,
-    storage_options: Mapping[str, Any] | None,
-    options: OpenOptions,
-    group: str | None,
-    build: Callable[[Contents | Place], _Opened],
+    source: Any, options: OpenOptions, build: Callable[[Contents | Place], _Opened]
 ) -> _Opened:
     """Build something from one version of a user's source: contents of frames, or a place."""
     # makes `chunk` of xarray's variables return arrays of `from_b2nd`
     install()
-    return open_snapshot(
-        source, storage_options, lambda: build(_found(source, storage_options, options, group))
-    )
+    return open_snapshot(source, options.storage_options, lambda: build(_found(source, options)))
 
 
 def _dataset(
@@ -221,43 +213,36 @@ def _require_contents(place: Place, ds: xr.Dataset) -> None:
         raise FileNotFoundError(f"{place.label}: no frames (.b2nd) here{is_what}")
 
 
-def _found(
-    source: Any,
-    storage_options: Mapping[str, Any] | None,
-    options: OpenOptions,
-    group: str | None,
-) -> Contents | Place:
+def _found(source: Any, options: OpenOptions) -> Contents | Place:
     """A user's source as the contents of frames, or as the place of a dataset."""
     if isinstance(source, list | tuple):
-        return _of_list(source, storage_options, options, group)
+        return _of_list(source, options)
     if isinstance(source, Frame):
         reference_of(source)  # raises an error if the frame is closed
-        return contents_of_frame(source, _stem(source.path))
-    found = found_at(source, storage_options, group or "")
-    if not isinstance(found, Location):
-        return found
-    if group:
-        raise ValueError(f"{found.label}: a single frame has no groups; omit group={group!r}")
-    stem = None if options.own_labels else _stem_of(found)
-    return contents_of_frame(options.open(found), stem)
+        frame = source
+    else:
+        found = found_at(source, options.storage_options, options.group or "")
+        if not isinstance(found, Location):
+            return found
+        frame = options.open(found)
+    if options.group:
+        raise ValueError(
+            f"{frame.path}: a single frame has no groups; omit group={options.group!r}"
+        )
+    return contents_of_frame(frame, None if options.own_labels else _stem(frame.path))
 
 
-def _of_list(
-    sources: Collection[Any],
-    storage_options: Mapping[str, Any] | None,
-    options: OpenOptions,
-    group: str | None,
-) -> Contents:
+def _of_list(sources: Collection[Any], options: OpenOptions) -> Contents:
     """Contents of a list of sources, as the variables of one dataset."""
     if not sources:
         raise ValueError("an empty list; give the paths of frames")
     contents = Contents("a list of frames")
-
-    def contents_of(source: Any) -> Contents:
-        return _contents(_found(source, storage_options, options, group), options)
-
     for source in sources:
-        contents.update(open_snapshot(source, storage_options, partial(contents_of, source)))
+
+        def contents_of(source: Any = source) -> Contents:
+            return _contents(_found(source, options), options)
+
+        contents.update(open_snapshot(source, options.storage_options, contents_of))
     return contents
 
 
@@ -265,14 +250,8 @@ def _contents(found: Contents | Place, options: OpenOptions, group: str = "") ->
     return found if isinstance(found, Contents) else contents_of_place(found, options, group)
 
 
-def _stem_of(location: Location) -> str:
-    """Name of the variable for a frame without a name."""
-    if isinstance(location.urlpath, bytes):
-        return "data"
-    return _stem(location.member or location.url.partition("?")[0])
-
-
 def _stem(path: str) -> str:
+    """Name of the variable for a frame without a name."""
     name = path.rstrip("/").rpartition("/")[2]
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)

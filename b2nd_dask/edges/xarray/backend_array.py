@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
@@ -15,22 +14,6 @@ from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.read.positions import positions_in, read_outer, read_pointwise
 
 
-class _Shared(BackendArray):
-    """An immutable array: copies share it."""
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
-
-    @abstractmethod
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any: ...
-
-    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
-        return await asyncio.to_thread(self.__getitem__, key)
-
-
 def presented(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in which xarray gets the elements of a frame.
 
@@ -40,11 +23,11 @@ def presented(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype.newbyteorder("=") if dtype.kind in "UV" else dtype
 
 
-class FrameArray(_Shared):
+class FrameArray(BackendArray):
     """A frame behind xarray's lazy indexing.
 
-    Safe in threads; pickles as a reference to one version of the frame. The committed shape may be
-    less than that of the frame, and is ``()`` for a scalar.
+    Immutable, so copies share it. Safe in threads; pickles as a reference to one version of the
+    frame. The committed shape may be less than that of the frame, and is ``()`` for a scalar.
     """
 
     def __init__(self, frame: Frame, shape: tuple[int, ...] | None = None) -> None:
@@ -54,6 +37,16 @@ class FrameArray(_Shared):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("b2nd_dask.FrameArray", self.frame, self.shape)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """Read in a thread, for xarray's asynchronous loading."""
+        return await asyncio.to_thread(self.__getitem__, key)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return self._elements(key).astype(self.dtype, copy=False)
@@ -81,37 +74,35 @@ def _slice(axis: range) -> slice:
     return slice(axis.start, axis.stop if axis.stop >= 0 else None, axis.step) if axis else slice(0)
 
 
-class GeogridArray(_Shared):
+class GeogridArray(FrameArray):
     """A variable packed by xarray-blosc2: integers, maybe as differences along the last axis.
 
     For differences a read starts at the first element of a row and ends at the last selected one.
     """
 
-    def __init__(self, packed: FrameArray, how: Geogrid) -> None:
-        self._packed = packed
+    def __init__(self, frame: Frame, shape: tuple[int, ...], how: Geogrid) -> None:
+        super().__init__(frame, shape)
         self._how = how
-        self.shape = packed.shape
         self.dtype = np.dtype(how.dtype)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return ("b2nd_dask.GeogridArray", self._packed.__dask_tokenize__(), repr(self._how))
+        return ("b2nd_dask.GeogridArray", super().__dask_tokenize__(), repr(self._how))
 
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+    def _elements(self, key: indexing.ExplicitIndexer) -> Any:
         if isinstance(key, indexing.VectorizedIndexer):
             outer = indexing.IndexingSupport.OUTER
-            return indexing.explicit_indexing_adapter(key, self.shape, outer, self._read)
-        return self._read(key.tuple)
+            return indexing.explicit_indexing_adapter(key, self.shape, outer, self._outer)
+        return self._outer(key.tuple)
 
-    def _read(self, key: tuple[Any, ...]) -> Any:
+    def _outer(self, key: tuple[Any, ...]) -> Any:
         how = self._how
-        if how.row_diff and self.shape:
+        if not how.row_diff or not self.shape:
+            elements = super()._elements(indexing.OuterIndexer(key))
+        else:
             *others, last = key
             chosen = np.arange(self.shape[-1])[last]
-            whole = indexing.OuterIndexer((*others, slice(0, np.max(chosen, initial=-1) + 1)))
-            elements = np.asarray(self._packed[whole])
+            until = np.max(chosen, initial=-1) + 1
+            packed = super()._elements(indexing.OuterIndexer((*others, slice(0, until))))
             # in the packed dtype, where sums wrap around like the differences
-            elements = np.cumsum(elements, -1, dtype=elements.dtype)[..., chosen]
-        else:
-            elements = np.asarray(self._packed[indexing.OuterIndexer(key)])
-        scaled = elements.astype(np.float64) * how.scale_factor + how.add_offset
-        return scaled.astype(self.dtype)
+            elements = np.cumsum(packed, -1, dtype=packed.dtype)[..., chosen]
+        return elements.astype(np.float64) * how.scale_factor + how.add_offset

@@ -24,7 +24,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from b2nd_dask.edges.xarray._xarray_compat import names
-from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
+from b2nd_dask.edges.xarray.backend_array import FrameArray
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.graph._dask_compat import NameChangedError, parameters_of, warn_once
 from b2nd_dask.graph.read.blocks import readings
@@ -101,7 +101,7 @@ def _bottom_of(data: Any) -> Any:
         # arrays of expressions come from combined frames
         reads = is_expression(lazy.array) or next(readings(lazy.array.dask), None) is not None
         return lazy.array if reads else None
-    return lazy if isinstance(lazy, FrameArray | GeogridArray) else None
+    return lazy if isinstance(lazy, FrameArray) else None
 
 
 def _converted(lazy: Any, chunks: Any, library: ModuleType) -> Any:

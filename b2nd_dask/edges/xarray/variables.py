@@ -232,10 +232,11 @@ def _variable(
         text = np.array(labels.strings or [""])
         elements: Any = text[: shape[0]] if shape else text[0]
         return xr.Variable(labels.dims, elements, attrs, {"source": frame.path})
-    array: Any = FrameArray(frame, shape)
     packing = manifest.geogrid.get(name)
-    if packing is not None:
-        array = GeogridArray(array, packing)
+    if packing is None:
+        array = FrameArray(frame, shape)
+    else:
+        array = GeogridArray(frame, shape, packing)
         attrs = {
             key: value
             for key, value in attrs.items()
