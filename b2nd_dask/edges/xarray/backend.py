@@ -20,7 +20,7 @@ from b2nd_dask.edges.datasets.places import (
     open_snapshot,
 )
 from b2nd_dask.edges.datasets.tree import DEEPEST
-from b2nd_dask.edges.xarray.dask_arrays import install
+from b2nd_dask.edges.xarray.backend_array import install
 from b2nd_dask.edges.xarray.nested import combined, parts_of
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
@@ -185,12 +185,6 @@ def _names(place: Place) -> list[str]:
     listed = set(place.groups())
     names = sorted(listed.union(manifest_of(place).groups))
     for name in names:
-        if name in ("", ".", ".."):
-            raise UnsupportedFrameError(
-                f"no frame can be found by a key with the part {name!r}; give the member another "
-                "key with python-blosc2",
-                path=place.label,
-            )
         if name not in listed and place.inside(name).read(MANIFEST) is None:
             raise FrameFormatError(
                 f"{MANIFEST} names the group {name!r}, which does not exist",

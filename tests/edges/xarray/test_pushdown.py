@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 
 import b2nd_dask
 from b2nd_dask import from_b2nd
-from b2nd_dask.edges.xarray import _xarray_compat, dask_arrays
+from b2nd_dask.edges.xarray import _xarray_compat, backend_array
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.tasks import compute_block, index_block, reduce_block
 from tests.edges.xarray.labelled import write_frame
@@ -187,7 +187,7 @@ def test_a_changed_xarray_makes_its_own_arrays(path, monkeypatch):
     _xarray_compat.names.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="to xarray: .* in xarray.coding.variables, has"):
-            dask_arrays.install()
+            backend_array.install()
         ds = xr.open_dataset(path, engine="b2nd", chunks={})
         assert not any(name.startswith("read") for name in ds.t.data.dask.layers)
         xr.testing.assert_identical(ds.compute(scheduler="threads"), expected)
