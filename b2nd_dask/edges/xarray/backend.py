@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -21,8 +21,12 @@ from b2nd_dask.edges.datasets.places import (
 )
 from b2nd_dask.edges.datasets.tree import DEEPEST
 from b2nd_dask.edges.xarray.backend_array import install
-from b2nd_dask.edges.xarray.nested import combined, parts_of
-from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
+from b2nd_dask.edges.xarray.variables import (
+    Contents,
+    contents_of_frame,
+    contents_of_place,
+    decoded,
+)
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
@@ -32,8 +36,16 @@ from b2nd_dask.storage import Location, printable, what_directory
 _SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
 #: Most groups to open in one call; each takes some ms.
 _MOST_GROUPS = 10_000
-
-
+#: The options of xarray-blosc2; explicit, since xarray will change its defaults.
+_HOW: dict[str, Any] = {
+    "combine_attrs": "drop_conflicts",
+    "data_vars": "all",
+    "coords": "different",
+    "compat": "no_conflicts",
+    "join": "outer",
+}
+#: Most cells of the dims that attributes become, for each dataset: all but one are missing.
+_MOST_CELLS = 100
 #: Arguments of the engine: options of decoding, and its own.
 _DECODERS = (
     "mask_and_scale",
@@ -146,20 +158,90 @@ def open_source(
 def _dataset(
     found: Contents | Place, options: OpenOptions, decoders: Mapping[str, Any]
 ) -> xr.Dataset:
-    decoded = partial(_decoded, options=options, decoders=decoders)
-    if not isinstance(found, Contents) and (parts := parts_of(found)):
-        return combined(found, parts, decoded)
-    ds = decoded(found)
-    if not isinstance(found, Contents) and not ds.variables and not options.dropped:
+    def decode(level: Contents | Place) -> xr.Dataset:
+        return decoded(_contents(level, options), options.dropped, decoders)
+
+    if isinstance(found, Contents):
+        return decode(found)
+    if parts := _parts_of(found):
+        return _combined(found, parts, decode)
+    ds = decode(found)
+    if not ds.variables and not options.dropped:
         _require_contents(found, ds)
     return ds
+
+
+def _parts_of(place: Place) -> list[Place]:
+    """The directories, or archives of one file, in a directory that has no frames itself."""
+    if not isinstance(place, Folder) or place.arrays():
+        return []
+    groups: list[Place] = [place.inside(name) for name in place.groups()]
+    if groups or place.location.is_url:
+        return groups
+    archives = sorted(Path(place.location.url).glob("*.b2z"))
+    return [each for path in archives if (each := place_of(Location.of(path)))]
+
+
+def _combined(
+    place: Place, parts: Sequence[Place], open_one: Callable[[Place], xr.Dataset]
+) -> xr.Dataset:
+    """Open the parts of a place and combine them by their coordinates.
+
+    The attributes in ``group_by`` of the parent's manifest become dims; without ``group_by``, the
+    attributes that differ between the parts.
+    """
+    attrs = [dict(manifest_of(part).attrs) for part in parts]
+    keys = set(manifest_of(place).group_by) or _differing(attrs)
+    cells = math.prod(len({str(own.get(key)) for own in attrs}) for key in keys)
+    if cells > _MOST_CELLS * len(parts):
+        raise ValueError(
+            f"{place.label}: its {len(parts)} datasets differ in {len(keys)} attributes, which "
+            f"would become dims with {cells} cells; group= opens one, xarray.open_datatree all"
+        )
+    datasets = []
+    for part, own in zip(parts, attrs, strict=True):
+        ds = _chunked(open_one(part))
+        expand = {key: [own[key]] for key in sorted(keys) if key in own and key not in ds.dims}
+        for key in expand:
+            ds.attrs.pop(key, None)
+        datasets.append(ds.expand_dims(expand) if expand else ds)
+    if len(datasets) == 1:
+        return datasets[0]
+    try:
+        return xr.combine_by_coords(datasets, **_HOW)  # type: ignore[return-value]
+    except ValueError as error:
+        some = ", ".join(printable(part.label) for part in parts[:3])
+        raise ValueError(
+            f"{place.label}: its {len(parts)} datasets ({some}, ...) cannot be combined into one: "
+            f"{error}; group= opens one of them, xarray.open_datatree all"
+        ) from error
+
+
+def _chunked(ds: xr.Dataset) -> xr.Dataset:
+    """The dataset with dask arrays: xarray concatenates only these lazily."""
+    arrays = {
+        name: array.chunk(array.encoding.get("preferred_chunks", {}))
+        for name, array in ds.data_vars.items()
+    }
+    # default indexes, as xarray makes them for an engine's dataset
+    indexed = {name: array.variable for name, array in ds.coords.items() if array.dims == (name,)}
+    return ds.assign(arrays).assign_coords(xr.Coordinates(indexed))
+
+
+def _differing(attrs: list[dict[str, Any]]) -> set[str]:
+    """Attributes of the first dataset that have other values in other datasets."""
+    texts = {key: {str(own[key]) for own in attrs if key in own} for key in attrs[0]}
+    return {key for key, values in texts.items() if len(values) > 1}
 
 
 def _groups(
     found: Contents | Place, options: OpenOptions, decoders: Mapping[str, Any]
 ) -> dict[str, xr.Dataset]:
     levels = [("/", found)] if isinstance(found, Contents) else levels_of(found)
-    return {path: _decoded(level, options, decoders, path) for path, level in levels}
+    return {
+        path: decoded(_contents(level, options, path), options.dropped, decoders)
+        for path, level in levels
+    }
 
 
 def levels_of(place: Place) -> list[tuple[str, Place]]:
@@ -250,34 +332,3 @@ def _stem(path: str) -> str:
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     return name if name and not name.startswith("<") else "data"
-
-
-def _decoded(
-    found: Contents | Place, options: OpenOptions, decoders: Mapping[str, Any], group: str = ""
-) -> xr.Dataset:
-    """Decode by the CF conventions, like xarray for any store."""
-    contents = _contents(found, options, group)
-    if not decoders.get("concat_characters"):
-        # decode text that is stored as bytes; keep arrays of single characters
-        encoded = {
-            name: "_Encoding" in each.attrs and each.dtype.kind == "S" and each.dtype != "S1"
-            for name, each in contents.variables.items()
-        }
-        decoders = {**decoders, "concat_characters": encoded}
-    try:
-        variables, attrs, coords = xr.conventions.decode_cf_variables(
-            contents.variables, contents.attrs, drop_variables=options.dropped, **decoders
-        )
-    except Exception as error:
-        error.add_note(
-            f"{contents.label}: xarray cannot decode it; mask_and_scale=False, decode_times=False "
-            "or decode_coords=False opens it as it is stored"
-        )
-        raise
-    coords |= {name for name, labels in contents.labels.items() if labels.is_coord}
-    coords.update(*(each.dims for each in variables.values()))
-    data = {name: each for name, each in variables.items() if name not in coords}
-    beside = {name: each for name, each in variables.items() if name in coords}
-    ds = xr.Dataset(data, xr.Coordinates(beside, indexes={}), attrs)
-    ds.encoding["source"] = contents.label
-    return ds

@@ -1,9 +1,9 @@
-"""Variables of xarray from frames and their labels."""
+"""Variables and datasets of xarray from frames and their labels."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -125,6 +125,36 @@ def contents_of_place(place: Place, options: OpenOptions, group: str = "") -> Co
         if name not in dropped:
             contents.add(name, _variable(frame, labels, name, manifest), labels)
     return contents
+
+
+def decoded(
+    contents: Contents, dropped: Collection[str], decoders: Mapping[str, Any]
+) -> xr.Dataset:
+    """Decode by the CF conventions, like xarray for any store."""
+    if not decoders.get("concat_characters"):
+        # decode text that is stored as bytes; keep arrays of single characters
+        encoded = {
+            name: "_Encoding" in each.attrs and each.dtype.kind == "S" and each.dtype != "S1"
+            for name, each in contents.variables.items()
+        }
+        decoders = {**decoders, "concat_characters": encoded}
+    try:
+        variables, attrs, coords = xr.conventions.decode_cf_variables(
+            contents.variables, contents.attrs, drop_variables=dropped, **decoders
+        )
+    except Exception as error:
+        error.add_note(
+            f"{contents.label}: xarray cannot decode it; mask_and_scale=False, decode_times=False "
+            "or decode_coords=False opens it as it is stored"
+        )
+        raise
+    coords |= {name for name, labels in contents.labels.items() if labels.is_coord}
+    coords.update(*(each.dims for each in variables.values()))
+    data = {name: each for name, each in variables.items() if name not in coords}
+    beside = {name: each for name, each in variables.items() if name in coords}
+    ds = xr.Dataset(data, xr.Coordinates(beside, indexes={}), attrs)
+    ds.encoding["source"] = contents.label
+    return ds
 
 
 def _stems(place: Place, manifest: Manifest, dropped: Collection[str]) -> list[str]:
