@@ -293,6 +293,10 @@ def test_an_interrupted_append_is_not_seen(tmp_path, chunks):
     ds = xr.open_dataset(tmp_path, engine="b2nd", chunks=chunks).compute()
     expected = {"t": (("time", "x"), ARRAY[:3]), "u": ("time", np.arange(3))}
     xr.testing.assert_identical(ds, xr.Dataset(expected, {"time": np.arange(3)}))
+    lazy = xr.open_dataset(tmp_path, engine="b2nd").t
+    for position in (3, [3], -4):
+        with pytest.raises(IndexError, match="out of bounds"):
+            lazy.isel(time=position).load()
 
 
 WITHOUT_XARRAY = """
