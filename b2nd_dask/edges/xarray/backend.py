@@ -114,10 +114,9 @@ class B2ndBackend(BackendEntrypoint):
             groups = _opened(filename_or_obj, _groups, True, **options)
             return xr.DataTree.from_dict(groups)
         except KeyError as error:
-            found: Any = found_at(filename_or_obj, options.get("storage_options"))
             raise ValueError(
-                f"{found.label}: an array and a group have the same name, which a tree cannot "
-                f"hold ({error.args[0]}); xarray.open_groups opens both"
+                f"{groups['/'].encoding['source']}: an array and a group have the same name, which "
+                f"a tree cannot hold ({error.args[0]}); xarray.open_groups opens both"
             ) from error
 
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
