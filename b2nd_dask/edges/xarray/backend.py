@@ -18,6 +18,7 @@ from b2nd_dask.edges.datasets.places import (
     found_at,
     manifest_of,
     open_snapshot,
+    place_of,
 )
 from b2nd_dask.edges.datasets.tree import DEEPEST
 from b2nd_dask.edges.xarray.backend_array import install

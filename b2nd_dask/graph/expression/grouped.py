@@ -179,7 +179,7 @@ def with_kernels(func: Any) -> Any | None:
         return None
     if kernels is None or step is func:
         return kernels and changed
-    composed = copy.copy(func.func)
+    composed: Any = copy.copy(func.func)
     composed.first = changed
     return partial(composed, **func.keywords)
 

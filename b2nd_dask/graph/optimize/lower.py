@@ -108,13 +108,14 @@ def _reading_tasks(name: str, reads: ReadBlocks) -> dict[Any, Task]:
 def lowered_step(layers: Layers, name: str) -> Lowered | None:
     """A layer of steps of a reduction, or of a grouped one, by faster functions; else None."""
     layer: Any = layers.graph.layers[name]
+    keywords: dict[str, Any] = {}
+    func: Any = None
     if name in layers.folds:
-        func, keywords = partial(reduce_elements, fold=layers.folds[name][0]), {}
-    else:
-        func = with_kernels(block_function(layer))
-        if func is None or not is_plain(layer):
-            return None
-        keywords = layer.task.kwargs
+        func = partial(reduce_elements, fold=layers.folds[name][0])
+    elif block_function(layer) is not None and is_plain(layer):
+        func, keywords = with_kernels(block_function(layer)), layer.task.kwargs
+    if func is None:
+        return None
     pairs = itertools.chain.from_iterable(layer.indices)
     made = blockwise(
         func, name, layer.output_indices, *pairs, numblocks=layer.numblocks, **keywords
