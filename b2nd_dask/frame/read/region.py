@@ -206,15 +206,29 @@ def _decoded_nbytes(touched: Iterable[NDArray[np.int64] | None], grid: Grid) -> 
 
 
 def in_threads(work: Callable[[T], None], elements: Iterable[T], threads: int) -> None:
-    """Process each element in threads."""
+    """Process each element in threads, including this one."""
     if threads == 1:
         for element in elements:
             work(element)
         return
-    with ThreadPoolExecutor(threads) as pool:
-        # an error cancels the remaining calls
-        for _ in pool.map(work, elements):
-            pass
+    todo = list(elements)
+    # a thread takes the next element when it is done with one
+    left = iter(todo)
+
+    def share() -> None:
+        try:
+            for element in left:
+                work(element)
+        except BaseException:
+            # nothing is left for the other threads
+            todo.clear()
+            raise
+
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(share) for _ in range(min(threads, len(todo)) - 1)]
+        share()
+        for done in others:
+            done.result()
 
 
 def own_threads() -> int:
