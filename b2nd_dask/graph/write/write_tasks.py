@@ -267,7 +267,9 @@ def _fused(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
     records = [_records_of(blocks, threads) for blocks in each]
     graph = HighLevelGraph.merge(*(array.__dask_graph__() for array in records))
     keys = [key for blocks in each for key in [*blocks.keys, *blocks.job.opened.dask]]
-    return dict(records[0].__dask_optimize__(graph, keys))
+    # a dask collection may lack an optimizer
+    optimize = getattr(records[0], "__dask_optimize__", lambda graph, keys: graph)
+    return dict(optimize(graph, keys))
 
 
 def _appended(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
