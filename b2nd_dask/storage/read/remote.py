@@ -228,13 +228,13 @@ class RemoteReader(ByteReader):
         is_directory = False
         if not self._location.url.endswith("/"):
             try:
-                return self._open_at(store, store.path)
+                return self._open_at(store, is_directory=False)
             except FileNotFoundError:
                 pass
             except IsADirectoryError:
                 is_directory = True
         try:
-            return self._open_at(store, store.member(MAIN_MEMBER))
+            return self._open_at(store, is_directory=True)
         except FileNotFoundError:
             if not is_directory and not store.has_directory():
                 raise
@@ -244,10 +244,13 @@ class RemoteReader(ByteReader):
             path=self.label,
         )
 
-    def _open_at(self, store: RemoteStore, path: str) -> _Opened:
+    def _open_at(self, store: RemoteStore, *, is_directory: bool) -> _Opened:
         """Request the first bytes of an object and, if they take long, the last ones, too."""
-        main, anew = (RemoteObject(path, self.label) for _ in range(2))
-        is_directory = path != store.path
+        # no variable holds the path, which may have secrets: tools show variables of tracebacks
+        main, anew = (
+            RemoteObject(store.member(MAIN_MEMBER) if is_directory else store.path, self.label)
+            for _ in range(2)
+        )
         has_last = not (is_directory or self._location.offset)
         futures = [store.begin(RangeRequest(main, self._head_span))]
         try:
