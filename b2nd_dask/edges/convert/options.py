@@ -135,7 +135,7 @@ class Options:
 def compression_by_name(cparams: Any, codec: str, clevel: int) -> tuple[str, int, list[str]]:
     """Names of codec and filters, and the level, in `cparams` as for frames; else the defaults."""
     given = cparams if isinstance(cparams, Mapping) else vars(cparams)
-    asked = given.get("filters", "shuffle")
+    asked = given.get("filters", "shuffle") or ()
     chosen = [given.get("codec", codec), *([asked] if isinstance(asked, str | Enum) else asked)]
     # names or enum members of python-blosc2
     codec, *filters = (str(getattr(each, "name", each)).lower() for each in chosen)
