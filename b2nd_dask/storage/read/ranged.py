@@ -10,8 +10,10 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -90,8 +92,7 @@ class RangeRequest(NamedTuple):
 
     object: RemoteObject
     span: Span
-    """May go past the end of the object; not empty. With a negative start it is counted from the
-    end, as in a slice, and ends there."""
+    """Not empty; may go past the end of the object. ``Span(-n, 0)`` are its last n bytes."""
 
     def bytes_of(self, size: int) -> Span:
         """Requested bytes in an object of `size` bytes."""
@@ -129,8 +130,8 @@ class _Traffic:
     """The requests of one event loop; only that loop changes it."""
 
     def __init__(self) -> None:
-        # of the loop's threads, which also resolve host names, only one waits in `alone`
-        self.caller = asyncio.Lock()
+        # not the loop's own threads, which also resolve host names: all could wait in `alone`
+        self.caller = ThreadPoolExecutor(1, "b2nd-dask-store")
         self.under_way: list[RangeRequest] = []
         # by the limit, which users may change
         self.slots: dict[int, asyncio.Semaphore] = {}
@@ -141,7 +142,10 @@ _traffic: WeakKeyDictionary[asyncio.AbstractEventLoop, _Traffic] = WeakKeyDictio
 
 
 def _own_traffic() -> _Traffic:
-    return _traffic.setdefault(asyncio.get_running_loop(), _Traffic())
+    loop = asyncio.get_running_loop()
+    if loop not in _traffic:
+        _traffic[loop] = _Traffic()
+    return _traffic[loop]
 
 
 class RemoteStore(Connection, ABC):
@@ -222,8 +226,8 @@ class RemoteStore(Connection, ABC):
 
 async def called_alone(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     """Call a file system that has no event loop in a thread, one call at a time."""
-    async with _own_traffic().caller:
-        return await asyncio.to_thread(alone, function, *args, **keywords)
+    call = partial(alone, function, *args, **keywords)
+    return await asyncio.get_running_loop().run_in_executor(_own_traffic().caller, call)
 
 
 @asynccontextmanager

@@ -143,7 +143,9 @@ class RemoteReader(ByteReader):
     def begin(self, member: str, span: Span) -> Future[Response]:
         """Request a range; see `Requester.begin`."""
         # readers repeat a failed request
-        return self._connected().begin(RangeRequest(self._object(member), span), attempts=1)
+        return self._connected().begin(
+            RangeRequest(self._object(self._opened(), member), span), attempts=1
+        )
 
     def has_in_memory(self, member: str, span: Span) -> bool:
         """Whether a range came with the first response; see `Requester.has_in_memory`."""
@@ -157,7 +159,7 @@ class RemoteReader(ByteReader):
     def _read_members(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
         """Return the bytes of each span, with the size of its member."""
         opened = self._opened()
-        wanted = [(self._object(member), span) for member, span in items]
+        wanted = [(self._object(opened, member), span) for member, span in items]
         found: dict[int, tuple[bytes, int]] = {}
         ahead: dict[int, Future[Response]] = {}
         for i, (each, span) in enumerate(wanted):
@@ -194,8 +196,7 @@ class RemoteReader(ByteReader):
         # the others are empty
         return [found.get(i, (b"", each.size)) for i, each in enumerate(objects)]
 
-    def _object(self, member: str) -> RemoteObject:
-        opened = self._opened()
+    def _object(self, opened: _Opened, member: str) -> RemoteObject:
         if not member or (opened.is_directory and member == MAIN_MEMBER):
             return opened.main
         if not opened.is_directory:
