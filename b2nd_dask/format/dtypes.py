@@ -56,8 +56,8 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
     # Python warns about escapes that `repr` does not write
     descr = None
     if _ESCAPED.fullmatch(text):
-        # literal_eval only parses: unhashable sets and keys are TypeError, deep nesting the last
-        # two
+        # literal_eval only parses: unhashable sets and keys are TypeError, deep nesting is
+        # RecursionError or MemoryError
         with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             descr = ast.literal_eval(text)
     return _checked(descr if isinstance(descr, list | tuple) else None, text)
@@ -149,8 +149,10 @@ def _build(description: object, depth: int) -> np.dtype[Any]:
         return np.dtype(tuple(array))
     if isinstance(description, str) and _PLAIN.fullmatch(description):
         return np.dtype(description)
+    if isinstance(description, list) and description:
+        raise ValueError(f"its fields are nested more than {MAX_NESTING} deep")
     is_text = isinstance(description, str)
-    raise ValueError(f"{description!r:.80} names none" if is_text else "it is no list of fields")
+    raise ValueError("it is no name of a dtype" if is_text else "it is no list of fields")
 
 
 def _field(field: object, depth: int) -> tuple[Any, ...]:

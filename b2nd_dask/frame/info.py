@@ -118,7 +118,8 @@ def layout_rows(
     checksums = reference.parsed.columns.checksums
     yield "checksums", _CHECKSUMS[checksums.state].format(checksums.reason)
     if reference.statistics is not None:
-        count, of, _ = records_of(reference).values()
+        records = records_of(reference)
+        count, of = records["chunks"], records["of"]
         yield "statistics", "of all chunks" if count == of else f"of {count} of {of} chunks"
 
 

@@ -27,8 +27,8 @@ from b2nd_dask.storage import Secrets, public_error
 
 #: Bytes of a text of any length, if it is a short one, with its Python object.
 _TEXT_NBYTES = 64
-#: Most regions that wait for a thread.
-_AT_ONCE = 1000
+#: Most regions that wait for one thread.
+_AT_ONCE = 16
 
 
 @contextmanager
@@ -180,8 +180,9 @@ class Copier:
         workers = self._options.workers(math.prod(map(max, blocks)) * array.dtype.itemsize)
         regions = regions_of(blocks)
         with ThreadPoolExecutor(workers) as pool:
-            # not all at once: `map` takes memory for each of perhaps millions of regions
-            while some := list(islice(regions, _AT_ONCE)):
+            # not all at once: `map` takes memory for each of perhaps millions of regions, and the
+            # threads go on with these after an error
+            while some := list(islice(regions, _AT_ONCE * workers)):
                 for _ in pool.map(copy, some):
                     self._done += 1
                     if self._options.progress is not None:

@@ -52,8 +52,9 @@ def _refuse_links(local: Path, label: str) -> None:
         for name in (*folders, *files):
             link = Path(folder, name)
             if link.is_symlink() and not link.resolve().is_relative_to(root):
+                inner = printable(str(link.relative_to(local)))
                 raise ValueError(
-                    f"{label}: the link {printable(str(link))} leads out of it; copy the linked "
+                    f"{label}: the link {inner} leads out of it; copy the linked "
                     "file, or give other_files=True (--other-files) if you trust its author"
                 )
 

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 #: Most panels, and most cells along an axis of a panel; most cells along an axis of a 2-D array.
 _MOST_PANELS, _MOST_IN_A_PANEL, _MOST_CELLS = 36, 256, 1024
+#: Most frames to compare; number of the largest chunks to name; bins of a histogram.
+_MOST_FRAMES, _LARGEST, _BINS = 6, 10, 40
 #: A 1-D array with more chunks than this takes several rows.
 _MOST_IN_A_ROW = 64
 #: Most cells along a side of a picture with lines between cells.
@@ -230,9 +232,6 @@ def _name_panels(axes: Axes, layout: Layout, grid: tuple[int, ...], names: str) 
         text = f"{names}: {text}" if panel == 0 else text
         top, left = layout.corner(panel)
         axes.text(left - 0.5, top - 0.7, plain(text), fontsize=7, va="bottom", ha="left")
-
-
-_MOST_FRAMES, _LARGEST, _BINS = 6, 10, 40
 
 
 def compression(frames: Any, *, figure: Figure | None = None) -> Figure:

@@ -145,9 +145,10 @@ def _require_sizes(ds: xr.Dataset, present: xr.Dataset, but: Hashable = None) ->
     """
     for dim, size in ds.sizes.items():
         if dim != but and present.sizes.get(dim, size) != size:
+            advice = "append_dim= makes it longer" if but is None else f"only {but!r} grows"
             raise ValueError(
                 f"Unable to update size for existing dimension {dim!r} (given {size}, existing "
-                f"{present.sizes[dim]}): append_dim= makes it longer"
+                f"{present.sizes[dim]}): {advice}"
             )
 
 

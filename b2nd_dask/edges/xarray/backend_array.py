@@ -1,6 +1,6 @@
 """Arrays of frames in xarray: read lazily by an index, or as dask arrays for ``chunks=``.
 
-Without dask an indexing operation reads only its selection. For ``chunks=`` xarray makes dask
+An indexing operation reads only its selection, without a task. For ``chunks=`` xarray makes dask
 arrays by `DaskManager.from_array`: each task indexes xarray's lazy array, which is opaque to dask.
 This module makes the same array by `from_b2nd` and dask's own functions. This gives pushdown of
 selections and reductions, skips special chunks, and derives names from the version of the frame.

@@ -211,6 +211,7 @@ class Pool:
         return np.frombuffer(memoryview(lease), np.uint8, nbytes).view(dtype).reshape(shape)
 
     def _take(self, nbytes: int) -> NDArray[np.uint8]:
+        # slabs that do not fit go to the end: they count as used
         for _ in range(len(self._free)):
             # another thread may take it first
             with suppress(IndexError):
@@ -221,7 +222,7 @@ class Pool:
         return np.empty(nbytes, np.uint8)
 
     def _give_back(self, slab: NDArray[np.uint8]) -> None:
-        """Return a slab to the pool; drop the slabs that were free longest.
+        """Return a slab to the pool; drop those that were used or looked at the longest ago.
 
         A slab stays even if it alone exceeds the limit, until another replaces it. An idle pool
         keeps no slab.

@@ -62,12 +62,10 @@ _STEPS: dict[str, tuple[np.ufunc, Callable[..., Any]]] = {
     "min": (np.minimum, partial(_extreme, np.minimum)),
     "nanmin": (np.fmin, partial(_extreme, np.fmin)),
 }
-
-
 #: The means of flox, as a sum divided by a count.
 _MEANS = {"mean": "sum", "nanmean": "nansum"}
-#: The result of a group of missing elements before it becomes the fill value.
-_WORST = {"nanmax": -np.inf, "nanmin": np.inf}
+#: What NumPy and flox reduce a group of missing elements to, before it becomes the fill value.
+_OF_MISSING = {"nanmax": -np.inf, "nanmin": np.inf}
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ class GroupedStep:
                 found = found / _reduced("nanlen", elements, runs, size, np.dtype(np.intp), 0)
             else:
                 found = _reduced(self.name, elements, runs, size, dtype, fill_value)
-            if (worst := _WORST.get(self.name)) is not None:
+            if (worst := _OF_MISSING.get(self.name)) is not None:
                 missing = np.isnan(found)
                 if self.engine == "flox":
                     # this implementation cannot tell a group of these from one without elements

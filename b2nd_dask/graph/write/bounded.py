@@ -80,8 +80,8 @@ class _Seen(NamedTuple):
     base: Node
     view: View
     is_moved: bool
-    """Whether the node is to be read from a frame: it has other blocks, or another shape, than the
-    base. A slice of a frame is read by dask's own tasks."""
+    """Whether the node is to be read from a frame: it is a rechunk or reshape of the base, or a
+    transpose of a frame. A slice of a frame is read by dask's own tasks."""
 
     @property
     def name(self) -> str:

@@ -14,7 +14,6 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.config import conf
 from fsspec.core import url_to_fs
 
-from b2nd_dask.lazy import require
 from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.redaction import Secrets, public_url
 from b2nd_dask.system import at_fork
@@ -131,9 +130,14 @@ def _filesystem(location: Location) -> tuple[Any, str]:
         }
         given = {**conf.get("s3", {}), **options}.get("config_kwargs") or {}
         options["config_kwargs"] = ours | given
-    if scheme in _EXTRAS:
-        require(*_EXTRAS[scheme])
-    found: tuple[Any, str] = url_to_fs(location.url, **options)
+    try:
+        found: tuple[Any, str] = url_to_fs(location.url, **options)
+    except ImportError as error:
+        if scheme not in _EXTRAS:
+            raise
+        extra, package = _EXTRAS[scheme]
+        how = f"{error.name or package} is not installed; install it with: "
+        raise ImportError(f"{how}pip install 'b2nd-dask[{extra}]'") from error
     return found
 
 

@@ -253,8 +253,8 @@ class CopyRanges(AnyRanges):
         path = request.object.path
         copy: str | None = self.fs._check_file(path)
         if copy is not None:
-            if Path(copy).stat().st_size == identity.size:
-                _copied.setdefault(copy, identity)
+            if copy not in _copied and Path(copy).stat().st_size == identity.size:
+                _copied[copy] = identity
             if _copied.get(copy) == identity:
                 return
             if request.object.known is not None and copy in _copied:

@@ -71,7 +71,10 @@ class BaseObjectStaging(Staging):
     batch_nbytes = 32 << 20
 
     def area(self) -> StagingArea:
-        """Connect the calling process to the store and the staging area."""
+        """Connect the calling process to the store and the staging area.
+
+        Raises OSError if the store is read-only.
+        """
         store = ObjectStore.of(self.location)
         check_writable(store)
         return StagingArea(**vars(store), folder=f"{store.target}.{self.key}.staging")

@@ -258,6 +258,8 @@ class StagingArea(ObjectStore):
         is_staged = self.put(self.place(name), data, only_new=only_new)
         if is_staged:
             self.confirm(self.place(name))
+        elif not self.is_owned:
+            self.check()
         return is_staged
 
     def confirm(self, path: str) -> None:
