@@ -1,9 +1,9 @@
 """Grouped reductions of flox, by which xarray's `groupby` and `resample` reduce arrays of dask.
 
 flox reduces each block by `flox.core.chunk_reduce`, which knows its steps by name and sorts single
-elements into groups. Kernels take the place of the names: along an axis such as time, neighbours
-mostly belong to one group, and NumPy reduces such a run in one call. The groups, the combination
-of blocks and the result remain flox's.
+elements into groups; for blocks that hold whole groups `_reduce_blockwise` calls it. Kernels take
+the place of the names: along an axis such as time, neighbours mostly belong to one group, and NumPy
+reduces such a run in one call. The groups, the combination of blocks and the result remain flox's.
 """
 
 from __future__ import annotations
@@ -155,8 +155,9 @@ def with_kernels(func: Any) -> Any | None:
     """The function that flox calls for each block, with kernels; None for any other function."""
     if not isinstance(func, partial):
         return None
+    engine = func.keywords.get("engine")
     first = getattr(func.func, "first", None)  # of functions composed by toolz
-    step, engine = first if isinstance(first, partial) else func, func.keywords.get("engine")
+    step = first if isinstance(first, partial) else func
     if getattr(step.func, "__module__", "") != "flox.core" or engine not in ("numpy", "flox"):
         return None
     try:
@@ -175,8 +176,10 @@ def with_kernels(func: Any) -> Any | None:
         changed = partial(step, agg=plan)
     else:
         return None
-    if kernels is None or step is func:
-        return kernels and changed
+    if kernels is None:
+        return None
+    if step is func:
+        return changed
     composed: Any = copy.copy(func.func)
     composed.first = changed
     return partial(composed, **func.keywords)
