@@ -164,11 +164,12 @@ def _plain(value: Any) -> Any:
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar while the block runs, if stderr is a terminal."""
     console = Console(stderr=True)
+    # a bar that is disabled ends with an empty line in rich 13
+    if not console.is_terminal:
+        yield lambda _done, _of: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    hidden = not console.is_terminal
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden
-    ) as bar:
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         task, shown = bar.add_task(escape(safe(what)), total=None), 0.0
 
         def show(done: int, of: int) -> None:
