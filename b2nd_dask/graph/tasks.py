@@ -120,7 +120,8 @@ def reduce_elements(elements: Any, fold: Fold) -> Any:
     """Compute dask's chunk step of a reduction of a block that another task has computed."""
     # dask's own step takes less time for few elements
     if is_plain(elements) and elements.size >= _MANY and elements.dtype.kind in NUMBERS:
-        return fold.result(fold.partial_result(elements), elements.dtype, elements.ndim)
+        total = fold.partial_result(elements, tiled=True)
+        return fold.result(total, elements.dtype, elements.ndim)
     return fold.step(elements)
 
 

@@ -145,11 +145,16 @@ class Fold:
         ask = Question(self._kind.fields, keywords, self.program, dtype) if self.asks else None
         return Reduction(self.axis, self._kind.accumulation, self.partial_result, ask)
 
-    def partial_result(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> PartialResult:
-        """Reduce some elements; narrow floats accumulate in wider ones."""
+    def partial_result(
+        self, elements: NDArray[Any], inputs: Sequence[Any] = (), *, tiled: bool = False
+    ) -> PartialResult:
+        """Reduce some elements, in tiles if they are not in the cache.
+
+        Narrow floats accumulate in wider ones.
+        """
         kind, (_, keywords) = self._kind, _with_keywords(self.func)
         kernel = partial(kind.kernel, **keywords)
-        if self.program.steps or kind.is_tiled:
+        if tiled or self.program.steps or kind.is_tiled:
             arrays = [elements, *inputs]
             return reduce_in_tiles(self.program, arrays, kernel, self.axis, kind.accumulation)
         return kernel(elements, self.axis)
