@@ -197,7 +197,7 @@ def _has_kernel(name: Any, fill_value: Any, dtype: np.dtype[Any]) -> bool:
     """Whether a step of flox has a kernel, for which flox's implementations agree."""
     if dtype.kind not in "iuf" or not isinstance(fill_value, int | float | np.number):
         return False
-    if is_among(name, ("mean", "nanmean")):
+    if is_among(name, _MEANS):
         return bool(np.isnan(fill_value))
     if is_among(name, ("len", "nanlen")):
         return bool(fill_value == 0)

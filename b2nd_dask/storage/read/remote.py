@@ -118,8 +118,8 @@ class RemoteReader(ByteReader):
             # an archive: an open file system shows its state at opening
             store = remote_store(self._location)
         start = self._head_span.start
-        anew = RemoteObject(self._opened().main.path, self.label)
-        (response,) = store.get([RangeRequest(anew, Span(start, start + 1))])
+        current = RemoteObject(self._opened().main.path, self.label)
+        (response,) = store.get([RangeRequest(current, Span(start, start + 1))])
         return response.identity
 
     def opened_identity(self) -> Identity:
@@ -205,8 +205,8 @@ class RemoteReader(ByteReader):
         if found is None:
             if len(self._members) >= REMEMBERED_MEMBERS:
                 self._members.clear()
-            anew = RemoteObject(self._connected().member(member), f"{self.label}/{member}")
-            found = self._members.setdefault(member, anew)
+            made = RemoteObject(self._connected().member(member), f"{self.label}/{member}")
+            found = self._members.setdefault(member, made)
         return found
 
     def _connected(self) -> RemoteStore:
@@ -248,7 +248,7 @@ class RemoteReader(ByteReader):
     def _open_at(self, store: RemoteStore, *, is_directory: bool) -> _Opened:
         """Request the first bytes of an object and, if they take long, the last ones, too."""
         # no variable holds the path, which may have secrets: tools show variables of tracebacks
-        main, anew = (
+        main, unbound = (
             RemoteObject(store.member(MAIN_MEMBER) if is_directory else store.path, self.label)
             for _ in range(2)
         )
@@ -257,7 +257,7 @@ class RemoteReader(ByteReader):
         try:
             wait(futures, TAIL_AFTER)
             if has_last and isinstance(store.fs, AsyncFileSystem) and not futures[0].done():
-                last = RangeRequest(anew, Span(-TAIL_NBYTES, 0))
+                last = RangeRequest(unbound, Span(-TAIL_NBYTES, 0))
                 futures.append(store.begin(last, attempts=1))
             ends = [futures[0].result()]
             if ends[0].identity.size > HEAD_NBYTES:
