@@ -69,6 +69,8 @@ def nbytes_of(max_mem: Any) -> int:
 
     Raises ValueError for another text or a number below 1, TypeError for any other type.
     """
+    if isinstance(max_mem, np.integer | np.floating):
+        max_mem = max_mem.item()
     if isinstance(max_mem, bool) or not isinstance(max_mem, int | float | str):
         raise TypeError(
             f'max_mem={max_mem!r}: give a number of bytes or a text such as "512MB", '

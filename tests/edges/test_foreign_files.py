@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import zipfile
 from pathlib import Path
 
@@ -127,6 +128,17 @@ def test_a_file_that_is_no_array_is_kept(tmp_path: Path, source: Path, name: str
         with pytest.raises(FileExistsError, match="is not replaced"):
             to_b2nd(DATASET, target, mode="w")
     assert _all_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["x.b2nd", "x.b2d", "x.b2z", "x.h5", "x.npy", "x.npz", "x.zarr"])
+def test_a_pipe_is_kept(tmp_path: Path, source: Path, name: str):
+    target = tmp_path / f"pipe-{name}"
+    os.mkfifo(target)
+    with pytest.raises(FileExistsError, match=r"is not replaced"):
+        convert(source, target, overwrite=True)
+    with pytest.raises(FileExistsError, match=r"is not replaced"):
+        to_b2nd(np.ones(3) if name == "x.b2nd" else DATASET, target, mode="w")
+    assert target.is_fifo()
 
 
 @pytest.mark.parametrize("name", ["x.nc", "x.npy", "x.npz", "x.zarr", "x.zarr.zip"])

@@ -277,7 +277,7 @@ def test_other_arrays(target: Path) -> None:
     x = da.from_array(VALUES, chunks=(8, 60, 80))
     to_b2nd(x + 1, target, max_mem="32MB")
     assert_written(target, VALUES + 1)
-    to_b2nd(VALUES, target, max_mem="32MB", mode="w", chunks=(4, 5, 6))
+    to_b2nd(VALUES, target, max_mem=np.int64(32e6), mode="w", chunks=(4, 5, 6))
     assert_written(target, VALUES)
 
 

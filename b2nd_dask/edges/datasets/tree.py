@@ -116,7 +116,8 @@ class Tree:
         TypeError if it was refused.
         """
         found = self
-        parts = [part for part in path.split("/") if part]
+        # arrays of a .npz may have a / in their names
+        parts = [path] if path in self.members else [part for part in path.split("/") if part]
         for depth, name in enumerate(parts):
             if name in found.groups:
                 found = found.groups[name]

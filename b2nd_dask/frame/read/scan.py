@@ -166,12 +166,15 @@ def chunk_heads(
             spans = [Span(at, at + HEADER_LEN) for at in starts[first : first + _AT_ONCE]]
             yield from opened.reader.read(spans)
         return
-    for number in offsets.tolist():
+    for chunk, number in zip(chunks.tolist(), offsets.tolist(), strict=True):
         try:
             (head,) = opened.reader.read([Span(0, HEADER_LEN)], chunk_member(number))
-        except (B2ndError, OSError):
+        except (B2ndError, OSError) as error:
             if not is_lenient:
-                raise
+                with located(opened, chunk):
+                    if isinstance(error, FileNotFoundError):
+                        raise CorruptChunkError("the file is missing") from error
+                    raise
             head = b""
         yield head
 

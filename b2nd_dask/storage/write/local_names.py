@@ -160,11 +160,12 @@ def keep_mode(ready: Path, target: Path) -> None:
 def require_frame(path: Path) -> None:
     """Check that a path is a frame or empty, and may be replaced."""
     with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
-        if stat.S_ISDIR(os.fstat(fd).st_mode):
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode):
             with os.scandir(fd) as members:
                 names = [member.name for member in members]
             frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
-        else:
+        elif frame := stat.S_ISREG(mode):
             # every frame starts with 0x9e, 0xa8 and the magic (docs/format.md, Frame header)
             head = os.read(fd, 10)
             frame = not head or head[2:] == b"b2frame\0"

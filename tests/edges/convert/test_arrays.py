@@ -122,6 +122,11 @@ def test_npz_and_members() -> None:
         convert("src.npz", "all.b2nd")
     with pytest.raises(FileNotFoundError, match=r"'third'.*first, second"):
         convert("src.npz::third", "all.b2nd")
+    np.savez("src.npz", **{"run/first": first, "second": second})
+    with pytest.raises(ValueError, match=r"one by one by member="):
+        convert("src.npz", "new.b2d", overwrite=True)
+    convert("src.npz", "one.b2nd", member="run/first", overwrite=True)
+    np.testing.assert_array_equal(blosc2.open("one.b2nd")[:], first)
 
 
 def test_a_frame_with_its_coordinates() -> None:

@@ -177,6 +177,12 @@ def test_damaged_sources(kind: str, tmp_path: Path) -> None:
     assert names(tmp_path) == before
 
 
+def test_a_text_is_not_an_array_of_numpy(tmp_path: Path) -> None:
+    Path("notes.npy").write_text("elements in km")
+    with pytest.raises(ValueError, match=r"^notes\.npy: it is not a \.npy file$"):
+        convert("notes.npy", "new.b2d")
+
+
 @pytest.mark.parametrize("kind", ["npy", "npz", "h5", "zarr"])
 def test_errors_of_damaged_files_name_these(kind: str, tmp_path: Path) -> None:
     source = tmp_path / f"src.{kind}"
