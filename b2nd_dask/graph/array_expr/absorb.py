@@ -141,7 +141,7 @@ def _sliced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr
     index = (*parent.index, *(slice(None),) * (source.ndim - len(parent.index)))
     entries = tuple(range(n)[i] for n, i in zip(source.shape, index, strict=True))
     selection = Selection(entries, parent.chunks)
-    return _moved(source, source.top.accept_slice(selection, ""), parent.chunks)
+    return _moved(source, source.top.accept_selection(selection, ""), parent.chunks)
 
 
 def _transposed(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
@@ -152,7 +152,7 @@ def _expanded(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
     own = iter(map(range, source.shape))
     entries = tuple(None if axis in parent.axes else next(own) for axis in range(parent.ndim))
     selection = Selection(entries, parent.chunks)
-    return _moved(source, source.top.accept_slice(selection, ""), parent.chunks)
+    return _moved(source, source.top.accept_selection(selection, ""), parent.chunks)
 
 
 def _rechunked(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
@@ -164,7 +164,7 @@ def _rechunked(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
 def _read_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | str:
     if chunks == source.chunks:
         return source
-    top = source.top.accept_rechunk(chunks, "")
+    top = source.top.accept_selection(Selection.of_all(source.chunks, chunks), "")
     if top is not None:
         return source_of(top, source.dtype, chunks, source.prefix)
     if any(along.step != 1 for each in source.tree.compiled.reads for along in each.positions):

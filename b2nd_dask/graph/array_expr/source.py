@@ -51,14 +51,10 @@ class Argument(Opaque):
     def _array(self) -> Any:
         return compat.source_names().new_collection(self.expression)
 
-    def accept_slice(self, selection: Selection, layer: str) -> Argument:
-        """Slice the expression."""
+    def accept_selection(self, selection: Selection, layer: str) -> Argument:
+        """Slice or rechunk the expression."""
         found = self._array[tuple(map(as_index, selection.index))].expr
         return Argument.of(_in_blocks(found, selection.chunks))
-
-    def accept_rechunk(self, chunks: Chunks, layer: str) -> Argument:
-        """Rechunk the expression."""
-        return Argument.of(_in_blocks(self.expression, chunks))
 
     def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Argument:
         """Transpose the expression."""

@@ -1,6 +1,6 @@
 """Nodes of an expression: reads of frames, elementwise calls, values, moves, opaque nodes.
 
-A node may absorb an operation above it: `accept_slice`, `accept_rechunk` and
+A node may absorb an operation above it: `accept_selection` (of a slice or a rechunk) and
 `accept_transpose` return a node with the same result, or None if the node cannot absorb it.
 """
 
@@ -24,22 +24,23 @@ MAX_NODES = 100
 
 @dataclass(frozen=True)
 class Selection:
-    """A basic index of an array, and the blocks of the result."""
+    """A basic index of an array, and the blocks of the result; a rechunk selects all elements."""
 
     index: tuple[range | int | None, ...]
     """Per axis its positions, or the one position of a dropped axis; None for a new axis."""
     chunks: Chunks
 
+    @classmethod
+    def of_all(cls, before: Chunks, chunks: Chunks) -> Selection:
+        """All elements of an array, in other blocks."""
+        return cls(tuple(range(sum(along)) for along in before), chunks)
+
 
 class Refusing:
     """Accepts no operation."""
 
-    def accept_slice(self, selection: Selection, layer: str) -> Any:
-        """Accept no slice."""
-        return None
-
-    def accept_rechunk(self, chunks: Chunks, layer: str) -> Any:
-        """Accept no rechunk."""
+    def accept_selection(self, selection: Selection, layer: str) -> Any:
+        """Accept no slice and no rechunk."""
         return None
 
     def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Any:
@@ -62,10 +63,6 @@ class Opaque(Refusing):
     def layers(self) -> tuple[str, ...]:
         """The layer itself."""
         return (self.name,)
-
-    def accept_rechunk(self, chunks: Chunks, layer: str) -> Opaque | None:
-        """Accept only the blocks that it already has."""
-        return self if chunks == self.chunks else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +106,12 @@ class Read:
         """Bytes of all its elements."""
         return math.prod(map(len, self.positions)) * self.source.dtype.itemsize
 
-    def accept_slice(self, selection: Selection, layer: str) -> Read | None:
+    def accept_selection(self, selection: Selection, layer: str) -> Read | None:
         """Read only the selected elements."""
+        if selection.chunks != self.chunks and selection == Selection.of_all(
+            self.chunks, selection.chunks
+        ):
+            return self._in_blocks(selection.chunks, layer)
         positions, kept = list(self.positions), list[int | None]()
         own = iter(self.axes)
         for entry in selection.index:
@@ -137,7 +138,7 @@ class Read:
             layers=layers,
         )
 
-    def accept_rechunk(self, chunks: Chunks, layer: str) -> Read | None:
+    def _in_blocks(self, chunks: Chunks, layer: str) -> Read | None:
         """Read in other blocks, if chunks are decoded about as often."""
         if any(along.step != 1 for along in self.positions) or not all(map(sum, chunks)):
             return None
@@ -206,28 +207,14 @@ class Elemwise:
         """Whether the arguments are elements, and a mask that selects some of them."""
         return self.chunks is None
 
-    def accept_slice(self, selection: Selection, layer: str) -> Elemwise | None:
-        """Slice the arguments."""
+    def accept_selection(self, selection: Selection, layer: str) -> Elemwise | None:
+        """Slice or rechunk the arguments."""
 
-        def sliced(arg: Node) -> Node | None:
+        def selected(arg: Node) -> Node | None:
             part = self._part_of(arg, selection)
-            return arg if part is None else arg.accept_slice(part, layer)
+            return arg if part is None else arg.accept_selection(part, layer)
 
-        return self._moved(sliced, selection.chunks, layer)
-
-    def accept_rechunk(self, chunks: Chunks, layer: str) -> Elemwise | None:
-        """Rechunk the arguments."""
-
-        def rechunked(arg: Node) -> Node | None:
-            own = arg.chunks or ()
-            missing = len(chunks) - len(own)
-            wanted = tuple(
-                (1,) if self._is_broadcast(own, axis, missing) else chunks[axis]
-                for axis in range(missing, len(chunks))
-            )
-            return arg if wanted == own else arg.accept_rechunk(wanted, layer)
-
-        return self._moved(rechunked, chunks, layer)
+        return self._moved(selected, selection.chunks, layer)
 
     def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Elemwise | None:
         """Transpose the arguments; each must have all axes or none."""
@@ -273,21 +260,15 @@ class Elemwise:
             # a new axis belongs to the arguments that have the next axis
             if axis + (entry is None) < missing:
                 continue
-            if entry is not None and self._is_broadcast(own, axis, missing):
+            # length 1 along an axis is broadcast to a longer result
+            broadcasts = entry is not None and own[axis - missing] == (1,)
+            if broadcasts and (self.chunks or ())[axis] != (1,):
                 entry, sizes = (0 if isinstance(entry, int) else range(1)), (1,)
             index.append(entry)
             if not isinstance(entry, int):
                 chunks.append(sizes)
-        whole = [range(sum(sizes)) for sizes in own]
-        return (
-            None
-            if index == whole and tuple(chunks) == own
-            else Selection(tuple(index), tuple(chunks))
-        )
-
-    def _is_broadcast(self, own: Chunks, axis: int, missing: int) -> bool:
-        """Whether an argument of length 1 along an axis is broadcast to a longer result."""
-        return own[axis - missing] == (1,) and (self.chunks or ())[axis] != (1,)
+        part = Selection(tuple(index), tuple(chunks))
+        return None if part == Selection.of_all(own, own) else part
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ from b2nd_dask.graph.expression.nodes import (
     Node,
     Opaque,
     Read,
+    Selection,
     nodes_of,
     repeated,
     size_of,
@@ -168,9 +169,8 @@ class Layers:
         chunks, sizes = child.chunks, noted_chunks(layer)
         if chunks is None:
             return None
-        whole = tuple(range(sum(along)) for along in chunks)
         if sizes and type(layer).__name__ == "P2PRechunkLayer":
-            return self._rechunked(child, sizes, name)
+            return self._rechunked(child, Selection.of_all(chunks, sizes), name)
         tasks = held_tasks(layer)
         if tasks is None:
             return None
@@ -179,18 +179,19 @@ class Layers:
             if sizes is None or not is_reshape(tasks, name):
                 return None
             return Moved(child, None, sizes, (name,), is_reshape=True)
-        if selection.index == whole and selection.chunks != chunks:
-            return self._rechunked(child, selection.chunks, name)
-        sliced = child.accept_slice(selection, name) if "slices" in self._rules else None
+        is_whole = selection == Selection.of_all(chunks, selection.chunks)
+        if is_whole and selection.chunks != chunks:
+            return self._rechunked(child, selection, name)
+        sliced = child.accept_selection(selection, name) if "slices" in self._rules else None
         if sliced is None:
             logger.debug("%s is dask's slice: %s is not read in part", name, source)
         return sliced or Moved(child, selection, selection.chunks, (name,))
 
-    def _rechunked(self, child: Node, chunks: Chunks, name: str) -> Node:
-        moved = child.accept_rechunk(chunks, name) if "new_blocks" in self._rules else None
+    def _rechunked(self, child: Node, whole: Selection, name: str) -> Node:
+        moved = child.accept_selection(whole, name) if "new_blocks" in self._rules else None
         if moved is None:
             logger.debug("%s is dask's rechunk: in its blocks chunks are decoded too often", name)
-            return Moved(child, None, chunks, (name,))
+            return Moved(child, None, whole.chunks, (name,))
         # dask may rechunk in several steps, one layer each
         reads = (node for node in nodes_of(child) if isinstance(node, Read))
         self.rechunks_of.update(read.layers[-1] for read in reads if not read.is_rechunked)
