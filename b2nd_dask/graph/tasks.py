@@ -104,25 +104,22 @@ def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
     The block must be in the order of the frame. Inputs of the chunk step's program are numbers,
     arrays, and blocks to read.
     """
-    dtype, ndim = block.source.dtype, len(block.axes)
     inputs = [each.elements() if isinstance(each, BlockRead) else each for each in inputs]
     if all(map(is_number, inputs)) and all(block.axes):
-        fold = fold.bound(inputs)
+        fold, dtype = fold.bound(inputs), block.source.dtype
         total = block.source.reduce(block.axes, fold.reduction(dtype))
-        return fold.result(total, dtype, ndim)
-    elements = np.asarray(block.elements())
-    if not all(map(is_plain, inputs)) or not all(block.axes):
-        return fold.step(fold.program.run(elements, inputs))
-    return fold.result(fold.partial_result(elements, inputs), dtype, ndim, inputs)
+        return fold.result(total, dtype, len(block.axes))
+    return reduce_elements(np.asarray(block.elements()), fold, inputs)
 
 
-def reduce_elements(elements: Any, fold: Fold) -> Any:
-    """Compute dask's chunk step of a reduction of a block that another task has computed."""
+def reduce_elements(elements: Any, fold: Fold, inputs: Sequence[Any] = ()) -> Any:
+    """Compute dask's chunk step of a reduction of a block in memory."""
     # dask's own step takes less time for few elements
-    if is_plain(elements) and elements.size >= _MANY and elements.dtype.kind in NUMBERS:
-        total = fold.partial_result(elements, tiled=True)
-        return fold.result(total, elements.dtype, elements.ndim)
-    return fold.step(elements)
+    least = 1 if inputs else _MANY
+    are_plain = all(map(is_plain, (elements, *inputs)))
+    if are_plain and elements.size >= least and elements.dtype.kind in NUMBERS:
+        return fold.of_block(elements, inputs)
+    return fold.step(fold.program.run(elements, inputs))
 
 
 def index_block(

@@ -143,21 +143,25 @@ class Fold:
         """The reduction chunk by chunk of elements of a dtype; the program has no inputs."""
         _, keywords = _with_keywords(self.func)
         ask = Question(self._kind.fields, keywords, self.program, dtype) if self.asks else None
-        return Reduction(self.axis, self._kind.accumulation, self.partial_result, ask)
+        of_chunk = self._in_tiles
+        if not self.program.steps and not self._kind.is_tiled:
+            # the elements of a chunk are in the cache
+            of_chunk = partial(self._kernel, axis=self.axis)
+        return Reduction(self.axis, self._kind.accumulation, of_chunk, ask)
 
-    def partial_result(
-        self, elements: NDArray[Any], inputs: Sequence[Any] = (), *, tiled: bool = False
-    ) -> PartialResult:
-        """Reduce some elements, in tiles if they are not in the cache.
+    @property
+    def _kernel(self) -> Kernel:
+        return partial(self._kind.kernel, **_with_keywords(self.func)[1])
 
-        Narrow floats accumulate in wider ones.
-        """
-        kind, (_, keywords) = self._kind, _with_keywords(self.func)
-        kernel = partial(kind.kernel, **keywords)
-        if tiled or self.program.steps or kind.is_tiled:
-            arrays = [elements, *inputs]
-            return reduce_in_tiles(self.program, arrays, kernel, self.axis, kind.accumulation)
-        return kernel(elements, self.axis)
+    def _in_tiles(self, *arrays: NDArray[Any]) -> PartialResult:
+        """Reduce elements, perhaps with inputs; narrow floats accumulate in wider ones."""
+        accumulation = self._kind.accumulation
+        return reduce_in_tiles(self.program, arrays, self._kernel, self.axis, accumulation)
+
+    def of_block(self, elements: NDArray[Any], inputs: Sequence[Any]) -> Any:
+        """As dask's own chunk step on the program's result, for a block in memory."""
+        total = self._in_tiles(elements, *inputs)
+        return self.result(total, elements.dtype, elements.ndim, inputs)
 
     def result(
         self, total: PartialResult, dtype: np.dtype[Any], ndim: int, inputs: Sequence[Any] = ()

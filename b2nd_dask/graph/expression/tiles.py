@@ -8,19 +8,20 @@ bit for bit.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.grid import steps
 from b2nd_dask.frame.read.reduction import Accumulation, PartialResult
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.chunk_kernels import Kernel
 from b2nd_dask.graph.expression.elementwise import NUMBERS, UFUNCS
 from b2nd_dask.graph.expression.program import Input, Program, Result, Step, value_of
+from b2nd_dask.graph.read.blocks import Chunks, regions_of
 
 Box = tuple[slice, ...]
 
@@ -31,47 +32,31 @@ TILE = 1 << 19
 _RUN = 512
 
 
-class Tiles:
-    """The tiles of a box of a shape, which contain the whole reduced axes if these fit."""
+def tiles_of(shape: tuple[int, ...], axis: tuple[int, ...]) -> Chunks:
+    """The tiles of a block, which contain the whole reduced axes if these fit."""
+    last = len(shape) - 1
+    kept = [i for i in range(len(shape)) if i not in axis]
+    lengths = [1] * len(shape)
+    # a run along the last axis, then reduced axes, then the others
+    for i, most in [
+        *((i, _RUN) for i in (last,) if shape),
+        *((i, TILE) for i in (*reversed(axis), *reversed(kept))),
+    ]:
+        room = most // math.prod(length for j, length in enumerate(lengths) if j != i)
+        lengths[i] = max(lengths[i], min(shape[i], room))
+    counts = [max(1, -(-n // length)) for n, length in zip(shape, lengths, strict=True)]
+    # tiles of about equal length
+    return tuple(steps(n, -(-n // count) or 1) for n, count in zip(shape, counts, strict=True))
 
-    def __init__(self, shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
-        last = len(shape) - 1
-        kept = [i for i in range(len(shape)) if i not in axis]
-        lengths = [1] * len(shape)
-        # a run along the last axis, then reduced axes, then the others
-        for i, most in [
-            *((i, _RUN) for i in (last,) if shape),
-            *((i, TILE) for i in (*reversed(axis), *reversed(kept))),
-        ]:
-            room = most // math.prod(length for j, length in enumerate(lengths) if j != i)
-            lengths[i] = max(lengths[i], min(shape[i], room))
-        self._bounds = [_pieces(*pair) for pair in zip(shape, lengths, strict=True)]
-        self.counts = tuple(map(len, self._bounds))
-        """Number of tiles along each axis."""
-        self.most = math.prod(max(s.stop - s.start for s in along) for along in self._bounds)
-        """Number of elements of the largest tile."""
 
-    @property
-    def count(self) -> int:
-        """Number of tiles."""
-        return math.prod(self.counts)
-
-    def __iter__(self) -> Iterator[tuple[tuple[int, ...], Box]]:
-        """Tile numbers along each axis, and the slices of the tile, in C order."""
-        cells = itertools.product(*map(range, self.counts))
-        return zip(cells, itertools.product(*self._bounds), strict=True)
+def largest_tile(tiles: Chunks) -> int:
+    """Number of elements of the largest tile."""
+    return math.prod(max(along, default=0) for along in tiles)
 
 
 def is_tiled(program: Program) -> bool:
     """Whether a program runs in tiles of a large block."""
     return len(program.steps) > 1 and not program.filters
-
-
-def _pieces(length: int, most: int) -> list[slice]:
-    """Cut an axis into pieces of about equal length."""
-    count = max(1, -(-length // most))
-    ends = [length * number // count for number in range(count + 1)]
-    return [slice(*pair) for pair in itertools.pairwise(ends)]
 
 
 def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None = None) -> Any:
@@ -83,16 +68,16 @@ def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None =
     """
     plain = not program.filters and all(map(is_plain, arrays))
     shape = np.broadcast_shapes(*map(np.shape, arrays)) if plain else ()
-    tiles = Tiles(shape, ())
+    tiles = tiles_of(shape, ())
     if plain and all(map(_is_repeated, arrays)):
         first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
         made = np.broadcast_to(program.run(first, others), shape)
     # the dtype of text depends on the elements
-    elif tiles.count > 1 and is_tiled(program) and all(map(_is_fixed, arrays)):
+    elif math.prod(map(len, tiles)) > 1 and is_tiled(program) and all(map(_is_fixed, arrays)):
         small = in_place(program, arrays, shape)
-        room = small.room(tiles.most)
+        room = small.room(tiles)
         made = np.empty(shape, small.dtype) if out is None else out
-        for _, box in tiles:
+        for box in regions_of(tiles):
             small.run([_part(array, box) for array in arrays], room, made[box])
     else:
         made = program.run(arrays.pop(0), arrays)
@@ -110,14 +95,15 @@ def reduce_in_tiles(
 ) -> PartialResult:
     """Reduce the result of a program; the first array has the shape of the result."""
     shape = arrays[0].shape
-    tiles = Tiles(shape, axis)
-    if tiles.count == 1:
+    tiles = tiles_of(shape, axis)
+    if math.prod(map(len, tiles)) == 1:
         return kernel(program.run(arrays[0], arrays[1:]), axis)
-    kept = [n if i in axis else shape[i] for i, n in enumerate(tiles.counts)]
+    cells = tuple(map(len, tiles))
+    kept = [n if i in axis else shape[i] for i, n in enumerate(cells)]
     fields: dict[str, NDArray[Any]] = {}
     small = in_place(program, arrays, shape)
-    room = small.room(tiles.most)
-    for cell, box in tiles:
+    room = small.room(tiles)
+    for cell, box in zip(np.ndindex(cells), regions_of(tiles), strict=True):
         elements = small.run([_part(array, box) for array in arrays], room)
         found = kernel(elements, axis, scratch=small.result is not None)
         where = tuple(slice(n, n + 1) if i in axis else box[i] for i, n in enumerate(cell))
@@ -170,9 +156,9 @@ class InPlace(NamedTuple):
     result: int | None
     """Number of the array with the result; None if the last step makes its own array."""
 
-    def room(self, nelements: int) -> list[NDArray[Any]]:
-        """Allocate the memory for arrays of `nelements` elements."""
-        return [np.empty(nelements, dtype) for dtype in self.memory]
+    def room(self, tiles: Chunks) -> list[NDArray[Any]]:
+        """Allocate the memory for a tile of each array."""
+        return [np.empty(largest_tile(tiles), dtype) for dtype in self.memory]
 
     def run(
         self, arrays: Sequence[Any], room: Sequence[NDArray[Any]], out: NDArray[Any] | None = None

@@ -28,7 +28,7 @@ from b2nd_dask.graph._dask_compat import (
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, is_number
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
-from b2nd_dask.graph.expression.tiles import Tiles, is_tiled
+from b2nd_dask.graph.expression.tiles import is_tiled, largest_tile, tiles_of
 from b2nd_dask.graph.plan.memory import (
     FoundRead,
     FoundTask,
@@ -55,7 +55,7 @@ _WRITERS = (write_task, rechunk_region)
 #: Functions of blocks that make no new block: they write the block, or share its memory.
 _MAKE_NOTHING = (write_task, *FILTERS)
 #: The tiles of a block, equal for most tasks of a layer.
-_tiles_of = functools.lru_cache(Tiles)
+_tiles_of = functools.lru_cache(tiles_of)
 
 
 def plan_of(collections: Iterable[Any]) -> Plan:
@@ -251,8 +251,7 @@ class Walk:
         axis: tuple[int, ...] = (),
     ) -> float:
         """Bytes of memory for the largest tile of a block."""
-        most: int = _tiles_of(shape, axis).most
-        return most * self._once(nbytes_of_tile, program, dtypes)
+        return largest_tile(_tiles_of(shape, axis)) * self._once(nbytes_of_tile, program, dtypes)
 
     def _once(self, function: Callable[..., float], step: Any, *args: Any) -> float:
         """Cache a function's result for a program or chunk step, which a layer's tasks share."""
