@@ -184,10 +184,10 @@ def _unnamed(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExp
 
 def _read_at_once(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:
     """Read a result of `compute()` by one task, instead of one task per block and a join."""
-    found = at_once(source.top, asks=False)
+    found = at_once(source.top)
     if found is None:
         return "tasks of blocks read it faster, or need less memory"
-    return ReadAtOnce(source.tree, source.dtype, parent.chunks, found.threads)
+    return ReadAtOnce(source.tree, source.dtype, parent.chunks, found[1])
 
 
 def _given_lists(source: FrameExpr, parent: Any, _: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -219,7 +220,7 @@ def _reduced_read(source: Any, reduction: Any) -> ReducedRead | str:
     fold = _fold_of(reduction)
     if fold is None or type(source) is not FrameExpr or source.top.filters:
         return "its chunk step does not run chunk by chunk, or depends on the blocks"
-    return ReducedRead.of(source.top, fold, asks="statistics" in active_rules())
+    return ReducedRead.of(source.top, replace(fold, asks="statistics" in active_rules()))
 
 
 def _is_combined(fold: Fold, reduction: Any) -> bool:
@@ -290,4 +291,4 @@ class ReducedExpr(ReadingExpr):
         )
 
     def _maker(self, *, asks: bool) -> TaskMaker:
-        return ReducedRead(self.compiled, self.fold, asks=asks).in_blocks(self.grid).task
+        return ReducedRead(self.compiled, replace(self.fold, asks=asks)).in_blocks(self.grid).task

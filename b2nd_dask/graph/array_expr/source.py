@@ -17,7 +17,7 @@ from b2nd_dask.graph.array_expr import compat
 from b2nd_dask.graph.expression.nodes import Literal, Node, Opaque, Read, Selection, with_nodes
 from b2nd_dask.graph.expression.program import Compiled, Operand, Result, compile_tree
 from b2nd_dask.graph.expression.pruning import predicate_of
-from b2nd_dask.graph.optimize.at_once import AtOnce
+from b2nd_dask.graph.optimize.at_once import task_at_once
 from b2nd_dask.graph.optimize.lower import input_of, own_block
 from b2nd_dask.graph.optimize.optimizer import active_rules
 from b2nd_dask.graph.prefetch import prefetching
@@ -309,7 +309,7 @@ class ReadAtOnce(ReadingExpr):
         return [self._name]
 
     def _layer(self) -> dict[Key, Any]:
-        read, program, _ = self.compiled
         self._announce()
-        predicate = predicate_of(self.top) if "statistics" in active_rules() else None
-        return {self._name: AtOnce(read, program, predicate, self.threads).task(self._name)}
+        asks = "statistics" in active_rules()
+        task = task_at_once(self._name, self.top, self.compiled, self.threads, asks=asks)
+        return {self._name: task}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class Layers:
         """For each layer of chunk steps: the step, and the layer below."""
         self.rechunks_of: Counter[str] = Counter()
         """Number of rechunks that read a layer's elements in other blocks."""
-        self._rules = rules
+        self.rules = rules
         self._of_opaque = of_opaque
         for name in self.order:
             self.nodes[name] = self._node(name)
@@ -100,7 +101,7 @@ class Layers:
         axes = transposed_axes(layer, self.graph.layers)
         if axes is not None:
             child, chunks = self.nodes[layer.indices[0][0]], noted_chunks(layer)
-            moved = child.accept_transpose(axes, name) if "slices" in self._rules else None
+            moved = child.accept_transpose(axes, name) if "slices" in self.rules else None
             return Moved(child, axes, chunks, (name,)) if moved is None and chunks else moved
         self._note_fold(name, layer)
         return self._elemwise(name, layer)
@@ -110,7 +111,8 @@ class Layers:
         if len(layer.indices) == 1 and len(arrays) == 1 and arrays[0][1] == layer.output_indices:
             fold = fold_of(layer.task.func, layer.task.kwargs)
             if fold is not None:
-                self.folds[name] = fold, arrays[0][0]
+                asks = "statistics" in self.rules
+                self.folds[name] = replace(fold, asks=asks), arrays[0][0]
 
     def _argument(self, name: str) -> Node | Literal:
         """The node of a layer; its element if it is constant."""
@@ -182,13 +184,13 @@ class Layers:
         is_whole = selection == Selection.of_all(chunks, selection.chunks)
         if is_whole and selection.chunks != chunks:
             return self._rechunked(child, selection, name)
-        sliced = child.accept_selection(selection, name) if "slices" in self._rules else None
+        sliced = child.accept_selection(selection, name) if "slices" in self.rules else None
         if sliced is None:
             logger.debug("%s is dask's slice: %s is not read in part", name, source)
         return sliced or Moved(child, selection, selection.chunks, (name,))
 
     def _rechunked(self, child: Node, whole: Selection, name: str) -> Node:
-        moved = child.accept_selection(whole, name) if "new_blocks" in self._rules else None
+        moved = child.accept_selection(whole, name) if "new_blocks" in self.rules else None
         if moved is None:
             logger.debug("%s is dask's rechunk: in its blocks chunks are decoded too often", name)
             return Moved(child, None, whole.chunks, (name,))

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask
 import numpy as np
@@ -19,10 +19,9 @@ from dask.typing import Key
 
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.read.plan import touched_blocks_along
-from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, core, held_tasks
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
-from b2nd_dask.graph.expression.program import Program, compile_tree
+from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.resources import available, on_cluster
@@ -35,54 +34,42 @@ SMALL_NBYTES = 1 << 25
 MOST_NBYTES = 1 << 30
 
 
-def tasks_at_once(
-    layers: Layers, output_keys: set[Key], *, asks: bool
-) -> dict[Key, GraphNode] | None:
-    """Make one task for each result; None unless each comes from a frame.
-
-    With `asks`, statistics prune chunks.
-    """
+def tasks_at_once(layers: Layers, output_keys: set[Key]) -> dict[Key, GraphNode] | None:
+    """Make one task for each result; None unless each comes from a frame."""
+    asks = "statistics" in layers.rules
     tasks: dict[Key, GraphNode] = {}
     touched: Counter[int] = Counter()
     by_layer: dict[str, Key] = {}
     for key in output_keys:
         node = _result_of(layers, key)
-        found = None if node is None else at_once(node, asks=asks)
+        found = None if node is None else at_once(node)
         if node is None or found is None:
             return None
         # an array that is requested twice is one result, as in dask
         if (same := by_layer.setdefault(node.layers[0], key)) != key:
             tasks[key] = Alias(key, same)
             continue
-        source = id(found.read.source)
+        read = found[0].read
+        source = id(read.source)
         is_first = source not in touched
-        touched[source] += _touched_nbytes(found.read)
+        touched[source] += _touched_nbytes(read)
         # results of one frame may share blocks, which tasks per block read once
         if not is_first and touched[source] > SMALL_NBYTES:
             return None
-        tasks |= _tasks_for(key, found)
+        name = key
+        if on_cluster():
+            # the cluster's dashboard shows the read by this name
+            name = read_name(read.source.label, str(key).replace("-", "."))
+            tasks[key] = Alias(key, name)
+        tasks[name] = task_at_once(name, node, *found, asks=asks)
     return tasks
 
 
-class AtOnce(NamedTuple):
-    """The read of one task, and the work on it."""
+def at_once(node: Node) -> tuple[Compiled, int] | None:
+    """The read of all blocks of a node by one task, and its number of threads.
 
-    read: Read
-    program: Program
-    predicate: Predicate | None
-    threads: int
-
-    def task(self, key: Key) -> Task:
-        """Make the task."""
-        read = self.read
-        whole = replace(read, chunks=tuple((sum(along),) for along in read.chunks))
-        block = whole.blocks(self.predicate)[(0,) * len(read.chunks)]
-        args = block, self.program, read.chunks, self.threads
-        return Task(key, read_at_once, *args, _data_producer=True)
-
-
-def at_once(node: Node, *, asks: bool) -> AtOnce | None:
-    """One read for all blocks of a node; None if one task per block is faster."""
+    None if one task per block is faster.
+    """
     compiled = compile_tree(node)
     if compiled is None or compiled.inputs or compiled.program.filters:
         return None
@@ -94,16 +81,16 @@ def at_once(node: Node, *, asks: bool) -> AtOnce | None:
         dtype = program.dtype([np.empty((0,) * len(read.chunks), read.source.dtype)])
         nbytes = nbytes // read.source.dtype.itemsize * dtype.itemsize
     threads = _threads_for(read, nbytes)
-    predicate = predicate_of(node) if asks else None
-    return None if threads is None else AtOnce(read, program, predicate, threads)
+    return None if threads is None else (compiled, threads)
 
 
-def _tasks_for(key: Key, found: AtOnce) -> dict[Key, GraphNode]:
-    if not on_cluster():
-        return {key: found.task(key)}
-    # the cluster's dashboard shows the read by this name
-    name = read_name(found.read.source.label, str(key).replace("-", "."))
-    return {key: Alias(key, name), name: found.task(name)}
+def task_at_once(key: Key, node: Node, compiled: Compiled, threads: int, *, asks: bool) -> Task:
+    """Make the task; with `asks`, statistics prune chunks."""
+    read = compiled.read
+    whole = replace(read, chunks=tuple((sum(along),) for along in read.chunks))
+    block = whole.blocks(predicate_of(node) if asks else None)[(0,) * len(read.chunks)]
+    args = block, compiled.program, read.chunks, threads
+    return Task(key, read_at_once, *args, _data_producer=True)
 
 
 def _result_of(layers: Layers, key: Key) -> Node | None:

@@ -88,18 +88,20 @@ class FoundReduction(NamedTuple):
 class Reductions:
     """The reductions of a graph."""
 
-    def __init__(self, layers: Layers, *, merges: bool, asks: bool) -> None:
+    def __init__(self, layers: Layers) -> None:
         self._layers = layers
-        self._asks = asks
-        self._merges = merges
         found = [
             FoundReduction(name, _combining_layers(layers, name, fold))
             for name, (fold, below) in layers.folds.items()
-            if isinstance(node := layers.nodes[below], Read | Elemwise) and not node.filters
+            if "reductions" in layers.rules
+            and isinstance(node := layers.nodes[below], Read | Elemwise)
+            and not node.filters
         ]
         self._by_top = {each.top: each for each in found}
         reads = (node for node in layers.nodes.values() if isinstance(node, Read))
-        has_statistics = asks and any(read.source.has_statistics for read in reads)
+        has_statistics = "statistics" in layers.rules and any(
+            read.source.has_statistics for read in reads
+        )
         self._answered = {
             each.name: reduced
             for each in found
@@ -123,7 +125,7 @@ class Reductions:
         if not found.combining:
             return None
         fold, below = self._layers.folds[found.name]
-        whole = ReducedRead.of(self._layers.nodes[below], fold, asks=True)
+        whole = ReducedRead.of(self._layers.nodes[below], fold)
         return None if isinstance(whole, str) or not whole.is_answered(self._limit) else whole
 
     def lowered(self, top: str, sharing: Sharing) -> Lowered | None:
@@ -137,13 +139,14 @@ class Reductions:
             absorbed = sharing.absorbed(self._layers.nodes[below], found.name)
             if absorbed is None:
                 return None
-            folded = ReducedRead.of(absorbed, fold, asks=self._asks)
+            folded = ReducedRead.of(absorbed, fold)
             if isinstance(folded, str):
                 logger.debug("a reduction of %s does not fold: %s", below, folded)
                 return None
             reduced = folded
         if found.combining:
-            reduced = reduced.merged(self._limit, merges=self._merges)
+            merges = "merge_blocks" in self._layers.rules
+            reduced = reduced.merged(self._limit, merges=merges)
         return reduced.lowered(found)
 
 
@@ -248,14 +251,14 @@ def merged_blocks(chunks: Chunks, axis: Sequence[int], itemsize: int, limit: flo
 class ReducedRead:
     """The read of a reduction's chunk step, and the reduction of its blocks."""
 
-    def __init__(self, compiled: Compiled, fold: Fold, *, asks: bool) -> None:
+    def __init__(self, compiled: Compiled, fold: Fold) -> None:
         self._compiled = compiled
         self.read, program, self._inputs = compiled
         self._blocks = list(map(input_of, (self.read, *self._inputs)))
-        self.fold = replace(fold, program=program, asks=asks)
+        self.fold = replace(fold, program=program)
 
     @classmethod
-    def of(cls, node: Node, fold: Fold, *, asks: bool) -> ReducedRead | str:
+    def of(cls, node: Node, fold: Fold) -> ReducedRead | str:
         """Parse the node below a chunk step; return the reason if it cannot fold into a read."""
         compiled = compile_tree(node)
         if compiled is None:
@@ -268,12 +271,12 @@ class ReducedRead:
             return "its elements are not numbers"
         if any(each.chunks != node.chunks for each in compiled.reads):
             return "its blocks come from reads that are broadcast"
-        return cls(compiled, fold, asks=asks)
+        return cls(compiled, fold)
 
     def in_blocks(self, chunks: Chunks) -> ReducedRead:
         """The same reduction in other blocks."""
         compiled = self._compiled._replace(read=replace(self.read, chunks=chunks))
-        return ReducedRead(compiled, self.fold, asks=self.fold.asks)
+        return ReducedRead(compiled, self.fold)
 
     @cached_property
     def _unanswered_nbytes(self) -> float:

@@ -57,13 +57,13 @@ def rewritten(
     output_keys = set(flatten(keys if isinstance(keys, list | set) else [keys]))
     layers = Layers(graph, rules)
     if "read_at_once" in rules:
-        tasks = tasks_at_once(layers, output_keys, asks="statistics" in rules)
+        tasks = tasks_at_once(layers, output_keys)
         if tasks is not None:
             _check_tasks(tasks)
             _check_outputs(tasks, output_keys)
             logger.debug("read_at_once reads %s by one task each", ", ".join(map(str, output_keys)))
             return tasks
-    changed = _Rewriting(layers, output_keys, rules).graph()
+    changed = _Rewriting(layers, output_keys).graph()
     if changed is None:
         return None
     _check_layers(changed, graph)
@@ -75,9 +75,9 @@ def rewritten(
 class _Rewriting:
     """The needed layers of a graph, unchanged or lowered."""
 
-    def __init__(self, layers: Layers, output_keys: set[Key], rules: Container[str]) -> None:
+    def __init__(self, layers: Layers, output_keys: set[Key]) -> None:
         self._layers = layers
-        self._rules = rules
+        self._rules = layers.rules
         self._outputs = set(map(_layer_of, output_keys)) & layers.nodes.keys()
         self._needed = set(self._outputs)
         self._moved_reads: defaultdict[Any, list[str]] = defaultdict(list)
@@ -85,14 +85,8 @@ class _Rewriting:
             if isinstance(node, Read) and len(node.layers) > 1:
                 self._moved_reads[leaf_key(node)].append(name)
         self._can_be_renamed = renamable_layers(layers.graph)
-        self._asks = "statistics" in rules
-        merges = "merge_blocks" in rules
-        self._reductions = (
-            Reductions(layers, merges=merges, asks=self._asks) if "reductions" in rules else None
-        )
-        answered = self._reductions.answered if self._reductions else set()
-        repeats = "late_reads" in rules
-        self._sharing = Sharing(layers, self._outputs, answered, repeats=repeats)
+        self._reductions = Reductions(layers)
+        self._sharing = Sharing(layers, self._outputs, self._reductions.answered)
 
     def graph(self) -> HighLevelGraph | None:
         """The layers that compute the results; None if all stay unchanged."""
@@ -128,20 +122,18 @@ class _Rewriting:
 
     def _from_results(self) -> Iterator[str]:
         """Layers after all their dependents; unneeded layers come first."""
-        left = {name: len(self._layers.dependents[name]) for name in self._layers.order}
+        sorter = TopologicalSorter(
+            {name: self._layers.dependents[name] for name in self._layers.order}
+        )
+        sorter.prepare()
+        # breadth first, so that reads of other layers are known early
         useful: deque[str] = deque()
         useless: deque[str] = deque()
-        for name in self._layers.order:
-            if not left[name]:
+        while sorter.is_active():
+            for name in sorted(sorter.get_ready()):
                 (useful if name in self._needed else useless).append(name)
-        while useful or useless:
-            # breadth first, so that reads of other layers are known early
-            name = (useless or useful).popleft()
-            yield name
-            for below in sorted(self._layers.graph.dependencies[name]):
-                left[below] -= 1
-                if not left[below]:
-                    (useful if below in self._needed else useless).append(below)
+            yield (name := (useless or useful).popleft())
+            sorter.done(name)
 
     def _lowered(self, name: str) -> Lowered | None:
         """The layers that replace a layer; None if it stays unchanged."""
@@ -156,7 +148,7 @@ class _Rewriting:
     def _attempts(self, name: str) -> Iterator[tuple[str, Lowered | None]]:
         """The result of each rule for a layer, in order; a new rule gets a line here."""
         node = self._layers.nodes[name]
-        if self._reductions:
+        if "reductions" in self._rules:
             yield "reductions", self._reductions.lowered(name, self._sharing)
             yield "reductions", lowered_step(self._layers, name)
         if isinstance(node, Read | Elemwise):
@@ -184,7 +176,7 @@ class _Rewriting:
             tree = with_nodes(tree, lambda each: self._read_by_another(name, each))
         if not isinstance(tree, Read | Elemwise):
             return None
-        predicate = predicate_of(tree) if self._asks else None
+        predicate = predicate_of(tree) if "statistics" in self._rules else None
         return lowered_tree(name, tree, predicate, views=views)
 
 

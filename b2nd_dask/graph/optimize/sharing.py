@@ -57,19 +57,17 @@ class Sharing:
     """The dependents of the layers of a graph.
 
     Results of the layers `outputs` are requested. Statistics answer the layers `answered`, which
-    need no blocks from below. With `repeats`, blocks that would wait in memory are read again.
+    need no blocks from below.
     """
 
-    def __init__(
-        self, layers: Layers, outputs: set[str], answered: set[str], *, repeats: bool
-    ) -> None:
+    def __init__(self, layers: Layers, outputs: set[str], answered: Set[str]) -> None:
         self._layers = layers
         # layers that lowered ones use, and the dependents of each layer that are not lowered yet
         self._used: set[str] = set()
         self._left = {name: {*layers.dependents[name]} - answered for name in layers.order}
         self._outputs = outputs
         self._rank = {name: number for number, name in enumerate(layers.order)}
-        self._late = _LateReads(layers) if repeats else None
+        self._late = _LateReads(layers) if "late_reads" in layers.rules else None
         self._cut_up: dict[str, bool | None] = {}
 
     def absorbed(self, top: Node, dependent: str | None = None) -> Node | None:
