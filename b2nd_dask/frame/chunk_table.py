@@ -19,7 +19,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, stored_chunks
 from b2nd_dask.format.statistics import ChunkStatistics, element_counts
 from b2nd_dask.frame.open.opening import ParsedFrame
-from b2nd_dask.frame.read.chunk_requests import located_chunks
+from b2nd_dask.frame.read.plan import located_chunks
 from b2nd_dask.frame.read.scan import chunk_heads
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import CHUNK_MEMBER, chunk_member

@@ -20,8 +20,7 @@ from b2nd_dask.frame.chunk_table import superseded_at
 from b2nd_dask.frame.members.writable import local_frame
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import parse_frame
-from b2nd_dask.frame.read.chunk_requests import ChunkRequest
-from b2nd_dask.frame.read.fetch import fetch_all
+from b2nd_dask.frame.read.fetch import ChunkRequest, fetch_all
 from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.frame.write.transaction import (

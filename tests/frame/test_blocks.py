@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from b2nd_dask import open_b2nd
 from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.frame.array import reference_of
-from b2nd_dask.frame.read import chunk_requests
+from b2nd_dask.frame.read import plan
 from b2nd_dask.frame.read.positions import read_pointwise
 from tests import strategies
 from tests.counting import bytes_read
@@ -110,7 +110,7 @@ def test_two_rounds_of_reads(fresh_path, case, data):
         for n in case.array.shape
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunk_requests, "LITTLE_IN_VAIN", 0)
+        patch.setattr(plan, "LITTLE_IN_VAIN", 0)
         values.assert_read(frame[index], index)
 
 

@@ -38,7 +38,7 @@ MAX_OPEN_FRAMES = 64
 TRIES = 5
 
 #: Which chunks are verified: with "auto" those that are read whole or by their witness
-#: (`frame.read.chunk_requests`), with True every chunk that is read, with False none.
+#: (`frame.read.plan`), with True every chunk that is read, with False none.
 Verify = bool | Literal["auto"]
 
 

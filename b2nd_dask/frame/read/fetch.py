@@ -1,22 +1,53 @@
-"""Fetch the bytes of the touched chunks: whole chunks, or only the touched blocks."""
+"""Requests for the touched chunks, and their bytes: whole chunks, or only the touched blocks."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk.chunk_header import Buffer, ChunkHeader, parse_chunk_header
+from b2nd_dask.format.chunk.chunk_header import Buffer, ChunkHeader, head_nbytes, parse_chunk_header
 from b2nd_dask.format.chunk.codec import subsets_of
 from b2nd_dask.format.integrity import require_digest, require_digest_of
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
-from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
+from b2nd_dask.frame.read.plan import ReadLimits, is_in_one_round, located_chunks, witnesses
 from b2nd_dask.storage import Item, Span, chunk_member
+
+
+class ChunkRequest(NamedTuple):
+    """The blocks of a stored chunk that a read needs."""
+
+    chunk: int
+    blocks: NDArray[np.int64] | None
+    """Ascending numbers of blocks; None for the whole chunk."""
+    whole: bool = False
+    """Whether to read and verify the whole chunk, even if only some blocks are decoded."""
+
+
+class LocatedRequest(NamedTuple):
+    """A chunk request and the location of its chunk."""
+
+    number: int
+    chunk: int
+    blocks: NDArray[np.int64] | None
+    member: str
+    """Name of the chunk's file in a sparse frame; empty in a contiguous one."""
+    start: int
+    """Start of the chunk in its object (file or stored object)."""
+    available: int
+    """Bytes that may belong to the chunk."""
+    first: int
+    """Bytes of the first read: the whole chunk, or header and block offsets."""
+    piece: int = 0
+    """Bytes per piece to verify a chunk separately, if it is longer than a batch. 0 if the chunk is
+    verified when it is read."""
+
 
 #: A request for some blocks of a chunk, and the bytes of the first read.
 _FirstRead = tuple[LocatedRequest, memoryview]
@@ -34,6 +65,67 @@ class ChunkBytes(NamedTuple):
     """A chunk. Valid until the next iteration."""
     some_blocks: bool
     """Whether `data` is a chunk of the requested blocks only."""
+
+
+def batches(
+    opened: OpenedFrame, requests: Sequence[ChunkRequest], nbytes: float
+) -> Iterator[list[LocatedRequest]]:
+    """Divide requests into batches for `fetch`, never empty.
+
+    A batch ends after `nbytes` compressed bytes.
+    """
+    room, limits, frame = nbytes, ReadLimits.of(opened), opened.parsed
+    offsets, sparse = frame.index.offsets, frame.header.sparse
+    chunks = np.array([request.chunk for request in requests], np.int64)
+    starts, lengths = map(np.ndarray.tolist, located_chunks(frame, chunks))
+    partial = sum(not each.whole and each.blocks is not None for each in requests)
+    in_vain = float(limits.most_in_vain(partial))
+    nblocks = math.prod(frame.grid.blocks_per_chunk)
+    head = head_nbytes(nblocks)
+    batch: list[LocatedRequest] = []
+    for number, (chunk, blocks, whole) in enumerate(requests):
+        start, length = starts[number], lengths[number]
+        member = chunk_member(int(offsets[chunk])) if sparse else ""
+        # lengths of chunks in a sparse frame are unknown until they are read
+        is_long = length > limits.batch_nbytes and not sparse
+        piece = limits.batch_nbytes if whole and blocks is not None and is_long else 0
+        whole &= not piece
+        portion = 1.0 if blocks is None else len(blocks) / nblocks
+        in_one_round = whole or is_in_one_round(length, portion, in_vain)
+        first = length if in_one_round else min(head, length)
+        batch.append(LocatedRequest(number, chunk, blocks, member, start, length, first, piece))
+        room -= length * (1.0 if whole else portion)
+        if room <= 0:
+            yield batch
+            batch, room = [], nbytes
+    if batch:
+        yield batch
+
+
+def verifying(
+    opened: OpenedFrame,
+    requests: list[ChunkRequest],
+    takes: Callable[[int, tuple[int, ...]], bool],
+) -> list[ChunkRequest]:
+    """Change requests to whole chunks for the chunks to be verified.
+
+    `takes` says whether the request with a number claims a position of the array. Of several
+    requests for parts of a large chunk, the first one verifies it.
+    """
+    digests = opened.digests
+    if digests is None:
+        return requests
+    some = [number for number, request in enumerate(requests) if request.blocks is not None]
+    chunks = np.array([requests[number].chunk for number in some], np.int64)
+    axes = witnesses(chunks, digests[chunks], opened.parsed.grid)
+    found, done = list(requests), set()
+    # Python integers, which a range finds without a search
+    for number, position in zip(some, zip(*map(np.ndarray.tolist, axes), strict=True), strict=True):
+        request = requests[number]
+        if request.chunk not in done and (opened.verify is True or takes(number, position)):
+            found[number] = request._replace(whole=True)
+            done.add(request.chunk)
+    return found
 
 
 def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[ChunkBytes]:
@@ -72,7 +164,7 @@ def first_reads(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterato
     if requester := opened.reader.requester():
         for request in batch:
             span = Span(request.start, request.start + request.first)
-            yield Item(requester, _member_of(opened, request), span)
+            yield Item(requester, request.member, span)
 
 
 def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest) -> None:
@@ -82,20 +174,17 @@ def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest) -> None:
     """
     if opened.digests is None:
         return
-    nbytes = request.piece
+    available, nbytes = request.available, request.piece
 
     def pieces() -> Iterator[memoryview]:
-        for start in range(0, request.available, nbytes):
-            span = Span(start, min(start + nbytes, request.available))
+        for start in range(0, available, nbytes):
+            span = Span(start, min(start + nbytes, available))
             ((_, data, _),) = _read(opened, [(request, span)], room.data)
             yield data
-            if len(data) < span.stop - span.start:
-                return
 
     expected = int(opened.digests[request.chunk])
-    room_nbytes = min(nbytes, request.available)
-    with scratch.borrow(room_nbytes) as room, located(opened, request.chunk):
-        require_digest_of(pieces(), request.available, expected)
+    with scratch.borrow(min(nbytes, available)) as room, located(opened, request.chunk):
+        require_digest_of(pieces(), available, expected)
 
 
 def read_whole(
@@ -114,7 +203,10 @@ def read_whole(
 
 def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[ChunkBytes]:
     """Read the blocks in a second round, since the block offsets are known now."""
-    found = list(_find_blocks(opened, some))
+    found: list[_FoundBlocks] = []
+    # `touched_blocks` returns the same object for equal parts, which are processed together
+    for _, alike in itertools.groupby(some, lambda row: id(row[0].blocks)):
+        found += _find_alike(opened, list(alike))
     with scratch.borrow(sum(row.nbytes for row in found)) as room:
         rest = room.data
         missing: list[tuple[LocatedRequest, Span, memoryview]] = []
@@ -132,14 +224,12 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
                     target[:] = row.data[run.start : run.stop]
                 else:
                     missing.append((row.request, run, target))
-        for (_, span, _), (request, data, _) in zip(
-            missing, _read_into(opened, missing), strict=True
-        ):
-            if len(data) < span.stop - span.start:
+        for at, (request, data, _) in enumerate(_read_into(opened, missing)):
+            if len(data) < len(missing[at][2]):
                 raise CorruptChunkError("the file ends inside the chunk", chunk=request.chunk)
         for row, chunk in zip(found, chunks, strict=True):
             request = row.request
-            if row.runs and not row.some_blocks:
+            if not row.some_blocks:
                 with located(opened, request.chunk):
                     verify_chunk(opened, request.chunk, chunk)
             yield ChunkBytes(request.number, request.chunk, row.header, chunk, row.some_blocks)
@@ -164,7 +254,7 @@ def _read_into(
 
     Each result includes the size of the object.
     """
-    names = [_member_of(opened, request) for request, _, _ in rows]
+    names = [request.member for request, _, _ in rows]
     spans = (Span(request.start + a, request.start + b) for request, (a, b), _ in rows)
     items = list(zip(names, spans, strict=True))
     try:
@@ -179,12 +269,6 @@ def _read_into(
         (request, target[:count], size)
         for (request, _, target), (count, size) in zip(rows, found, strict=True)
     ]
-
-
-def _member_of(opened: OpenedFrame, request: LocatedRequest) -> str:
-    """The file name of a chunk in a sparse frame; empty for a contiguous frame."""
-    frame = opened.parsed
-    return chunk_member(int(frame.index.offsets[request.chunk])) if frame.header.sparse else ""
 
 
 class _FoundBlocks(NamedTuple):
@@ -208,16 +292,6 @@ class _FoundBlocks(NamedTuple):
         return len(self.head) + sum(b - a for a, b in self.runs)
 
 
-def _find_blocks(opened: OpenedFrame, some: Sequence[_FirstRead]) -> Iterator[_FoundBlocks]:
-    """Locate the requested blocks by the bytes of the first read.
-
-    Neighbouring requests for the same blocks are processed together.
-    """
-    # `touched_blocks` returns the same object for equal parts
-    for _, alike in itertools.groupby(some, lambda row: id(row[0].blocks)):
-        yield from _find_alike(opened, list(alike))
-
-
 def _find_alike(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_FoundBlocks]:
     """Locate the same blocks of several chunks, one by one if they are not alike."""
     first, head = rows[0]
@@ -228,15 +302,15 @@ def _find_alike(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_FoundBlock
     found = subsets_of([data for _, data in rows], available, header, blocks)
     if found is None and len(rows) > 1:
         return [one for row in rows for one in _find_alike(opened, [row])]
+    if found is None:
+        # a whole chunk, which is verified when it is complete
+        rest = [Span(len(head), header.cbytes)] if len(head) < header.cbytes else []
+        return [_FoundBlocks(first, head, header, head[: header.cbytes], rest, some_blocks=False)]
     if opened.digests is not None:
-        lengths = [header.cbytes] if found is None else found.whole_cbytes
-        for (request, data), cbytes in zip(rows, lengths, strict=True):
+        for (request, data), cbytes in zip(rows, found.whole_cbytes, strict=True):
             if len(data) >= cbytes:
                 with located(opened, request.chunk):
                     verify_chunk(opened, request.chunk, data)
-    if found is None:
-        rest = [Span(len(head), header.cbytes)] if len(head) < header.cbytes else []
-        return [_FoundBlocks(first, head, header, head[: header.cbytes], rest, some_blocks=False)]
     columns = zip(rows, found.headers, found.heads, _runs(found.spans), strict=True)
     return [
         _FoundBlocks(request, data, its_header, its_head, runs, some_blocks=True)

@@ -1,4 +1,11 @@
-"""Read plans: which chunks a region touches, which elements of each, and the work of many reads."""
+"""Read plans: which chunks a region touches, which elements of each, and the work of many reads.
+
+A checksum covers a whole chunk, but a read of a few elements must not fetch all of it. So the
+checksum also selects one element of its chunk, the witness. A read of the witness fetches the whole
+chunk and verifies it. If all elements of a chunk are read, in any number of parts, tasks and
+processes, one of the reads contains the witness and finds damage. A read of a small part rarely
+contains it: on average the verified fraction of chunks equals the fraction of their elements read.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.chunk.chunk_header import longest_chunk
 from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES
 
@@ -25,6 +34,12 @@ MOST_BATCH = 1 << 20
 _LEFT_OUT = np.uint8(255)
 #: Finding a chunk and its blocks takes 0.1 ms, as long as decoding this many bytes.
 VISIT_NBYTES = 1 << 17
+#: A first read locates the blocks of a chunk, a second one reads them. A chunk is read whole if it
+#: wastes at most this many bytes, which costs less than a second read.
+LITTLE_IN_VAIN = 1 << 14
+#: The limit for all chunks of a read from a store, plus `max_gap` for each chunk. These bytes take
+#: about as long as a second round of requests, 20 ms at 100 MB/s.
+SECOND_ROUND = 2 << 20
 #: Positions along each axis of an array.
 Axes = tuple[range, ...]
 Sizes = tuple[tuple[int, ...], ...]
@@ -248,3 +263,69 @@ def touched_blocks_along(positions: range, chunk: int, block: int) -> int:
         return 0
     span = block_number(positions[-1], chunk, block) - block_number(positions[0], chunk, block)
     return min(len(positions), int(span) + 1)
+
+
+class ReadLimits(NamedTuple):
+    """The limits of a frame's reader, for its reads and for estimates of them."""
+
+    max_gap: int
+    batch_nbytes: int
+    is_far: bool
+    """Whether the frame is in a store."""
+
+    @classmethod
+    def of(cls, opened: OpenedFrame) -> ReadLimits:
+        """The limits of an opened frame."""
+        reader = opened.reader
+        return cls(reader.max_gap, reader.batch_nbytes, not reader.identity_is_cheap)
+
+    def most_in_vain(self, nchunks: Any) -> Any:
+        """Compute the bytes of a chunk that may be wasted to avoid a second read.
+
+        `nchunks` (int or array of int) is the number of chunks that are read in part.
+        """
+        if not self.is_far:
+            return LITTLE_IN_VAIN
+        return self.max_gap + SECOND_ROUND / np.maximum(1, nchunks)
+
+
+def is_in_one_round(length: Any, portion: Any, in_vain: Any) -> Any:
+    """Whether a chunk is read whole although a portion of it suffices; also for arrays.
+
+    `in_vain` is the result of `ReadLimits.most_in_vain`.
+    """
+    return length * (1 - portion) <= in_vain
+
+
+def located_chunks(
+    frame: ParsedFrame, chunks: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Compute starts of stored chunks in their objects, and the bytes that may belong to each."""
+    longest = longest_chunk(frame.grid.chunk_nbytes, frame.grid.block_nbytes)
+    if frame.header.sparse:
+        return np.zeros_like(chunks), np.full_like(chunks, longest)
+    starts, stops = frame.index.extents(chunks)
+    return starts + frame.header.header_len, np.minimum(stops - starts, longest)
+
+
+def witnesses(
+    chunks: NDArray[np.int64], digests: NDArray[np.uint64], grid: Grid
+) -> tuple[NDArray[np.int64], ...]:
+    """Choose the witness of each chunk by its checksum: positions in the array, along each axis.
+
+    Examples
+    --------
+    >>> grid = Grid(shape=(10, 10), chunks=(5, 8), blocks=(5, 4), itemsize=8)
+    >>> witnesses(np.array([0, 3]), np.array([13, 13], "u8"), grid)
+    (array([1, 6]), array([5, 9]))
+    """
+    if not grid.ndim:
+        return ()
+    cells = np.unravel_index(chunks, grid.counts)
+    rest, found = digests, []
+    for cell, chunk, size in reversed(list(zip(cells, grid.chunks, grid.shape, strict=True))):
+        start = cell * chunk
+        length = np.minimum(chunk, size - start).astype(np.uint64)
+        rest, position = np.divmod(rest, length)
+        found.append(start + position.astype(np.int64))
+    return tuple(reversed(found))

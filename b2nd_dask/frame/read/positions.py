@@ -16,9 +16,8 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
-from b2nd_dask.frame.read.chunk_requests import ChunkRequest, verifying
 from b2nd_dask.frame.read.decode import Fill, carrier, constant_in, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, fetch_all
+from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, fetch_all, verifying
 from b2nd_dask.frame.read.plan import block_number, is_nearly_all
 from b2nd_dask.frame.read.region import special_elements
 

@@ -25,13 +25,16 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
-from b2nd_dask.frame.read.chunk_requests import (
+from b2nd_dask.frame.read.plan import (
+    Axes,
     ReadLimits,
+    blocks_at,
     is_in_one_round,
     located_chunks,
+    reads_in_boxes,
+    touched_along,
     witnesses,
 )
-from b2nd_dask.frame.read.plan import Axes, blocks_at, reads_in_boxes, touched_along
 
 
 class Region(NamedTuple):

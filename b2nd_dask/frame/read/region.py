@@ -16,9 +16,15 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, in_pages, result_pool
-from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches, verifying
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part, is_in_place
-from b2nd_dask.frame.read.fetch import fetch, first_reads
+from b2nd_dask.frame.read.fetch import (
+    ChunkRequest,
+    LocatedRequest,
+    batches,
+    fetch,
+    first_reads,
+    verifying,
+)
 from b2nd_dask.frame.read.plan import Axes, Part, RegionPlan, reads_in_boxes, touched_blocks
 from b2nd_dask.storage import Item, is_reading_ahead
 from b2nd_dask.system import usable_cores

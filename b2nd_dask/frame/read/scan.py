@@ -17,8 +17,7 @@ from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, chunk_length, whole_
 from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.format.integrity import chunk_digest, require_digest
 from b2nd_dask.frame.open.cache import OpenedFrame, located
-from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
-from b2nd_dask.frame.read.fetch import read_whole
+from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, read_whole
 from b2nd_dask.storage import Span, chunk_member
 from b2nd_dask.system import usable_cores
 

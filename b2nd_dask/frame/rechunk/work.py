@@ -21,9 +21,8 @@ from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import in_pages, scratch
-from b2nd_dask.frame.read.chunk_requests import ChunkRequest
 from b2nd_dask.frame.read.decode import carrier, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, fetch_all
+from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, fetch_all
 from b2nd_dask.frame.read.plan import Axes
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, uncompressed_costs
 from b2nd_dask.frame.rechunk.passes import Box, flat_boxes
