@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,45 +30,6 @@ _RUN_NBYTES = 16 << 20
 _POINTS = 1 << 22
 
 
-class _Along(NamedTuple):
-    """An axis along which positions are read."""
-
-    axis: int
-    chunk: int
-    block: int
-    within: range
-    """The positions that may be read: consecutive."""
-    nbytes: int
-    """Bytes of the elements to read at each position."""
-
-    def runs(self, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Divide ascending positions into runs to read at once."""
-        chunk, block, nbytes = max(1, self.chunk), max(1, self.block), max(1, self.nbytes)
-        length = chunk * max(1, _RUN_NBYTES // (chunk * nbytes))
-        chunks, blocks = positions // chunk, block_number(positions, chunk, block)
-        between = (np.diff(blocks) - 1) * block * nbytes
-        # a chunk between, however small, costs about as much as another read
-        is_far = (between > _NEAR_NBYTES) | (np.diff(chunks) > 1)
-        cuts = is_far | (np.diff(positions // length) > 0)
-        return np.split(positions, np.flatnonzero(cuts) + 1)
-
-    def covering(self, run: NDArray[np.int64]) -> range:
-        """The range to read for ascending positions.
-
-        It ends at ends of blocks, which are decoded anyway, if it is half as long without: whole
-        chunks are decoded without a copy.
-        """
-        if not run.size:
-            return self.within[:0]
-        first, last = int(run[0]), int(run[-1])
-        start = first - first % self.chunk % self.block
-        in_chunk = last % self.chunk // self.block * self.block + self.block
-        stop = last - last % self.chunk + min(in_chunk, self.chunk)
-        if stop - start > 2 * (last + 1 - first):
-            return range(first, last + 1)
-        return range(max(start, self.within.start), min(stop, self.within.stop))
-
-
 def read_outer(
     read: Callable[[tuple[range, ...]], NDArray[Any]],
     frame: Any,
@@ -83,35 +44,54 @@ def read_outer(
     axis = next((at for at, part in enumerate(index) if not isinstance(part, slice)), None)
     if axis is None:
         return read(tuple(own[part] for own, part in zip(axes, index, strict=True)))
-    others = [
+    positions, inverse = positions_in(index[axis], axes[axis]), None
+    if (np.diff(positions) < 0).any():
+        positions, inverse = np.unique(positions, return_inverse=True)
+    others = (
         len(own[part] if isinstance(part, slice) else part)
         for at, (own, part) in enumerate(zip(axes, index, strict=True))
         if at != axis
-    ]
-    own, nbytes = axes[axis], frame.dtype.itemsize * math.prod(others)
-    within = range(own[0], own[-1] + 1) if own else own
-
-    def read_range(covered: range) -> NDArray[Any]:
-        rest = (*index[:axis], slice(None), *index[axis + 1 :])
-        return read_outer(read, frame, rest, (*axes[:axis], covered, *axes[axis + 1 :]))
-
-    along = _Along(axis, frame.chunks[axis], frame.blocks[axis], within, nbytes)
-    return _read_along(read_range, positions_in(index[axis], own), along)
-
-
-def _read_along(
-    read: Callable[[range], NDArray[Any]], positions: NDArray[np.int64], along: _Along
-) -> NDArray[Any]:
-    """Read elements at positions along an axis by ranges of them."""
-    if (np.diff(positions) < 0).any():
-        distinct, inverse = np.unique(positions, return_inverse=True)
-        return _read_along(read, distinct, along).take(inverse, along.axis)
+    )
+    chunk, block = max(1, frame.chunks[axis]), max(1, frame.blocks[axis])
+    rest = (*index[:axis], slice(None), *index[axis + 1 :])
     parts = []
-    for run in along.runs(positions):
-        covered = along.covering(run)
-        parts.append(read(covered).take(run - covered.start, along.axis))
+    for run in _runs(positions, chunk, block, frame.dtype.itemsize * math.prod(others)):
+        covered = _covering(run, chunk, block, axes[axis])
+        found = read_outer(read, frame, rest, (*axes[:axis], covered, *axes[axis + 1 :]))
+        parts.append(found.take(run - covered.start, axis))
     # without dtype= the byte order would become native
-    return np.concatenate(parts, along.axis, dtype=parts[0].dtype) if parts[1:] else parts[0]
+    found = np.concatenate(parts, axis, dtype=parts[0].dtype) if parts[1:] else parts[0]
+    return found if inverse is None else found.take(inverse, axis)
+
+
+def _runs(
+    positions: NDArray[np.int64], chunk: int, block: int, nbytes: int
+) -> list[NDArray[np.int64]]:
+    """Divide ascending positions along an axis, each of `nbytes`, into runs to read at once."""
+    nbytes = max(1, nbytes)
+    length = chunk * max(1, _RUN_NBYTES // (chunk * nbytes))
+    between = (np.diff(block_number(positions, chunk, block)) - 1) * block * nbytes
+    # a chunk between, however small, costs about as much as another read
+    is_far = (between > _NEAR_NBYTES) | (np.diff(positions // chunk) > 1)
+    cuts = is_far | (np.diff(positions // length) > 0)
+    return np.split(positions, np.flatnonzero(cuts) + 1)
+
+
+def _covering(run: NDArray[np.int64], chunk: int, block: int, own: range) -> range:
+    """The range to read for ascending positions in `own`; it stays inside its ends.
+
+    It ends at ends of blocks, which are decoded anyway, if it is half as long without: whole chunks
+    are decoded without a copy.
+    """
+    if not run.size:
+        return own[:0]
+    first, last = int(run[0]), int(run[-1])
+    start = first - first % chunk % block
+    in_chunk = last % chunk // block * block + block
+    stop = last - last % chunk + min(in_chunk, chunk)
+    if stop - start > 2 * (last + 1 - first):
+        return range(first, last + 1)
+    return range(max(start, own[0]), min(stop, own[-1] + 1))
 
 
 def read_pointwise(frame: Any, index: Sequence[Any], axes: Sequence[range]) -> NDArray[Any]:
