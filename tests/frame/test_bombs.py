@@ -16,7 +16,7 @@ from b2nd_dask import FrameFormatError, open_b2nd, verify
 from b2nd_dask.format.chunk.codec import encode_repeated
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.header import FrameHeader, build_header
+from b2nd_dask.format.header import FrameHeader, build_header, parse_header
 from b2nd_dask.format.index import build_index
 from b2nd_dask.format.integrity import build_tail
 from b2nd_dask.format.metalayers import build_array_meta
@@ -209,6 +209,22 @@ def test_holes_of_a_file_are_not_read(name: str, fresh_path: Callable[[], Path])
     assert answer.startswith("FrameFormatError")
     assert problem in answer
     assert str(path) in answer
+
+
+def test_a_hole_behind_the_chunks_of_an_embed_store_is_not_read(tmp_path: Path) -> None:
+    store = blosc2.EmbedStore(urlpath=str(tmp_path / "a.b2e"), mode="w")
+    store["/x"] = np.arange(10)
+    raw = (tmp_path / "a.b2e").read_bytes()
+    header = parse_header(raw, len(raw))
+    hole, head = 1 << 32, raw[: header.header_len]
+    for nbytes in (header.frame_len, header.cbytes):
+        head = head.replace(struct.pack(">q", nbytes), struct.pack(">q", nbytes + hole))
+    with (tmp_path / "b.b2e").open("wb") as file:
+        file.write(head + raw[header.header_len : header.index_start])
+        file.seek(hole, 1)
+        file.write(raw[header.index_start :])
+    read = "answer = open_b2nd(path, component='x')[5:7].tolist()"
+    assert run_limited(read, megabytes=120, path=str(tmp_path / "b.b2e")) == [5, 6]
 
 
 def test_a_long_tail_of_an_honest_frame_opens(fresh_path: Callable[[], Path]) -> None:

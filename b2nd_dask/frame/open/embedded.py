@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from b2nd_dask.errors import CorruptChunkError, FrameFormatError, UnsupportedFrameError, locating
+from b2nd_dask.format.chunk.chunk_header import longest_chunk
 from b2nd_dask.format.header import FrameHeader
 from b2nd_dask.format.index import ChunkKind, OffsetIndex
 from b2nd_dask.format.metalayers import MAX_CHUNKS
@@ -146,6 +147,9 @@ class EmbedStore(ByteReader):
     def _decoded(self, chunks: np.ndarray[Any, np.dtype[np.int64]]) -> list[bytes]:
         stored = chunks[self._index.kinds[chunks] == ChunkKind.STORED]
         starts, stops = self._index.extents(stored)
+        # a hole of the file may lie behind a chunk
+        size = self._header.chunksize
+        stops = np.minimum(stops, starts + longest_chunk(size, self._header.blocksize or size))
         begin = self._header.header_len
         spans = [
             Span(begin + a, begin + b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)
