@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask.format.grid import AxisCells, Grid, parse_selection
-from b2nd_dask.frame.read.decode import scatter_chunk, tiles
+from b2nd_dask.frame.read.decode import paired_views, tiles
 
 ranges = st.builds(
     lambda start, count, step: range(start, start + count * step, step),
@@ -86,6 +86,7 @@ def test_scatter_is_the_inverse_of_blocking(data):
         for c in chunk
     )
     out = np.full(tuple(len(r) for r in inner), -1)
-    scatter_chunk(raw, grid, inner, out)
+    for stored, target in paired_views(raw, grid, inner, out):
+        target[...] = stored
     np.testing.assert_array_equal(out, items[tuple(slice(r.start, r.stop, r.step) for r in inner)])
     assert grid.chunk_is_c_order == bool((raw == items.ravel()).all())

@@ -127,7 +127,8 @@ def _decode(
     with scratch.borrow(fetched.header.nbytes) as buffer:
         raw = buffer.view(out.dtype)
         decode_raw(frame, fetched, raw)
-        scatter_chunk(raw, grid, inner, out, some_blocks=some)
+        for stored, target in paired_views(raw, grid, inner, out, some_blocks=some):
+            target[...] = stored
 
 
 def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> None:
@@ -207,32 +208,6 @@ def tiles(positions: range, block: int, *, compact: bool = False) -> tuple[Tile,
     return tuple(merged)
 
 
-def scatter_chunk(
-    raw: NDArray[Any],
-    grid: Grid,
-    inner: tuple[range, ...],
-    out: NDArray[Any],
-    *,
-    some_blocks: bool = False,
-) -> None:
-    """Copy the selected elements of a decoded chunk, 1-D in stored order, into an array.
-
-    `some_blocks` says whether `raw` has only the touched blocks.
-    """
-    for stored, target in _paired_views(raw, grid, inner, out, some_blocks=some_blocks):
-        target[...] = stored
-
-
-def gather_chunk(elements: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
-    """Copy the valid elements of a chunk, fewer at the array's edges, into stored order.
-
-    `raw` is 1-D, for all elements of the chunk; padding is unchanged.
-    """
-    inner = tuple(map(range, elements.shape))
-    for stored, source in _paired_views(raw, grid, inner, elements):
-        stored[...] = source
-
-
 # most chunks of a region have equal selections
 @lru_cache(maxsize=256)
 def _layout(grid: Grid, inner: tuple[range, ...], some_blocks: bool) -> tuple[Any, ...]:
@@ -258,7 +233,7 @@ def _moves(axes: Sequence[tuple[Tile, ...]]) -> Iterator[tuple[Any, Any]]:
         yield (*numbers, *inside, ...), (*(tile.out for tile in several), ...)
 
 
-def _paired_views(
+def paired_views(
     raw: NDArray[Any],
     grid: Grid,
     inner: tuple[range, ...],
@@ -266,7 +241,11 @@ def _paired_views(
     *,
     some_blocks: bool = False,
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield views of the same elements in stored order and in the array, tile by tile."""
+    """Yield views of the same elements in stored order and in an array, tile by tile.
+
+    `raw` is a decoded chunk, 1-D in stored order, with `some_blocks` only its touched blocks;
+    `elements` has the selected positions of the chunk.
+    """
     shape, order, axes, moves = _layout(grid, inner, some_blocks)
     blocks = raw.reshape(shape)
     for stored, out in moves or _moves(axes):

@@ -18,7 +18,7 @@ from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
-from b2nd_dask.frame.read.decode import gather_chunk
+from b2nd_dask.frame.read.decode import paired_views
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords
 from b2nd_dask.storage import Staging
@@ -188,7 +188,9 @@ def _in_stored_order(elements: NDArray[Any], grid: Grid) -> Iterator[NDArray[Any
         if elements.shape != grid.padded_chunk:
             buffer[:] = 0
         if elements.size:
-            gather_chunk(elements, grid, raw)
+            inner = tuple(map(range, elements.shape))
+            for stored, source in paired_views(raw, grid, inner, elements):
+                stored[...] = source
         yield raw
 
 
