@@ -11,7 +11,6 @@ from b2nd_dask.storage.byte_reader import (
     HEAD_NBYTES,
     MAIN_MEMBER,
     ByteReader,
-    Filled,
     Identity,
     Item,
     Span,

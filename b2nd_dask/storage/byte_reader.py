@@ -48,16 +48,6 @@ class Identity:
         return self == since and self.changed == since.changed
 
 
-class Filled(NamedTuple):
-    """The result of reading a span of a member."""
-
-    nbytes: int
-    """Bytes read; fewer than the span has at the end of the member."""
-
-    size: int
-    """Bytes in the whole member."""
-
-
 class Response(NamedTuple):
     """The response of a store to a request."""
 
@@ -97,11 +87,12 @@ class ByteReader(ABC):
 
     label: str
     """Path or URL for messages; never holds secrets."""
-    identity_is_cheap: bool
+    identity_is_cheap: bool = True
     """Whether `identity` costs microseconds, so that every read can check it."""
-    batch_nbytes: int
+    batch_nbytes: int = 1 << 20
     """Best number of bytes per call, for callers that read more in several calls."""
-    max_gap: int
+    # from the page cache a pread costs less than to merge ranges and cut them out again
+    max_gap: int = 0
     """Number of bytes whose reading costs about as much as a separate request.
 
     `read` merges spans across gaps up to this size. Read plans use it to choose between parts of a
@@ -136,12 +127,14 @@ class ByteReader(ABC):
 
     def read_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[Filled]:
+    ) -> list[tuple[int, int]]:
         """Read byte ranges into buffers, in one round if requests can be concurrent.
 
         Names of members and spans are those of `read`; names may repeat. Each target is writable,
-        contiguous and as long as its span. Raises FileNotFoundError if the object or a member does
-        not exist; `filename` ends with the member's name.
+        contiguous and as long as its span. A result has the number of bytes that were read, fewer
+        than the span has at the end of the member, and that of the bytes in the member. Raises
+        FileNotFoundError if the object or a member does not exist; `filename` ends with the
+        member's name.
         """
         for member, _ in items:
             self.require_no_member(member)
@@ -158,11 +151,13 @@ class ByteReader(ABC):
             raise ValueError(f"{self.label} is one object; it has no member {member!r}")
 
 
-def filled(parts: Sequence[tuple[bytes, int]], targets: Sequence[memoryview]) -> list[Filled]:
-    """Copy pairs of bytes and member size into buffers."""
+def filled(
+    parts: Sequence[tuple[bytes, int]], targets: Sequence[memoryview]
+) -> list[tuple[int, int]]:
+    """Copy pairs of bytes and member size into buffers; see `ByteReader.read_into`."""
     for (part, _), target in zip(parts, targets, strict=True):
         target[: len(part)] = part
-    return [Filled(len(part), size) for part, size in parts]
+    return [(len(part), size) for part, size in parts]
 
 
 def chunk_member(number: int) -> str:

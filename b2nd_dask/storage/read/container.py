@@ -39,10 +39,6 @@ _MAGICS = (_LOCAL_MAGIC, b"PK\x05\x06")
 class BytesReader(ByteReader):
     """Read byte ranges of bytes in memory."""
 
-    identity_is_cheap = True
-    batch_nbytes = 1 << 20
-    max_gap = 0
-
     def __init__(self, data: bytes) -> None:
         self.label = bytes_label(data)
         self._data: bytes | None = data

@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
-from b2nd_dask.storage.byte_reader import (
-    MAIN_MEMBER,
-    ByteReader,
-    Filled,
-    Identity,
-    Span,
-    clip,
-)
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER, ByteReader, Identity, Span, clip
 from b2nd_dask.storage.failures import what_directory, why_missing
 from b2nd_dask.system import NO_FD, open_to_read, pread, pread_into
 
@@ -40,11 +33,6 @@ class LocalReader(ByteReader):
     does not exist, `FrameFormatError` for a directory that is not a sparse frame, and for fifos,
     devices and sockets.
     """
-
-    identity_is_cheap = True
-    batch_nbytes = 1 << 20
-    # from the page cache a pread costs less than to merge ranges and cut them out again
-    max_gap = 0
 
     def __init__(self, path: str) -> None:
         self.label = path
@@ -86,7 +74,7 @@ class LocalReader(ByteReader):
 
     def read_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[Filled]:
+    ) -> list[tuple[int, int]]:
         """Read byte ranges into buffers; see `ByteReader.read_into`."""
         results = []
         rows = zip(items, targets, strict=True)
@@ -95,7 +83,7 @@ class LocalReader(ByteReader):
             with self._opened(member) as fd:
                 size = os.fstat(fd).st_size
                 for (_, span), target in group:
-                    results.append(Filled(_fill(fd, span.start, target), size))
+                    results.append((_fill(fd, span.start, target), size))
         return results
 
     def close(self) -> None:

@@ -281,17 +281,13 @@ def natural_key(name: str) -> list[tuple[int, str, str]]:
     >>> sorted(["x10", "x2", "x2b", "a"], key=natural_key)
     ['a', 'x2', 'x2b', 'x10']
     """
-    return [_order(part) for part in _NUMBERS.split(name)]
-
-
-def _order(part: str) -> tuple[int, str, str]:
-    """Sort key of a number, which may have more digits than `int` takes, or of a text."""
-    if not part.isdecimal():
-        return -1, "", part
-    # digits of other scripts become ASCII
-    digits = "".join(str(int(digit)) for digit in part).lstrip("0")
-    # the text orders 1 and 01
-    return len(digits), digits, part
+    found = []
+    for part in _NUMBERS.split(name):
+        # more digits than `int` takes, also those of other scripts; none for a text
+        digits = "".join(str(int(each)) for each in part if part.isdecimal()).lstrip("0")
+        # the text orders 1 and 01
+        found.append((len(digits) if part.isdecimal() else -1, digits, part))
+    return found
 
 
 def _escape_folders(pattern: str) -> str:

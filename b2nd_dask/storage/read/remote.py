@@ -16,7 +16,6 @@ from b2nd_dask.storage.byte_reader import (
     MAIN_MEMBER,
     TAIL_NBYTES,
     ByteReader,
-    Filled,
     Identity,
     Response,
     Span,
@@ -132,7 +131,7 @@ class RemoteReader(ByteReader):
 
     def read_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[Filled]:
+    ) -> list[tuple[int, int]]:
         """Read byte ranges into buffers; see `ByteReader.read_into`."""
         return filled(self._read_members(items), targets)
 
