@@ -13,7 +13,7 @@ import dask
 
 from b2nd_dask.edges.convert.options import Options, label_of
 from b2nd_dask.edges.datasets.frames import check_coords, check_layout, embedded, write_dataset
-from b2nd_dask.edges.datasets.places import OpenOptions, Place
+from b2nd_dask.edges.datasets.places import Place
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.format.labels import NAME
@@ -29,7 +29,7 @@ def read_frames(path: str, given: Options) -> Tree:
     # imported at first use: the other formats work without xarray
     require("convert", "xarray")
     from b2nd_dask.edges.xarray.backend import levels_of, open_source
-    from b2nd_dask.edges.xarray.variables import NAMELESS, Contents, contents_of_place
+    from b2nd_dask.edges.xarray.variables import NAMELESS, Contents, OpenOptions, contents_of
 
     label = label_of(path)
     options = OpenOptions(given.storage_options, own_labels=True, dtype=given.dtype)
@@ -51,7 +51,7 @@ def read_frames(path: str, given: Options) -> Tree:
             above, _, name = group.rpartition("/")
             tree = trees[above].inside(name) if name else trees[""]
             assert tree is not None, "levels_of goes no deeper"  # noqa: S101
-            contents = contents_of_place(level, options)
+            contents = contents_of(level, options)
             tree.attrs, tree.members = contents.attrs, _members(contents)
             trees[group] = tree
         return trees[""]

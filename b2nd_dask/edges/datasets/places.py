@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 from b2nd_dask.errors import B2ndError, StaleFrameError, UnsupportedFrameError, locating
 from b2nd_dask.format.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
-from b2nd_dask.frame.access import frame_at, locate
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.access import locate
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.members.store import (
     ARRAY,
@@ -50,35 +49,6 @@ _SEALED = (".b2enc",)
 #: Attempts to open a dataset during concurrent changes.
 _TRIES = 20
 _Opened = TypeVar("_Opened")
-
-
-@dataclass(frozen=True)
-class OpenOptions:
-    """Options to open a dataset and its frames."""
-
-    storage_options: Mapping[str, Any] | None = None
-    group: str | None = None
-    """Path of the group to open."""
-
-    uninit: Any = None
-    """As for `open_b2nd`, like `verify`."""
-    verify: Any = "auto"
-    dropped: frozenset[str] = frozenset()
-    """Names of variables to leave out."""
-    own_labels: bool = False
-    """Whether an array without a name gets none from its file, and arrays without names of dims
-    never share dims, even if their lengths agree."""
-    dtype: Any = None
-    """Dtype of the elements of a Caterva frame, which does not store it."""
-
-    @property
-    def of_coordinates(self) -> OpenOptions:
-        """Options for coordinates, without an `uninit` value: their dtypes may not hold it."""
-        return self if isinstance(self.uninit, str) else replace(self, uninit=None)
-
-    def open(self, location: Location) -> Frame:
-        """Open the frame at a location."""
-        return Frame(frame_at(location, self.dtype, self.uninit, self.verify))
 
 
 def manifest_of(place: Place) -> Manifest:

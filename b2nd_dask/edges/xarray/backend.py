@@ -13,7 +13,6 @@ from xarray.backends import BackendEntrypoint
 
 from b2nd_dask.edges.datasets.places import (
     Folder,
-    OpenOptions,
     Place,
     found_at,
     manifest_of,
@@ -24,8 +23,9 @@ from b2nd_dask.edges.datasets.tree import DEEPEST
 from b2nd_dask.edges.xarray.backend_array import install
 from b2nd_dask.edges.xarray.variables import (
     Contents,
+    OpenOptions,
+    contents_of,
     contents_of_frame,
-    contents_of_place,
     decoded,
 )
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
@@ -127,7 +127,7 @@ class B2ndBackend(BackendEntrypoint):
 
 def _opened(
     source: Any,
-    build: Callable[[Contents | Place, OpenOptions, Mapping[str, Any]], _Opened],
+    build: Callable[[Contents | Place, OpenOptions], _Opened],
     own_labels: bool = False,
     /,
     *,
@@ -142,8 +142,11 @@ def _opened(
     if unknown := decoders.keys() - set(_DECODERS):
         raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
     dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables or ()
-    options = OpenOptions(storage_options, group, uninit, verify, frozenset(dropped), own_labels)
-    return open_source(source, options, lambda found: build(found, options, decoders))
+    leave_out = frozenset(dropped)
+    options = OpenOptions(
+        storage_options, group, uninit, verify, leave_out, own_labels, decoders=decoders
+    )
+    return open_source(source, options, lambda found: build(found, options))
 
 
 def open_source(
@@ -155,17 +158,12 @@ def open_source(
     return open_snapshot(source, options.storage_options, lambda: build(_found(source, options)))
 
 
-def _dataset(
-    found: Contents | Place, options: OpenOptions, decoders: Mapping[str, Any]
-) -> xr.Dataset:
-    def decode(level: Contents | Place) -> xr.Dataset:
-        return decoded(_contents(level, options), options.dropped, decoders)
-
+def _dataset(found: Contents | Place, options: OpenOptions) -> xr.Dataset:
     if isinstance(found, Contents):
-        return decode(found)
+        return decoded(found, options)
     if parts := _parts_of(found):
-        return _combined(found, parts, decode)
-    ds = decode(found)
+        return _combined(found, parts, options)
+    ds = decoded(found, options)
     if not ds.variables and not options.dropped:
         _require_contents(found, ds)
     return ds
@@ -182,9 +180,7 @@ def _parts_of(place: Place) -> list[Place]:
     return [each for path in archives if (each := place_of(Location.of(path)))]
 
 
-def _combined(
-    place: Place, parts: Sequence[Place], open_one: Callable[[Place], xr.Dataset]
-) -> xr.Dataset:
+def _combined(place: Place, parts: Sequence[Place], options: OpenOptions) -> xr.Dataset:
     """Open the parts of a place and combine them by their coordinates.
 
     The attributes in ``group_by`` of the parent's manifest become dims; without ``group_by``, the
@@ -200,7 +196,7 @@ def _combined(
         )
     datasets = []
     for part, own in zip(parts, attrs, strict=True):
-        ds = _chunked(open_one(part))
+        ds = _chunked(decoded(part, options))
         expand = {key: [own[key]] for key in sorted(keys) if key in own and key not in ds.dims}
         for key in expand:
             ds.attrs.pop(key, None)
@@ -234,14 +230,9 @@ def _differing(attrs: list[dict[str, Any]]) -> set[str]:
     return {key for key, values in texts.items() if len(values) > 1}
 
 
-def _groups(
-    found: Contents | Place, options: OpenOptions, decoders: Mapping[str, Any]
-) -> dict[str, xr.Dataset]:
+def _groups(found: Contents | Place, options: OpenOptions) -> dict[str, xr.Dataset]:
     levels = [("/", found)] if isinstance(found, Contents) else levels_of(found)
-    return {
-        path: decoded(_contents(level, options, path), options.dropped, decoders)
-        for path, level in levels
-    }
+    return {path: decoded(level, options, path) for path, level in levels}
 
 
 def levels_of(place: Place) -> list[tuple[str, Place]]:
@@ -314,16 +305,8 @@ def _of_list(sources: Collection[Any], options: OpenOptions) -> Contents:
         raise ValueError("an empty list; give the paths of frames")
     contents = Contents("a list of frames")
     for source in sources:
-
-        def contents_of(source: Any = source) -> Contents:
-            return _contents(_found(source, options), options)
-
-        contents.update(open_snapshot(source, options.storage_options, contents_of))
+        contents.update(open_source(source, options, lambda found: contents_of(found, options)))
     return contents
-
-
-def _contents(found: Contents | Place, options: OpenOptions, group: str = "") -> Contents:
-    return found if isinstance(found, Contents) else contents_of_place(found, options, group)
 
 
 def _stem(path: str) -> str:

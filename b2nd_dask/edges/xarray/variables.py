@@ -12,11 +12,12 @@ import numpy as np
 import xarray as xr
 from xarray.core import indexing
 
-from b2nd_dask.edges.datasets.places import OpenOptions, Place, manifest_of
+from b2nd_dask.edges.datasets.places import Place, manifest_of
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
 from b2nd_dask.errors import B2ndError, FrameFormatError, locating
 from b2nd_dask.format.labels import COORDS, SCALING, Labels, unpack_labels
 from b2nd_dask.format.manifest import COORD, Manifest
+from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import choice_name
 from b2nd_dask.frame.joined import open_all
@@ -30,8 +31,38 @@ _COMMIT = "_commit"
 
 logger = logging.getLogger("b2nd_dask")
 
-#: The stem of a frame's file, the frame and its labels.
+#: The stem of a frame's file or the name of a variable, the frame and its labels.
 _Read = tuple[str, Frame, Labels]
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """Options to open a dataset and its frames."""
+
+    storage_options: Mapping[str, Any] | None = None
+    group: str | None = None
+    """Path of the group to open."""
+    uninit: Any = None
+    """As for `open_b2nd`, like `verify`."""
+    verify: Any = "auto"
+    dropped: frozenset[str] = frozenset()
+    """Names of variables to leave out."""
+    own_labels: bool = False
+    """Whether an array without a name gets none from its file, and arrays without names of dims
+    never share dims, even if their lengths agree."""
+    dtype: Any = None
+    """Dtype of the elements of a Caterva frame, which does not store it."""
+    decoders: Mapping[str, Any] = field(default_factory=dict)
+    """Options of xarray's decoding."""
+
+    @property
+    def of_coordinates(self) -> OpenOptions:
+        """Options for coordinates, without an `uninit` value: their dtypes may not hold it."""
+        return self if isinstance(self.uninit, str) else replace(self, uninit=None)
+
+    def open(self, location: Location) -> Frame:
+        """Open the frame at a location."""
+        return Frame(frame_at(location, self.dtype, self.uninit, self.verify))
 
 
 @dataclass
@@ -96,25 +127,29 @@ def contents_of_frame(frame: Frame, stem: str | None) -> Contents:
     return contents
 
 
-def contents_of_place(place: Place, options: OpenOptions, group: str = "") -> Contents:
+def contents_of(found: Contents | Place, options: OpenOptions, group: str = "") -> Contents:
     """The contents of a directory or of a level of a store: a group in a tree.
 
-    If lengths of unnamed dims differ, each array without names gets dims of its own.
+    The contents of frames are returned as they are.
     """
-    manifest, dropped = manifest_of(place), options.dropped
-    stems = _stems(place, manifest, dropped)
+    if isinstance(found, Contents):
+        return found
+    manifest, dropped = manifest_of(found), options.dropped
+    stems = _stems(found, manifest, dropped)
     # sidecars have data about other frames, and are no variables
     shown = [stem for stem in stems if stem.startswith(COORD) or not stem.startswith("_")]
-    frames = _open(place, shown, options)
-    read = [(stem, frame, _labels(frame)) for stem, frame in zip(shown, frames, strict=True)]
-    read = _with_own_dims(read, group if options.own_labels else None)
-    named = [_named(*each, manifest) for each in read]
-    _require_all({name for name, _, _ in named}, place, manifest, dropped)
+    named: list[_Read] = []
+    for stem, frame, labels in _read(found, shown, options, group):
+        name = labels.name or stem.removeprefix(COORD)
+        is_coord = labels.is_coord or stem.startswith(COORD)
+        is_coord |= name in manifest.coords and name not in manifest.data_vars
+        named.append((name, frame, replace(labels, is_coord=is_coord)))
+    _require_all({name for name, _, _ in named}, found, manifest, dropped)
     rank = {name: number for number, name in enumerate(manifest.names)}
     named.sort(key=lambda each: rank.get(each[0], len(rank)))
-    contents = Contents(place.label, dict(manifest.attrs))
+    contents = Contents(found.label, dict(manifest.attrs))
     sizes = dict(manifest.sizes) if manifest.commits else {}
-    committed = _committed(place, stems, options)
+    committed = _committed(found, stems, options)
     if committed is not None:
         contents.attrs["committed_extent"] = committed
         if committed >= 0:
@@ -127,10 +162,9 @@ def contents_of_place(place: Place, options: OpenOptions, group: str = "") -> Co
     return contents
 
 
-def decoded(
-    contents: Contents, dropped: Collection[str], decoders: Mapping[str, Any]
-) -> xr.Dataset:
-    """Decode by the CF conventions, like xarray for any store."""
+def decoded(found: Contents | Place, options: OpenOptions, group: str = "") -> xr.Dataset:
+    """The contents of frames, or of a place, decoded by CF, as xarray decodes any store."""
+    contents, decoders = contents_of(found, options, group), options.decoders
     if not decoders.get("concat_characters"):
         # decode text that is stored as bytes; keep arrays of single characters
         encoded = {
@@ -140,7 +174,7 @@ def decoded(
         decoders = {**decoders, "concat_characters": encoded}
     try:
         variables, attrs, coords = xr.conventions.decode_cf_variables(
-            contents.variables, contents.attrs, drop_variables=dropped, **decoders
+            contents.variables, contents.attrs, drop_variables=options.dropped, **decoders
         )
     except Exception as error:
         error.add_note(
@@ -184,41 +218,33 @@ def _open(place: Place, stems: Sequence[str], options: OpenOptions) -> list[Fram
     return [Frame(reference) for reference in open_all(stems, opened)]
 
 
-def _labels(frame: Frame) -> Labels:
-    with locating(path=frame.path):
-        return unpack_labels(frame.vlmeta, frame.shape)
+def _read(place: Place, stems: Sequence[str], options: OpenOptions, group: str) -> list[_Read]:
+    """The frames of a place with their labels.
 
-
-def _with_own_dims(read: list[_Read], group: str | None) -> list[_Read]:
-    """If lengths of unnamed dims differ, give each array without names dims of its own.
-
-    With a `group` do so always; names of dims start with its path, since groups inherit dims.
+    If lengths of unnamed dims differ, each array without names of dims has dims of its own. With
+    `own_labels` it always has; their names start with the path of the group, since groups inherit
+    dims.
     """
+    frames = _open(place, stems, options)
+    read = [(stem, frame, _labels(frame)) for stem, frame in zip(stems, frames, strict=True)]
     sizes = {
         item
         for _, frame, labels in read
         if not labels.has_dims
         for item in zip(labels.dims, frame.shape, strict=True)
     }
-    if group is None and len(sizes) == len(dict(sizes)):
-        return read
-    above = "".join(f"{part}." for part in (group or "").split("/") if part)
-    return [
-        (stem, frame, labels if labels.has_dims else _prefixed(labels, above + stem))
-        for stem, frame, labels in read
-    ]
+    above = "".join(f"{part}." for part in group.split("/") if part and options.own_labels)
+    if options.own_labels or len(sizes) > len(dict(sizes)):
+        for at, (stem, frame, labels) in enumerate(read):
+            if not labels.has_dims:
+                dims = tuple(f"{above}{stem}_{dim}" for dim in labels.dims)
+                read[at] = stem, frame, replace(labels, dims=dims)
+    return read
 
 
-def _prefixed(labels: Labels, name: str) -> Labels:
-    return replace(labels, dims=tuple(f"{name}_{dim}" for dim in labels.dims))
-
-
-def _named(stem: str, frame: Frame, labels: Labels, manifest: Manifest) -> _Read:
-    """The name of a variable of a place, its frame and labels."""
-    name = labels.name or stem.removeprefix(COORD)
-    is_coord = labels.is_coord or stem.startswith(COORD)
-    is_coord |= name in manifest.coords and name not in manifest.data_vars
-    return name, frame, replace(labels, is_coord=is_coord)
+def _labels(frame: Frame) -> Labels:
+    with locating(path=frame.path):
+        return unpack_labels(frame.vlmeta, frame.shape)
 
 
 def _require_all(
