@@ -45,7 +45,7 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
     Raises ValueError if variables are missing or new, or dims or coordinates differ,
     StaleFrameError if another process changes the dataset.
     """
-    with _locked(path) as present:
+    with _locked(path) as (present, manifest):
         names = growing(ds, present, dim)
         start, count = present.sizes[dim], ds.sizes[dim]
         writes: list[Write] = []
@@ -55,7 +55,7 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
             target = str(old.encoding["source"])
             writes.append(_placed(member.array, target, old.dims.index(dim), start))
         write_together(writes)
-        _commit(path, Tree(path.name), {dim: start + count})
+        _commit(path, manifest, Tree(path.name), {dim: start + count})
 
 
 def _placed(array: da.Array, target: str, axis: int, start: int) -> Write:
@@ -78,7 +78,7 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
     Raises ValueError if the region is not in the dataset, a variable has none of its dims, or
     coordinates differ, StaleFrameError if another process changes the dataset.
     """
-    with _locked(path) as present:
+    with _locked(path) as (present, _):
         write_together(region_writes(ds, present, region))
 
 
@@ -113,7 +113,7 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
     conflict, or an existing variable has an encoding, StaleFrameError if another process changes
     the dataset.
     """
-    with _locked(path) as present:
+    with _locked(path) as (present, manifest):
         _require_sizes(ds, present)
         for name, variable in ds.variables.items():
             require_dims(name, variable, present.variables.get(name, variable))
@@ -130,12 +130,11 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
         tree = tree_of(ds, path.name, encoding, options)
         for name, old in replaced.items():
             tree.members[name] = _stored_as(old, tree.members[name])
-        manifest = _manifest(path)
         others = [name for name in manifest.names if name not in tree.members]
         taken = dict.fromkeys([*others, *manifest.groups], Tree(path.name))
         check_layout(Tree(path.name, members=tree.members, groups=taken))
         write_together(frames_of(tree, path, mode="w", fsync=options.get("fsync", True)))
-        _commit(path, tree)
+        _commit(path, manifest, tree)
 
 
 def _require_sizes(ds: xr.Dataset, present: xr.Dataset, but: Hashable = None) -> None:
@@ -174,8 +173,8 @@ def _stored_as(present: xr.Variable, member: Member) -> Member:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[xr.Dataset]:
-    """Open a dataset to change it; other processes cannot change it meanwhile.
+def _locked(path: Path) -> Iterator[tuple[xr.Dataset, Manifest]]:
+    """Open a dataset, and its manifest, to change it; other processes cannot change it meanwhile.
 
     Raises FileNotFoundError if it does not exist, ValueError if it cannot be changed in place,
     StaleFrameError if another process changes it.
@@ -185,26 +184,25 @@ def _locked(path: Path) -> Iterator[xr.Dataset]:
     if not (path / MANIFEST).is_file():
         what = "write a .b2z again as a whole" if path.is_file() else f"it has no {MANIFEST}"
         raise ValueError(f"{path}: only a directory with a dataset can be changed; {what}")
-    if not _manifest(path).commits:
-        raise ValueError(
-            f"{path}: another program wrote this dataset or appended to it, and has its own rules "
-            "for what counts as written; append by that program, or write the dataset again by "
-            "xr.open_dataset(..., chunks={}).b2nd.to_b2nd(...)"
-        )
     with changing(path):
-        yield xr.open_dataset(path, engine="b2nd")
+        manifest = manifest_of(Folder(Location(str(path))))
+        if not manifest.commits:
+            raise ValueError(
+                f"{path}: another program wrote this dataset or appended to it, and has its own "
+                "rules for what counts as written; append by that program, or write the dataset "
+                "again by xr.open_dataset(..., chunks={}).b2nd.to_b2nd(...)"
+            )
+        yield xr.open_dataset(path, engine="b2nd"), manifest
 
 
-def _manifest(path: Path) -> Manifest:
-    return manifest_of(Folder(Location(str(path))))
-
-
-def _commit(path: Path, tree: Tree, sizes: Mapping[str, int] | None = None) -> None:
+def _commit(
+    path: Path, manifest: Manifest, tree: Tree, sizes: Mapping[str, int] | None = None
+) -> None:
     """Replace the manifest, which commits new variables or an append."""
     new = path / f".{MANIFEST}.new"
     # left by a killed change, or a link: its target must not be written
     new.unlink(missing_ok=True)
-    write_file(new, updated_manifest(_manifest(path), tree, sizes))
+    write_file(new, updated_manifest(manifest, tree, sizes))
     new.replace(path / MANIFEST)
     sync(path)
 
