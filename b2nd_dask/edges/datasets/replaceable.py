@@ -43,13 +43,19 @@ def require_replaceable(target: Path, *, any_format: bool) -> None:
     """
     if not os.path.lexists(target):
         return
-    mode = target.stat().st_mode
+    mode, problem = target.stat().st_mode, ""
     if stat.S_ISDIR(mode):
-        _require_dataset(target, any_format)
+        problem = _problem_of_directory(target, any_format)
     elif not stat.S_ISREG(mode):
-        raise _refused(target, "the path is neither a file nor a directory")
+        problem = "the path is neither a file nor a directory"
     elif not _may_replace(target, any_format):
-        raise _refused(target, f"the file holds no {_WHAT[any_format]}")
+        problem = f"the file holds no {_WHAT[any_format]}"
+    if problem:
+        raise FileExistsError(
+            errno.EEXIST,
+            f"{problem}, so it is not replaced; choose another name, or move it away yourself",
+            str(target),
+        )
 
 
 def _may_replace(path: Path, any_format: bool) -> bool:
@@ -77,12 +83,13 @@ def _is_archive(path: Path, any_format: bool) -> bool:
     )
 
 
-def _require_dataset(target: Path, any_format: bool) -> None:
-    """Check that a directory is a dataset and contains only frames, or only arrays."""
+def _problem_of_directory(target: Path, any_format: bool) -> str:
+    """Why a directory is no dataset, or has files that are no frames, or no arrays; or empty."""
 
     def refuse(error: OSError) -> None:
         raise error
 
+    parts = _MARKERS[any_format] | {_LEFT_FILE}
     # folders of zarr arrays, and the chunk folders in them
     of_zarr: set[Path] = set()
     for at, folders, names in os.walk(target, onerror=refuse):
@@ -92,27 +99,18 @@ def _require_dataset(target: Path, any_format: bool) -> None:
             of_zarr.add(folder)
         folders[:] = [name for name in folders if _LEFT_FOLDER.fullmatch(name) is None]
         for name in names:
-            if not _is_part(name, any_format, in_zarr=folder in of_zarr):
-                raise _refused(
-                    target,
-                    "the directory has a file that does not belong to a dataset "
-                    f"({printable(os.path.relpath(folder / name, target))})",
-                )
+            is_chunk = folder in of_zarr and _ZARR_CHUNK.fullmatch(name)
+            if not (name in parts or _PARTS.fullmatch(name) or is_chunk):
+                other = printable(os.path.relpath(folder / name, target))
+                return f"the directory has a file that does not belong to a dataset ({other})"
     present = {entry.name for entry in target.iterdir()}
-    if present and not present & _MARKERS[any_format]:
-        needed = f"{MANIFEST}, {MAIN_MEMBER}"
-        needed += " or zarr.json" if any_format else f" or {EMBED}"
-        raise _refused(
-            target,
-            f"the directory is not a dataset, even if it contains {_WHAT[any_format]}: it has no "
-            f"{needed} at its top",
-        )
-
-
-def _is_part(name: str, any_format: bool, *, in_zarr: bool) -> bool:
-    if name in _MARKERS[any_format] or name == _LEFT_FILE or _PARTS.fullmatch(name):
-        return True
-    return in_zarr and _ZARR_CHUNK.fullmatch(name) is not None
+    if not present or present & _MARKERS[any_format]:
+        return ""
+    needed = f"{MANIFEST}, {MAIN_MEMBER} or {'zarr.json' if any_format else EMBED}"
+    return (
+        f"the directory is not a dataset, even if it contains {_WHAT[any_format]}: it has no "
+        f"{needed} at its top"
+    )
 
 
 def _is_zarr_array(folder: Path, names: list[str]) -> bool:
@@ -126,11 +124,3 @@ def _is_zarr_array(folder: Path, names: list[str]) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and found.get("node_type") == "array"
-
-
-def _refused(target: Path, why: str) -> FileExistsError:
-    return FileExistsError(
-        errno.EEXIST,
-        f"{why}, so it is not replaced; choose another name, or move it away yourself",
-        str(target),
-    )
