@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from b2nd_dask.edges.convert.options import Options, label_of
-from b2nd_dask.edges.datasets.frames import check_coords, check_layout, embedded, write_dataset
+from b2nd_dask.edges.datasets.frames import check_layout, embedded, write_dataset
 from b2nd_dask.edges.datasets.places import Place
 from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
 from b2nd_dask.edges.progress import tasks_shown
@@ -72,21 +72,16 @@ def _members(contents: Contents) -> dict[str, Member]:
 def frame_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     """The function that writes the array of a tree as a frame with embedded coordinates.
 
-    Raises ValueError as `data_of` and `check_coords`.
+    Raises ValueError as `data_of` and `embedded`.
     """
     keep_attrs(tree)
     name, member, coords = data_of(tree)
-    check_coords(coords, tree.label)
-
-    def write(ready: Path) -> None:
-        vlmeta = entries_of(member, name or None, coords=embedded(coords, tree.label))
-        if not name:
-            # the file name is the name
-            vlmeta.pop(NAME, None)
-        how = {"vlmeta": vlmeta, "meta": {}, "fsync": False}
-        _write(member.array, ready, {**how, **_storage(member, options)}, options)
-
-    return write
+    vlmeta = entries_of(member, name or None, coords=embedded(coords, tree.label))
+    if not name:
+        # the file name is the name
+        vlmeta.pop(NAME, None)
+    how = {"vlmeta": vlmeta, "meta": {}, "fsync": False, **_storage(member, options)}
+    return lambda ready: _write(member.array, ready, how, options)
 
 
 def data_of(tree: Tree) -> tuple[str, Member, dict[str, Member]]:

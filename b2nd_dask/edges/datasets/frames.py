@@ -95,9 +95,13 @@ def frames_of(tree: Tree, place: Path, **options: Any) -> list[Write]:
 def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:
     """The frames of coordinates as bytes, to embed them in that of an array, called `label`.
 
-    Raises ValueError as `check_coords`.
+    Raises ValueError if they are too many or too large.
     """
-    check_coords(coords, label)
+    if problem := too_many_coords({n: int(each.array.nbytes) for n, each in coords.items()}):
+        raise ValueError(
+            f"{label}: {problem}; write a dataset to a directory (.b2d; in xarray of "
+            ".to_dataset()), or omit some, in xarray by .drop_vars"
+        )
     found = {}
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as folder:
         for number, (name, member) in enumerate(coords.items()):
@@ -105,16 +109,3 @@ def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:
             to_b2nd(member.array, path, meta={}, vlmeta=entries_of(member, name), fsync=False)
             found[name] = path.read_bytes()
     return found
-
-
-def check_coords(coords: Mapping[str, Member], label: str) -> None:
-    """Check that a frame can hold coordinates.
-
-    Raises ValueError if they are too many or too large.
-    """
-    sizes = {name: int(member.array.nbytes) for name, member in coords.items()}
-    if problem := too_many_coords(sizes):
-        raise ValueError(
-            f"{label}: {problem}; write a dataset to a directory (.b2d; in xarray of "
-            ".to_dataset()), or omit some, in xarray by .drop_vars"
-        )
