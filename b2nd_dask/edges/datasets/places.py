@@ -315,11 +315,7 @@ def open_snapshot(
 
 def _version(location: Location) -> Identity | None:
     """Identity of the file that every write of a dataset replaces: the archive or the manifest."""
-    if location.is_url:
-        if not is_named_store(location):
-            return None
-        is_file = not is_folder(location)
-    else:
-        is_file = Path(location.url).is_file()
-    with opened(location if is_file else inside(location, MANIFEST)) as reader:
+    if location.is_url and not is_named_store(location):
+        return None
+    with opened(inside(location, MANIFEST) if is_folder(location) else location) as reader:
         return None if reader is None else reader.opened_identity()

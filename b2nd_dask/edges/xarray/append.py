@@ -153,10 +153,8 @@ def _require_sizes(ds: xr.Dataset, present: xr.Dataset, but: Hashable = None) ->
 
 def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
     """The dataset without unchanged coordinates; variables stay coordinates or data as before."""
-    for name in ds.coords.keys() & present.coords.keys():
-        new, old = ds.variables[name], present.variables[name]
-        if new.identical(old):  # type: ignore[no-untyped-call]
-            ds = ds.drop_vars([name])
+    shared = {name: present.variables[name] for name in ds.coords if name in present.coords}
+    ds = ds.drop_vars([name for name, old in shared.items() if ds.variables[name].identical(old)])
     ds = ds.reset_coords([name for name in ds.coords if name in present.data_vars])
     return ds.set_coords([name for name in ds.data_vars if name in present.coords])
 
@@ -313,6 +311,6 @@ def _found(dim: Hashable, given: xr.Dataset, present: xr.Dataset) -> slice:
     if (at < 0).any():
         missing = given.indexes[dim][at < 0][:_LISTED].tolist()
         raise ValueError(f"labels of {dim!r} do not exist yet: {missing}; append_dim= adds them")
-    if len(at) and not np.array_equal(at, np.arange(at[0], at[0] + len(at))):
+    if (np.diff(at) != 1).any():
         raise ValueError(f"labels of {dim!r} are not consecutive in the target; write in parts")
-    return slice(int(at[0]), int(at[0]) + len(at)) if len(at) else slice(0, 0)
+    return slice(int(at[0]), int(at[-1]) + 1) if len(at) else slice(0, 0)

@@ -160,12 +160,9 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
     Raises ValueError if the dims differ, TypeError if the elements do not fit the existing dtype.
     """
     require_dims(name, variable, present)
-    packing = packing_of(present)
-    variable = variable.copy(deep=False)
-    variable.encoding = {
-        key: value for key, value in variable.encoding.items() if key == "preferred_chunks"
-    }
-    member = member_of(name, variable, packing, is_coord=False)
+    # the chunks of a variable that is not loaded are in its encoding
+    variable = _lazy(variable).drop_encoding()
+    member = member_of(name, variable, packing_of(present), is_coord=False)
     stored = np.dtype(present.encoding.get("dtype", present.dtype))
     if not fits(member.array.dtype, stored):
         raise TypeError(
