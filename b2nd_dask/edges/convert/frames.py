@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from b2nd_dask.edges.convert.options import Options, label_of
-from b2nd_dask.edges.datasets.frames import check_layout, embedded, write_dataset
 from b2nd_dask.edges.datasets.places import Place
-from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
+from b2nd_dask.edges.datasets.staged import check_layout, write_dataset
+from b2nd_dask.edges.datasets.tree import Member, Tree, embedded, entries_of, keep_attrs
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.format.labels import NAME
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd

@@ -1,6 +1,7 @@
-"""Publish a target at once: it is written in a hidden directory beside it, then renamed.
+"""The files of a new dataset, and the publication of any target at once.
 
-A lock on the directory of a dataset makes its changes take turns.
+A target is written in a hidden directory beside it, then renamed. A lock on the directory of a
+dataset makes its changes take turns.
 """
 
 from __future__ import annotations
@@ -9,27 +10,108 @@ import errno
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
-from b2nd_dask.format.manifest import MANIFEST
+from b2nd_dask.edges.datasets.tree import Tree, entries_of, sizes_of, updated_manifest
+from b2nd_dask.format.manifest import MANIFEST, Manifest, build_embed
+from b2nd_dask.frame.members.store import EMBED
+from b2nd_dask.graph.write.to_b2nd import Write
 from b2nd_dask.storage import (
     about,
     area_of,
     frame_locked,
+    printable,
     public_url,
     publish_path,
     remove_area,
+    remove_path,
 )
 from b2nd_dask.system import require_writable, sync
 
 logger = logging.getLogger("b2nd_dask")
 #: Errors of a full disk, an exceeded quota or a file that is too large.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: Suffixes with a meaning in directories and stores of frames.
+_SUFFIXES = (".b2nd", ".b2f", ".b2b", ".b2e", ".b2d", ".b2z", ".b2frame")
+#: Most bytes of a name; leaves room for the names of staging areas.
+_LONGEST_NAME = 100
+
+
+def check_layout(tree: Tree, advice: str = "change it by .rename") -> None:
+    """Check that the names in a tree can be file names, and that lengths of dims agree.
+
+    `advice` is the way to change a name, for messages. Raises ValueError if a name cannot be a file
+    name, two names differ only in case, or a dim has several lengths.
+    """
+    for _, level in tree.levels():
+        folded: dict[str, str] = {}
+        for name in (*level.members, *level.groups):
+            if problem := _problem_of_name(name):
+                raise ValueError(
+                    f"{level.label}: {printable(name)!r} cannot be the name of a file: {problem}; "
+                    f"{advice}"
+                )
+            if other := folded.get(name.casefold()):
+                raise ValueError(
+                    f"{level.label}: {other!r} and {name!r} differ only in case, and are one file "
+                    f"on some systems; {advice}"
+                )
+            folded[name.casefold()] = name
+        sizes_of(level)
+
+
+def _problem_of_name(name: str) -> str | None:
+    if not name:
+        return "it is empty"
+    if name[0] in "._":
+        return f"{name[0]!r} at the start marks files that are not variables"
+    if name == MANIFEST or Path(name).suffix in _SUFFIXES:
+        return "files with this name or suffix are something else in a store"
+    if wrong := sorted({c for c in name if c in "/\\" or not c.isprintable()}):
+        return f"it has {', '.join(map(repr, wrong))}"
+    return (
+        f"it is longer than {_LONGEST_NAME} bytes" if len(name.encode()) > _LONGEST_NAME else None
+    )
+
+
+def write_dataset(
+    tree: Tree, ready: Path, write: Callable[[list[Write]], object], *, packed: bool
+) -> None:
+    """Write a directory of frames or, if `packed`, an uncompressed archive."""
+    folder = ready.with_name("frames.part") if packed else ready
+    writes: list[Write] = []
+    for inner, level in tree.levels():
+        place = folder / inner
+        place.mkdir()
+        manifest = Manifest(groups=tuple(level.groups))
+        (place / MANIFEST).write_bytes(updated_manifest(manifest, level))
+        # without fsync: `staged` syncs all files
+        writes += frames_of(level, place, fsync=False)
+    # the member list of python-blosc2
+    (folder / EMBED).write_bytes(build_embed())
+    write(writes)
+    if packed:
+        with about(str(ready)):
+            with zipfile.ZipFile(ready, "w", zipfile.ZIP_STORED) as archive:
+                for path in sorted(folder.rglob("*")):
+                    if path.is_file():
+                        archive.write(path, path.relative_to(folder).as_posix())
+            remove_path(folder)
+
+
+def frames_of(tree: Tree, place: Path, **options: Any) -> list[Write]:
+    """The writes of a group's frames into a directory."""
+    writes: list[Write] = []
+    for name, member in tree.members.items():
+        how = {"vlmeta": entries_of(member, name), "meta": {}, **options, **member.storage}
+        writes.append((member.array, place / f"{member.stem(name)}.b2nd", how))
+    return writes
 
 
 def local_target(urlpath: Any) -> Path:

@@ -6,18 +6,21 @@ docs/format.md, Labels, describes the entries.
 from __future__ import annotations
 
 import string
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dask.array as da
 
 from b2nd_dask.errors import level_of_caller
-from b2nd_dask.format.labels import Labels, default_dims, pack_labels, storable
+from b2nd_dask.format.labels import Labels, default_dims, pack_labels, storable, too_many_coords
 from b2nd_dask.format.manifest import COORD, Manifest, build_manifest
 from b2nd_dask.frame.members.store import some_of
+from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.storage import printable
 
 #: Most levels of groups: a small file may have very many.
@@ -210,6 +213,25 @@ def entries_of(
     if labels == bare or not (has_dims or member.attrs or coords is not None):
         return {}
     return pack_labels(labels)
+
+
+def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:
+    """The frames of coordinates as bytes, to embed them in that of an array, called `label`.
+
+    Raises ValueError if they are too many or too large.
+    """
+    if problem := too_many_coords({n: int(each.array.nbytes) for n, each in coords.items()}):
+        raise ValueError(
+            f"{label}: {problem}; write a dataset to a directory (.b2d; in xarray of "
+            ".to_dataset()), or omit some, in xarray by .drop_vars"
+        )
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as folder:
+        for number, (name, member) in enumerate(coords.items()):
+            path = Path(folder, f"{number}.b2nd")
+            to_b2nd(member.array, path, meta={}, vlmeta=entries_of(member, name), fsync=False)
+            found[name] = path.read_bytes()
+    return found
 
 
 #: Converts an attribute (name, value, its array) for a target; raises an error if it cannot.

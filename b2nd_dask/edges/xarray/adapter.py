@@ -10,9 +10,8 @@ from typing import Any
 
 import xarray as xr
 
-from b2nd_dask.edges.datasets.frames import check_layout, embedded, write_dataset
-from b2nd_dask.edges.datasets.staged import local_target, staged
-from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of
+from b2nd_dask.edges.datasets.staged import check_layout, local_target, staged, write_dataset
+from b2nd_dask.edges.datasets.tree import Member, Tree, embedded, entries_of
 from b2nd_dask.edges.xarray.append import (
     append_dataset,
     growing,

@@ -17,9 +17,8 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 
-from b2nd_dask.edges.datasets.frames import check_layout, frames_of
 from b2nd_dask.edges.datasets.places import Folder, manifest_of
-from b2nd_dask.edges.datasets.staged import changing
+from b2nd_dask.edges.datasets.staged import changing, check_layout, frames_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
 from b2nd_dask.edges.xarray.encoding import (
     check_dims,
@@ -153,8 +152,9 @@ def _require_sizes(ds: xr.Dataset, present: xr.Dataset, but: Hashable = None) ->
 
 def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
     """The dataset without unchanged coordinates; variables stay coordinates or data as before."""
-    shared = {name: present.variables[name] for name in ds.coords if name in present.coords}
-    ds = ds.drop_vars([name for name, old in shared.items() if ds.variables[name].identical(old)])
+    for name in ds.coords.keys() & present.coords.keys():
+        if ds.variables[name].identical(present.variables[name]):  # type: ignore[no-untyped-call]
+            ds = ds.drop_vars([name])
     ds = ds.reset_coords([name for name in ds.coords if name in present.data_vars])
     return ds.set_coords([name for name in ds.data_vars if name in present.coords])
 
