@@ -15,7 +15,7 @@ import click
 from b2nd_dask.edges.cli.group import FAILED, Verb, safe
 from b2nd_dask.edges.cli.shared import PATH, lengths, progress, storage_options
 from b2nd_dask.edges.convert.convert import FORMATS, convert
-from b2nd_dask.edges.convert.options import label_of
+from b2nd_dask.edges.convert.shared import label_of
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.frame.access import locate, open_b2nd
 from b2nd_dask.frame.array import Frame

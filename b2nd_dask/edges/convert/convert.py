@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from b2nd_dask.edges.convert.blocks import compare, readable
 from b2nd_dask.edges.convert.frames import folder_writer, frame_writer, read_frames
 from b2nd_dask.edges.convert.npy import npy_writer, npz_writer, read_npy, read_npz
-from b2nd_dask.edges.convert.options import Options, label_of, location_of, split_member
 from b2nd_dask.edges.convert.read_hdf5 import hdf5_tree, read_hdf5
+from b2nd_dask.edges.convert.shared import Options, compare, label_of, location_of, readable
 from b2nd_dask.edges.convert.write_hdf5 import hdf5_writer, netcdf_writer
 from b2nd_dask.edges.convert.zarr_store import read_zarr, zarr_tree, zarr_writer
 from b2nd_dask.edges.datasets.staged import local_target, staged
@@ -155,8 +154,8 @@ def convert(
     >>> b2nd_dask.open_b2nd(path)[1]
     array([4., 5., 6., 7.])
     """
-    source, member = split_member(os.fspath(src), member)
-    target, inner = split_member(os.fspath(dst), None)
+    source, member = _split_member(os.fspath(src), member)
+    target, inner = _split_member(os.fspath(dst), None)
     read_as = _format_of(source, source_format, "source_format")
     write_as = _format_of(target, target_format, "target_format")
     bound = None if max_mem is None else nbytes_of(max_mem)
@@ -182,6 +181,21 @@ def convert(
                 own = replace(options, storage_options=None, dtype=None)
                 compare(tree, _read(str(ready), write_as, own), options.block_nbytes)
     return target
+
+
+def _split_member(path: str, member: str | None) -> tuple[str, str | None]:
+    """Split ``file.h5::/group/dataset``, unless this is the name of a file.
+
+    Raises ValueError if `path` and `member` name different members.
+    """
+    before, mark, inner = path.partition("::")
+    if os.path.lexists(path):
+        return path, member
+    if not mark or not inner:
+        return before, member
+    if member is not None and member.strip("/") != inner.strip("/"):
+        raise ValueError(f"{label_of(path)}: member={member!r} names another member; give only one")
+    return before, inner
 
 
 def _format_of(path: str, given: str | None, argument: str) -> str:

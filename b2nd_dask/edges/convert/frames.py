@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 
-from b2nd_dask.edges.convert.options import Options, label_of
+from b2nd_dask.edges.convert.shared import Options, label_of
 from b2nd_dask.edges.datasets.places import Place
 from b2nd_dask.edges.datasets.staged import check_layout, write_dataset
 from b2nd_dask.edges.datasets.tree import Member, Tree, embedded, entries_of, keep_attrs

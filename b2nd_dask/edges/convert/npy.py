@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.edges.convert.blocks import Copier, blocks_of
 from b2nd_dask.edges.convert.frames import data_of
-from b2nd_dask.edges.convert.options import Options
+from b2nd_dask.edges.convert.shared import Copier, Options, blocks_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.graph.write.input_arrays import array_in_blocks, mapped_array

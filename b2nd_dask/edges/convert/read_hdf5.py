@@ -12,8 +12,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from b2nd_dask.edges.convert.blocks import blocks_of, lazy, text_dtype
-from b2nd_dask.edges.convert.options import Options
+from b2nd_dask.edges.convert.shared import Options, blocks_of, lazy, text_dtype
 from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
@@ -91,14 +90,13 @@ def read_hdf5(path: str, options: Options) -> Tree:
 
 def hdf5_tree(node: Any, label: str, options: Options) -> Tree:
     """Describe an opened group or dataset."""
-    if hasattr(node, "shape"):
-        tree = Tree(label, is_array=True)
+    tree = Tree(label, is_array=hasattr(node, "shape"))
+    if tree.is_array:
         described = partial(_member, node, label, tree.lost, _Reading(options))
         tree.add((node.name or "").rpartition("/")[2], described)
-        return tree
-    tree = Tree(label)
-    lengths = _lengths_of_dims(node.file) if _is_netcdf(node) else {}
-    _fill(tree, node, _Reading(options, lengths))
+    else:
+        lengths = _lengths_of_dims(node.file) if _is_netcdf(node) else {}
+        _fill(tree, node, _Reading(options, lengths))
     return tree
 
 
@@ -131,8 +129,7 @@ def _fill(tree: Tree, group: Any, reading: _Reading) -> None:
         if isinstance(child, h5py.Group):
             if h5py.h5o.get_info(child.id).addr in reading.seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
-                continue
-            if (inside := tree.inside(name)) is not None:
+            elif (inside := tree.inside(name)) is not None:
                 _fill(inside, child, reading)
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")

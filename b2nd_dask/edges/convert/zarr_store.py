@@ -11,8 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.edges.convert.blocks import Copier, lazy, text_dtype
-from b2nd_dask.edges.convert.options import Options, compression_by_name, label_of, location_of
+from b2nd_dask.edges.convert.shared import (
+    Copier,
+    Options,
+    compression_by_name,
+    label_of,
+    lazy,
+    location_of,
+    text_dtype,
+)
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
 from b2nd_dask.format.labels import as_json
 from b2nd_dask.frame.write.new_frame import check_storable
@@ -61,12 +68,11 @@ def _refuse_links(local: Path, label: str) -> None:
 
 def zarr_tree(node: Any, label: str, options: Options) -> Tree:
     """Describe an opened array or group."""
-    if hasattr(node, "shape"):
-        tree = Tree(label, is_array=True)
+    tree = Tree(label, is_array=hasattr(node, "shape"))
+    if tree.is_array:
         tree.add(node.basename, partial(_member, node, label, options.block_nbytes))
-        return tree
-    tree = Tree(label)
-    _fill(tree, node, options.block_nbytes)
+    else:
+        _fill(tree, node, options.block_nbytes)
     return tree
 
 
@@ -78,11 +84,10 @@ def _fill(tree: Tree, group: Any, block_nbytes: int) -> None:
         warnings.filterwarnings("error", message=".*not recognized as a component.*")
         members = sorted(group.members())
     for name, child in members:
-        if not hasattr(child, "shape"):
-            if (inside := tree.inside(name)) is not None:
-                _fill(inside, child, block_nbytes)
-            continue
-        tree.add(name, partial(_member, child, f"{tree.label}/{printable(name)}", block_nbytes))
+        if hasattr(child, "shape"):
+            tree.add(name, partial(_member, child, f"{tree.label}/{printable(name)}", block_nbytes))
+        elif (inside := tree.inside(name)) is not None:
+            _fill(inside, child, block_nbytes)
 
 
 def _member(array: Any, label: str, block_nbytes: int) -> Member:

@@ -34,7 +34,7 @@ def test_chunks_of_a_new_frame_fit_into_the_memory() -> None:
 
 
 def test_check_sees_what_was_written_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
-    from b2nd_dask.edges.convert.blocks import Copier
+    from b2nd_dask.edges.convert.shared import Copier
 
     copy = Copier.copy
 

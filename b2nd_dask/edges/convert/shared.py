@@ -1,16 +1,20 @@
-"""Blocks of whole stored chunks: dask arrays of other libraries' arrays, and copies to them.
+"""What all formats share: options, the blocks and copies of arrays, errors that name the source.
 
-A copy assigns regions of the target; the number of threads, each with a block, bounds its memory.
+A block is whole stored chunks. A copy assigns regions of the target; the number of threads, each
+with a block, bounds its memory.
 """
 
 from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import dask.array as da
@@ -18,17 +22,126 @@ import numpy as np
 from dask.array.core import normalize_chunks
 from dask.base import tokenize
 
-from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.read.sizes import MAX_TASKS
-from b2nd_dask.storage import Secrets, public_error
+from b2nd_dask.storage import Location, Secrets, public_error, public_url
 
+#: Bytes of a block: smaller chunks are read together, larger ones singly.
+_BLOCK_NBYTES = 8 << 20
+#: Copies of a block in memory while it is read and compressed.
+_COPIES = 4
 #: Bytes of a text of any length, if it is a short one, with its Python object.
 _TEXT_NBYTES = 64
 #: Most regions that wait for one thread.
 _AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of all readers and writers."""
+
+    max_mem: int | None = None
+    """Bytes of memory for the blocks of all threads together; None for no limit."""
+    threads: int = 1
+    chunks: Any = None
+    blocks: Any = None
+    cparams: Any = None
+    progress: Progress | None = None
+    storage_options: Mapping[str, Any] | None = None
+    """Of the source, if it is a URL."""
+    dtype: Any = None
+    """Dtype of the elements of a Caterva frame, which does not store it."""
+    other_files: bool = False
+    """Whether elements may come from other files that the source refers to."""
+    scratch: Path = Path()
+    """A directory to unpack compressed files that cannot be read in parts."""
+
+    @property
+    def block_nbytes(self) -> int:
+        """Bytes of a block, as a target."""
+        if self.max_mem is None:
+            return _BLOCK_NBYTES
+        return min(_BLOCK_NBYTES, self.max_mem // (_COPIES * self.threads))
+
+    def workers(self, block_nbytes: int) -> int:
+        """Number of threads that may each hold a block of this size."""
+        if self.max_mem is None:
+            return self.threads
+        return max(1, min(self.threads, self.max_mem // max(1, _COPIES * block_nbytes)))
+
+    def given(self, name: str, ndim: int) -> Any:
+        """The user's chunks or blocks; None if they are for another number of axes."""
+        sizes = getattr(self, name)
+        return None if isinstance(sizes, tuple | list) and len(sizes) != ndim else sizes
+
+    def chunks_of(self, array: da.Array) -> tuple[int, ...]:
+        """Lengths of a chunk of the target; by default those of the array's largest dask block."""
+        sizes = self.given("chunks", array.ndim) or array.chunksize
+        sizes = (sizes,) * array.ndim if isinstance(sizes, int) else sizes
+        return tuple(
+            max(1, n if size == -1 else min(size, n))
+            for size, n in zip(sizes, array.shape, strict=True)
+        )
+
+    def check_sizes(self, tree: Tree) -> None:
+        """Check the user's chunks and blocks.
+
+        Raises ValueError if they are neither positive nor -1, or no array has as many axes.
+        """
+        axes = sorted({member.array.ndim for _, member in tree.walk()})
+        for name in ("chunks", "blocks"):
+            sizes = getattr(self, name)
+            if sizes is None:
+                continue
+            numbers = sizes if isinstance(sizes, tuple | list) else (sizes,)
+            if not all(isinstance(n, int) and (n > 0 or n == -1) for n in numbers):
+                raise ValueError(f"{name}={sizes!r}: give positive numbers, or -1 for a whole axis")
+            if isinstance(sizes, tuple | list) and len(numbers) not in axes:
+                raise ValueError(
+                    f"{name}={sizes!r} has {len(numbers)} numbers, but arrays of {tree.label} have "
+                    f"{' or '.join(map(str, axes))} axes"
+                )
+
+    def check_memory(self, tree: Tree) -> None:
+        """Check that a chunk of each array, in source and target, fits into `max_mem`.
+
+        Raises ValueError if `max_mem` is too small.
+        """
+        if self.max_mem is None:
+            return
+        for path, member in tree.walk():
+            array = member.array
+            units = (array.chunksize, self.chunks_of(array))
+            nbytes = max(map(math.prod, units)) * array.dtype.itemsize
+            if nbytes * _COPIES > self.max_mem:
+                raise ValueError(
+                    f"{path or tree.label}: max_mem={self.max_mem} is too little for its "
+                    f"chunks of {nbytes} bytes, which are decoded whole; give "
+                    f"{nbytes * _COPIES} or more"
+                )
+
+
+def compression_by_name(cparams: Any, codec: str, clevel: int) -> tuple[str, int, list[str]]:
+    """Names of codec and filters, and the level, in `cparams` as for frames; else the defaults."""
+    given = cparams if isinstance(cparams, Mapping) else vars(cparams)
+    asked = given.get("filters", "shuffle") or ()
+    chosen = [given.get("codec", codec), *([asked] if isinstance(asked, str | Enum) else asked)]
+    # names or enum members of python-blosc2
+    codec, *filters = (str(getattr(each, "name", each)).lower() for each in chosen)
+    return codec, int(given.get("clevel", clevel)), filters
+
+
+def label_of(path: str) -> str:
+    """Path as it is, or URL without secrets, for messages."""
+    return public_url(path) if "://" in path else path
+
+
+def location_of(path: str) -> Location:
+    """The location of a source: a URL if it has ``://``, else a local path of any name."""
+    return Location.of(path if "://" in path else Path(path))
 
 
 @contextmanager
