@@ -12,7 +12,6 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.text import Text
 
 from b2nd_dask.edges.cli.group import Failures, Verb, as_commands, safe
 from b2nd_dask.edges.cli.shared import (
@@ -128,19 +127,15 @@ def _opened(path: str, options: dict[str, Any], failures: Failures) -> Frame | d
             raise
     attributes: dict[str, Any] = {}
     with failures.noted(path, options):
-        attributes = _attributes_at(path, options)
+        place = found_at(path, options)
+        if not isinstance(place, Location):
+            attributes = dict(manifest_of(place).attrs)
     return {
         "path": printable(Location.of(path).label),
         "kind": "store",
         "members": [asdict(_with_shape(each, path)) for each in members],
         "attributes": attributes,
     }
-
-
-def _attributes_at(path: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Attributes of the dataset in a store or directory."""
-    found = found_at(path, options)
-    return {} if isinstance(found, Location) else dict(manifest_of(found).attrs)
 
 
 def _with_shape(member: Member, path: str) -> Member:
@@ -151,16 +146,11 @@ def _with_shape(member: Member, path: str) -> Member:
         frame = open_b2nd(path_of(member, path), verify=False)
     except (B2ndError, OSError) as error:
         return replace(member, what=f"damaged: {error}")
-    nbytes = frame.cbytes if member.nbytes is None else member.nbytes
-    return replace(member, what=_described(frame), nbytes=nbytes)
-
-
-def _described(frame: Frame) -> str:
-    """Lengths with the names of dims, if any, and dtype."""
     names = dims_of(reference_of(frame)) or ("",) * frame.ndim
     pairs = zip(names, frame.shape, strict=True)
     shape = " x ".join(f"{name} {n}".strip() for name, n in pairs) or "0-d"
-    return f"array {shape}, {frame.dtype}"
+    nbytes = frame.cbytes if member.nbytes is None else member.nbytes
+    return replace(member, what=f"array {shape}, {frame.dtype}", nbytes=nbytes)
 
 
 @click.command("map", cls=Verb)
@@ -225,14 +215,10 @@ def map_command(
     click.echo(safe(layout_text(axis_names(reference), layout, chosen)))
     symbols = _symbols(values, console)
     wide = 2 if codes.shape[1] * 2 <= columns else 1
-    # printed by click, which raises on a broken pipe; rich would end the process
-    with console.capture() as shown:
-        for row in codes.tolist():
-            cells = ((symbols[code][0] * wide, symbols[code][1]) for code in row)
-            console.print(Text.assemble(*cells), soft_wrap=True)
-        for line in _legend(values, codes, bounds, symbols):
-            console.print(line, soft_wrap=True)
-    click.echo(shown.get(), nl=False, color=console.is_terminal)
+    lines = ["".join(symbols[code] * wide for code in row) for row in codes.tolist()]
+    lines += _legend(values, codes, bounds, symbols)
+    for line in lines:
+        click.echo(line, color=bool(console.color_system) and not console.no_color)
 
 
 def _save(frame: Frame, by: str, output: Path) -> None:
@@ -284,28 +270,27 @@ def picture_of(
     return codes, (low, high)
 
 
-def _symbols(values: ChunkValues, console: Console) -> dict[int, tuple[str, str]]:
-    """Characters and colours by code."""
+def _symbols(values: ChunkValues, console: Console) -> dict[int, str]:
+    """Coloured characters by code."""
     is_ascii = console.options.ascii_only or os.environ.get("TERM") == "dumb"
     found = {code: (k.ascii if is_ascii else k.block, k.ansi) for code, k in KINDS.items()}
     for number in range(len(values.codecs)):
         found[CODECS + number] = (chr(ord("A") + number % 26), _STYLES[number % len(_STYLES)])
-    levels = dict(
-        enumerate(((each, "blue") for each in (_DIGITS if is_ascii else _BLOCKS)), _LEVELS)
-    )
-    return found | levels | {GAP: (" ", "")}
+    for level, character in enumerate(_DIGITS if is_ascii else _BLOCKS, _LEVELS):
+        found[level] = (character, "blue")
+    return {code: click.style(text, fg=fg) for code, (text, fg) in found.items()} | {GAP: " "}
 
 
 def _legend(
     values: ChunkValues,
     codes: NDArray[np.uint8],
     bounds: tuple[float, float] | None,
-    symbols: dict[int, tuple[str, str]],
-) -> Iterator[Text]:
+    symbols: dict[int, str],
+) -> Iterator[str]:
     """Scale of the numbers, then each symbol of the picture with its number of chunks."""
     if bounds is not None:
         low, high = map(values.text, bounds)
         first, last = symbols[_LEVELS], symbols[_LEVELS + len(_BLOCKS) - 1]
-        yield Text.assemble(first, f" {low} to ", last, f" {high} {values.unit}")
+        yield f"{first} {low} to {last} {high} {values.unit}"
     for code, text in values.legend(codes):
-        yield Text.assemble(symbols[code], f" {text}")
+        yield f"{symbols[code]} {text}"
