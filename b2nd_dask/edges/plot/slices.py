@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.edges.plot.sources import (
     Source,
-    check_colours,
-    main_axes,
+    drawn_axes,
     new_figure,
     plain,
     source_of,
@@ -143,13 +142,7 @@ class Planes:
 
     def __init__(self, source: Source, axis: int | str) -> None:
         array, self._along = source.array, _axis_number(source, axis)
-        kept = main_axes(array.shape, 3, self._along)
-        if len(kept) != 3 or 0 in array.shape:
-            remedy = f", as x[{', '.join('0' * (array.ndim - 3))}]" if len(kept) > 3 else ""
-            raise ValueError(
-                f"an array of shape {array.shape} is not a stack of planes; give 3 axes{remedy}"
-            )
-        check_colours(array)
+        kept = drawn_axes(source, 3, "a stack of planes", self._along)
         self._array, self._sides = array, [n for n in kept if n != self._along]
         self.count, self.title = array.shape[self._along], source.title
         self.axis, *self.sides = (source.axes[n] for n in (self._along, *self._sides))

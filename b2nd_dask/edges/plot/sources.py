@@ -90,18 +90,30 @@ def frame_of(x: Any) -> Frame:
     return Frame(found[0])
 
 
-def main_axes(shape: tuple[int, ...], count: int, *always: int) -> list[int]:
-    """Axes longer than 1; if fewer than `count`, also the first of length 1: a row is a plane."""
+def drawn_axes(source: Source, count: int, what: str, *always: int) -> list[int]:
+    """The `count` axes of an array to draw: those longer than 1, and `always` some.
+
+    If they are fewer, also the first of length 1: a row is a plane. Raises ValueError for another
+    number of axes or no elements, TypeError for elements that have no colour; the messages explain
+    what to give instead.
+    """
+    shape = source.array.shape
     kept = [axis for axis, length in enumerate(shape) if length != 1 or axis in always]
     others = [axis for axis in range(len(shape)) if axis not in kept]
-    return sorted(kept + others[: max(0, count - len(kept))])
+    kept = sorted(kept + others[: max(0, count - len(kept))])
+    if 0 in shape:
+        raise ValueError(f"an array of shape {shape} has no elements")
+    if len(kept) != count:
+        more = f", as x[{', '.join('0' * kept[-count])}]" if len(kept) > count else ""
+        if len(kept) == count + 1 == 3:
+            more += ", or look through its planes with b2nd_dask.plot.slices"
+        raise ValueError(f"an array of shape {shape} is not {what}; give {count} axes{more}")
+    _check_colours(source.array)
+    return kept
 
 
-def check_colours(array: Any) -> None:
-    """Check that the elements of an array are numbers: only these have colours.
-
-    Raises TypeError if they are not; the message explains how to convert them to numbers.
-    """
+def _check_colours(array: Any) -> None:
+    """Raise TypeError if elements are no numbers: only these have colours."""
     dtype = array.dtype
     if dtype.kind in "biuf":
         return
@@ -145,16 +157,14 @@ def _is_labelled(x: Any) -> bool:
 
 def _axis_of(x: Any, dim: Any) -> Axis:
     label, found = str(dim), x.coords.get(dim)
-    if found is None or found.ndim != 1 or found.size < 2:
+    if found is None or found.ndim != 1 or found.size < 2 or found.dtype.kind not in "iuf":
+        return Axis(label)
+    values = np.asarray(found.values)
+    steps = np.diff(values.astype(np.float64)) if np.isfinite(values).all() else np.zeros(1)
+    if not (steps[0] and np.allclose(steps, steps.mean(), rtol=1e-3, atol=0)):
         return Axis(label)
     units = found.attrs.get("units")
-    label = f"{label} [{units}]" if isinstance(units, str) else label
-    values = np.asarray(found.values)
-    if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
-        return Axis(str(dim))
-    steps = np.diff(values.astype(np.float64))
-    even = steps[0] != 0 and np.allclose(steps, steps.mean(), rtol=1e-3, atol=0)
-    return Axis(label, values) if even else Axis(str(dim))
+    return Axis(f"{label} [{units}]" if isinstance(units, str) else label, values)
 
 
 _MOST_TEXT = 60

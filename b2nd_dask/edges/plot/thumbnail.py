@@ -14,8 +14,7 @@ from b2nd_dask.edges.plot.sources import (
     Axis,
     Source,
     axes_for,
-    check_colours,
-    main_axes,
+    drawn_axes,
     plain,
     source_of,
     whole_ticks,
@@ -93,7 +92,6 @@ def thumbnail(
         raise ValueError(f"size={size}; a picture needs at least one pixel")
     source = source_of(x)
     array, axes_of = _plane(source)
-    check_colours(source.array)
     axes = axes_for(ax, (6.4, 4.4))
     step = max(1, -(-max(array.shape) // size))
     pixels = _pixels(array, step, method)
@@ -124,19 +122,8 @@ def thumbnail(
 
 def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
     """The array without surplus axes of length 1; two axes must remain."""
-    shape = source.array.shape
-    kept = main_axes(shape, 2)
-    if len(kept) != 2:
-        remedy = ""
-        if len(kept) > 2:
-            remedy = f": give one of its planes, as x[{', '.join('0' * (kept[-3] + 1))}]"
-        if len(kept) == 3:
-            remedy += ", or look through them with b2nd_dask.plot.slices"
-        raise ValueError(f"an array of shape {shape} is not a picture with two axes{remedy}")
-    if 0 in shape:
-        raise ValueError(f"an array of shape {shape} has no elements")
-    index = tuple(slice(None) if axis in kept else 0 for axis in range(len(shape)))
-    array = source.array
+    array, kept = source.array, drawn_axes(source, 2, "a picture")
+    index = tuple(slice(None) if axis in kept else 0 for axis in range(array.ndim))
     # blocks of dask's default size
     array = from_b2nd(array, chunks="auto") if isinstance(array, Frame) else array
     return array[index], [source.axes[axis] for axis in kept]

@@ -155,7 +155,7 @@ def test_planes_of_nan_and_of_bools(tmp_path: Path) -> None:
     [
         (np.ones((2, 3)), {"axis": 2}, ValueError, "axis=2: axis 2 is out of bounds"),
         (np.ones((2, 3, 4, 5)), {}, ValueError, "not a stack of planes"),
-        (np.ones((2, 3, 0)), {}, ValueError, "not a stack of planes"),
+        (np.ones((2, 3, 0)), {}, ValueError, "no elements"),
         (
             np.ones((2, 3, 4)),
             {"axis": "z"},
@@ -173,6 +173,7 @@ def test_what_is_no_stack(values, how, error, message) -> None:
 
 def test_the_advice_for_more_axes_works() -> None:
     x = np.ones((2, 2, 3, 4, 5))
-    with pytest.raises(ValueError, match=r"give 3 axes, as x\[0, 0\]$"):
-        plot.slices(x)
-    plot.slices(x[0, 0], count=1)
+    for given in (x, x[:, :1], x[..., None]):
+        with pytest.raises(ValueError, match=r"give 3 axes, as x\[0, 0\]$"):
+            plot.slices(given)
+        plot.slices(given[0, 0], count=1)

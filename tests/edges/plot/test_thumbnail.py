@@ -125,7 +125,7 @@ def test_axes_and_arguments_of_imshow(path: Path) -> None:
     ("given_", "how", "error", "message"),
     [
         (np.ones((2, 3, 4)), {}, ValueError, r"\(2, 3, 4\) is not a picture.*plot\.slices"),
-        (np.ones(4), {}, ValueError, r"\(4,\) is not a picture with two axes$"),
+        (np.ones(4), {}, ValueError, r"\(4,\) is not a picture; give 2 axes$"),
         (np.ones((0, 4)), {}, ValueError, "no elements"),
         (np.array([["a"]]), {}, TypeError, "have no colour"),
         (np.ones((2, 2), complex), {}, TypeError, r"abs\(x\)"),
