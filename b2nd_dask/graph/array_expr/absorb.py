@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from b2nd_dask.graph._dask_compat import warn_once
 from b2nd_dask.graph.array_expr import compat
-from b2nd_dask.graph.array_expr.rules import inlined, joined, reduced
+from b2nd_dask.graph.array_expr.rules import inlined, joined, reduced, users_of
 from b2nd_dask.graph.array_expr.source import (
     Dependents,
     FrameExpr,
@@ -66,11 +66,10 @@ def absorbed(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
         kept = source._preserve_grid_contract(parent, found, dependents)
         return "an expression above it depends on its blocks" if kept is None else kept
 
-    above = f"{type(parent).__name__} {parent._name}"
-    return _decided(source, above, _rule_for(type(parent)), found_by)
+    return _decided(source, type(parent), f"{type(parent).__name__} {parent._name}", found_by)
 
 
-def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
+def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> Any:
     """Read in other blocks during the lowering of an expression; None if `dask_array` rechunks.
 
     Other expressions may read the same elements, so elements of a store are not read twice.
@@ -81,26 +80,22 @@ def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
             return "it is in a store, whose chunks are read only once"
         return _read_in_blocks(source, chunks)
 
-    kind = getattr(compat.rule_names(), "Rechunk", None)
-    found: FrameExpr | None = _decided(source, "new blocks", _rule_for(kind), found_by)
-    return found
-
-
-def _rule_for(kind: Any) -> Rule | None:
-    """The rule for a class of expressions; None without one, or if `dask_array` has changed."""
-    names = compat.rule_names()
-    if names is None:
-        return None
-    return rule_table().get(names.Reduction if issubclass(kind, names.Reduction) else kind)
+    return _decided(source, None, "new blocks", found_by)
 
 
 def _decided(
-    source: FrameExpr, above: str, rule: Rule | None, found_by: Callable[[Rule], Any]
+    source: FrameExpr, kind: type | None, above: str, found_by: Callable[[Rule], Any]
 ) -> Any:
-    """The replacement that a rule finds; None, with a line at DEBUG, if it returns a reason.
+    """The replacement that the rule for a class finds, without a class that for rechunks.
 
-    Also None if the rule raises an exception, other than `SettingError`.
+    None, with a line at DEBUG, if it returns a reason. None also if the rule raises an exception,
+    other than `SettingError`, or if `dask_array` has changed.
     """
+    names = compat.rule_names()
+    if names is None:
+        return None
+    kind = kind or names.Rechunk
+    rule = rule_table().get(names.Reduction if issubclass(kind, names.Reduction) else kind)
     found: Any
     try:
         rules = active_rules()
@@ -174,12 +169,9 @@ def _read_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | str:
 
 def _unnamed(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
     """Drop the names by which `persist()` finds blocks, if `compute()` joins the blocks."""
-    above = [reference() for reference in dependents.get(parent._name, ())]
-    if {type(each) for each in above if each is not None} != {
-        compat.rule_names().FinalizeComputeArray
-    }:
-        return "its blocks are found by their names"
-    return source
+    if set(map(type, users_of(parent, dependents))) == {compat.rule_names().FinalizeComputeArray}:
+        return source
+    return "its blocks are found by their names"
 
 
 def _read_at_once(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:

@@ -85,30 +85,30 @@ class _Conversion:
     def _of_layers(self, expression: Any) -> Any:
         """The array, by functions of `dask.array`; None if they cannot express it."""
         try:
-            convert = _converter(expression)
-            return None if convert is None else convert(self, expression)
+            return self._converted(expression)
         except Exception:  # in any case the tasks of dask_array are right
             logger.debug("%s: dask_array makes its tasks", expression._name, exc_info=True)
             return None
 
-    def _source(self, source: FrameExpr) -> Any:
-        return _of_read(source.top) if isinstance(source.top, Read) else None
-
-    def _moved(self, expression: Any) -> Any:
-        return _MOVES[type(expression).__name__](self.of(expression.array), expression)
-
-    def _constant(self, expression: Any) -> Any:
-        found = constant_of(expression)
-        if found is None:
+    def _converted(self, expression: Any) -> Any:
+        names, kind = compat.rule_names(), type(expression)
+        if names is None:
             return None
-        element, shape = found.value[()], expression.shape
-        return da.full(shape, element, chunks=expression.chunks, dtype=expression.dtype)
-
-    def _elementwise(self, expression: Any) -> Any:
-        if expression.where is not True or expression.out is not None:
+        if kind is FrameExpr:
+            return _of_read(expression.top) if isinstance(expression.top, Read) else None
+        if kind is getattr(names, kind.__name__, None) and kind.__name__ in _MOVES:
+            return _MOVES[kind.__name__](self.of(expression.array), expression)
+        if isinstance(expression, names.BroadcastTrick):
+            return _constant(expression)
+        if getattr(kind, "_lower", None) is names.Reduction._lower:
+            return self._reduction(expression)
+        if kind is names.Elemwise and (expression.where is not True or expression.out is not None):
             return None
         # a filter returns fewer elements than its blocks say
-        return None if is_among(expression.op, FILTERS) else self._blockwise(expression)
+        if kind is names.Elemwise and is_among(expression.op, FILTERS):
+            return None
+        is_call = kind in (names.Elemwise, names.Blockwise)
+        return self._blockwise(expression) if is_call else None
 
     def _blockwise(self, expression: Any) -> Any:
         pairs = list(zip(expression.args[::2], expression.args[1::2], strict=True))
@@ -122,13 +122,10 @@ class _Conversion:
         keywords = {name: dask_original(value) for name, value in expression.kwargs.items()}
         if _BLOCKWISE & keywords.keys() or expression.new_axes:
             return None
-        converted = [
-            part
-            for one, labels in pairs
-            for part in ((one if labels is None else self.of(one)), labels)
-        ]
+        converted = [((one if labels is None else self.of(one)), labels) for one, labels in pairs]
         return da.blockwise(
-            dask_original(expression.func), expression.out_ind, *converted,
+            dask_original(expression.func), expression.out_ind,
+            *itertools.chain.from_iterable(converted),
             token=expression.token, dtype=expression.dtype, adjust_chunks=expression.adjust_chunks,
             align_arrays=expression.align_arrays, concatenate=expression.concatenate,
             meta=expression._meta, **keywords,
@@ -148,21 +145,12 @@ class _Conversion:
         )  # fmt: skip
 
 
-def _converter(expression: Any) -> Callable[..., Any] | None:
-    names = compat.rule_names()
-    if names is None:
+def _constant(expression: Any) -> Any:
+    found = constant_of(expression)
+    if found is None:
         return None
-    if getattr(type(expression), "_lower", None) is names.Reduction._lower:
-        return _Conversion._reduction
-    if isinstance(expression, names.BroadcastTrick):
-        return _Conversion._constant
-    table: dict[Any, Callable[..., Any]] = {
-        FrameExpr: _Conversion._source,
-        names.Elemwise: _Conversion._elementwise,
-        names.Blockwise: _Conversion._blockwise,
-        **{getattr(names, name): _Conversion._moved for name in _MOVES},
-    }
-    return table.get(type(expression))
+    element, shape = found.value[()], expression.shape
+    return da.full(shape, element, chunks=expression.chunks, dtype=expression.dtype)
 
 
 def _of_read(read: Read) -> Any:

@@ -152,32 +152,24 @@ def is_read_once(source: FrameExpr, dependents: Dependents) -> bool:
     Then only this expression reads the source. There must be an expression above the source through
     which all paths to results and to other than elementwise work lead.
     """
-    uses: dict[str, set[str]] = {}
-    todo: list[Any] = [source]
-    for node in todo:
-        if node._name in uses:
-            continue
-        alive = (reference() for reference in dependents.get(node._name, ()))
-        users = {user._name: user for user in alive if user is not None}
-        if node is source and len(users) <= 1:
-            return True
-        if len(uses) > MAX_NODES:
-            return False
-        uses[node._name] = set(users)
-        todo += filter(_is_elementwise, users.values())
+    seen: dict[str, set[str]] = {}
 
-    def comes_together(at: str) -> bool:
-        seen, left = {at}, [source._name]
-        while left:
-            name = left.pop()
-            # a result, and work of another kind, have no uses here
-            if not uses.get(name):
-                return False
-            left += uses[name] - seen
-            seen |= uses[name]
-        return True
+    def on_all_paths(node: Any) -> set[str]:
+        """The elementwise expressions on all paths up from a node, itself included."""
+        if node._name not in seen:
+            seen[node._name] = set()
+            if len(seen) <= MAX_NODES and _is_elementwise(node):
+                above = list(map(on_all_paths, users_of(node, dependents)))
+                seen[node._name] = {node._name}.union(set.intersection(*above) if above else ())
+        return seen[node._name]
 
-    return any(map(comes_together, uses.keys() - {source._name}))
+    return len(users_of(source, dependents)) <= 1 or len(on_all_paths(source)) > 1
+
+
+def users_of(expression: Any, dependents: Dependents) -> list[Any]:
+    """The dependents of an expression that still exist, each once."""
+    alive = (reference() for reference in dependents.get(expression._name, ()))
+    return list({user._name: user for user in alive if user is not None}.values())
 
 
 def _is_elementwise(expression: Any) -> bool:
