@@ -35,6 +35,10 @@ MIN_FRAME_LEN = 112
 #: Every open reads the whole header; its int32 length could otherwise claim 2 GiB.
 MAX_HEADER_LEN = 1 << 24
 
+#: Between markers: magic, lengths of header and frame; version and flags, kind of frame, level and
+#: codec, split mode; sizes; threads for compression and decompression; whether there are
+#: vlmetalayers; filter slots, filters, codec, its parameter, those of the filters, dictionary.
+_FIXED = struct.Struct(">2x8sxixQx4Bxqxqxixixixhxh BxB 6sBB6sBx")
 _FILTER_SLOTS = 6
 _OFFSETS_64 = 1
 _VARIABLE_CHUNKS, _VL_BLOCKS = 0x40, 0x80
@@ -138,24 +142,29 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
         raise FrameFormatError(
             f"the file is cut off: it has {available} bytes, the frame {frame_len}", offset=16
         )
-    _check_markers(buf)
-    _check_kind(buf)
-    nbytes, cbytes = (struct.unpack_from(">q", buf, at)[0] for at in (30, 39))
-    typesize, blocksize, chunksize = (struct.unpack_from(">i", buf, at)[0] for at in (48, 53, 58))
+    for at, marker in zip(_MARKED, _MARKERS, strict=True):
+        if buf[at] != marker:
+            raise FrameFormatError(f"0x{buf[at]:02x} where 0x{marker:02x} is expected", offset=at)
+    _, _, _, flags, kind, *fields = _FIXED.unpack_from(buf)
+    coded, mode, nbytes, cbytes, typesize, blocksize, chunksize, _, _, _, slots, *pipeline = fields
+    _check_kind(flags, kind, slots, has_chunks=bool(chunksize or nbytes))
     if min(nbytes, cbytes, blocksize, chunksize) < 0 or typesize < 1:
         raise FrameFormatError("a negative size in the header", offset=29)
-    return FrameHeader(
-        header_len=header_len,
-        frame_len=frame_len,
-        sparse=buf[26] == 1,
-        nbytes=nbytes,
-        cbytes=cbytes,
-        typesize=typesize,
-        blocksize=blocksize,
-        chunksize=chunksize,
-        compression=_compression(buf),
-        metalayers=parse_metalayers(buf, FIXED_LEN + 1, header_len),
+    filters, codec, codec_meta, filters_meta, more = pipeline
+    compression = Compression(
+        # the nibble is the codec's API id, not its format code as the original text says
+        # (docs/format.md, Frame header)
+        codec=codec if coded & 0x0F == _PLUGIN_CODEC else coded & 0x0F,
+        codec_meta=codec_meta,
+        clevel=coded >> 4,
+        splitmode=(mode & 0x03) + 1,
+        filters=tuple(filters),
+        filters_meta=tuple(filters_meta),
+        use_dict=bool(more & 0x01),
     )
+    metalayers = parse_metalayers(buf, FIXED_LEN + 1, header_len)
+    sizes = nbytes, cbytes, typesize, blocksize, chunksize
+    return FrameHeader(header_len, frame_len, kind == 1, *sizes, compression, metalayers)
 
 
 def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
@@ -234,45 +243,28 @@ def _refuse_shaped(header: FrameHeader) -> None:
         )
 
 
-def _compression(buf: bytes) -> Compression:
-    nibble = buf[27] & 0x0F
-    return Compression(
-        # the nibble is the codec's API id, not its format code as the original text says
-        # (docs/format.md, Frame header)
-        codec=buf[77] if nibble == _PLUGIN_CODEC else nibble,
-        codec_meta=buf[78],
-        clevel=buf[27] >> 4,
-        splitmode=(buf[28] & 0x03) + 1,
-        filters=tuple(buf[71:77]),
-        filters_meta=tuple(buf[79:85]),
-        use_dict=bool(buf[85] & 0x01),
-    )
-
-
 def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
     """Build the header; `header_len` is computed from the metalayers, the field is ignored.
 
     `has_vlmeta` says whether the trailer has vlmetalayers.
     """
     metalayers = build_metalayers(dict(header.metalayers), FIXED_LEN, counted_from=FIXED_LEN)
-    out = bytearray(FIXED_LEN)
-    struct.pack_into(">BB8s", out, 0, 0x9E, 0xA8, MAGIC)
-    struct.pack_into(">BiBQ", out, 10, 0xD2, FIXED_LEN + len(metalayers), 0xCF, header.frame_len)
     how = header.compression
-    nibble = min(how.codec, _PLUGIN_CODEC)
-    # version 2, 64-bit offsets; version 3 and variable chunks mark an array without chunk shape
-    flags = 0x12 if header.chunksize else 0x13 | _VARIABLE_CHUNKS
-    out[24:29] = bytes([0xA4, flags, header.sparse, how.clevel << 4 | nibble, how.splitmode - 1])
-    struct.pack_into(">BqBq", out, 29, 0xD3, header.nbytes, 0xD3, header.cbytes)
-    struct.pack_into(
-        ">BiBiBi", out, 47, 0xD2, header.typesize, 0xD2, header.blocksize, 0xD2, header.chunksize
-    )
-    # one thread each for compression and decompression: python-blosc2 uses its own setting
-    struct.pack_into(">BhBh", out, 62, 0xD1, 1, 0xD1, 1)
-    out[68:71] = bytes([0xC3 if has_vlmeta else 0xC2, 0xD8, _FILTER_SLOTS])
-    out[71:79] = bytes([*how.filters, how.codec, how.codec_meta])
-    out[79:86] = bytes([*how.filters_meta, how.use_dict])
-    return bytes(out) + metalayers
+    fixed = _FIXED.pack(
+        MAGIC, FIXED_LEN + len(metalayers), header.frame_len,
+        # version 2, 64-bit offsets; version 3 and variable chunks mark an array without chunk shape
+        0x12 if header.chunksize else 0x13 | _VARIABLE_CHUNKS,
+        header.sparse, how.clevel << 4 | min(how.codec, _PLUGIN_CODEC), how.splitmode - 1,
+        header.nbytes, header.cbytes, header.typesize, header.blocksize, header.chunksize,
+        # one thread each for compression and decompression: python-blosc2 uses its own setting
+        1, 1, 0xC3 if has_vlmeta else 0xC2,
+        _FILTER_SLOTS, bytes(how.filters), how.codec, how.codec_meta, bytes(how.filters_meta),
+        how.use_dict,
+    )  # fmt: skip
+    out = bytearray(fixed + metalayers)
+    for at, marker in zip(_MARKED, _MARKERS, strict=True):
+        out[at] = marker
+    return bytes(out)
 
 
 def odd_byte(head: bytes, header: FrameHeader, *, has_vlmeta: bool) -> int | None:
@@ -308,14 +300,7 @@ def _lengths(buf: bytes) -> tuple[int, int]:
     return header_len, frame_len
 
 
-def _check_markers(buf: bytes) -> None:
-    for at, marker in zip(_MARKED, _MARKERS, strict=True):
-        if buf[at] != marker:
-            raise FrameFormatError(f"0x{buf[at]:02x} where 0x{marker:02x} is expected", offset=at)
-
-
-def _check_kind(buf: bytes) -> None:
-    flags = buf[25]
+def _check_kind(flags: int, kind: int, slots: int, *, has_chunks: bool) -> None:
     version, offsets = flags & 0x0F, flags >> 4 & 0x03
     if version > 3:
         raise UnsupportedFrameError(f"frame format version {version}, known are 0 to 3", offset=25)
@@ -323,10 +308,9 @@ def _check_kind(buf: bytes) -> None:
         raise FrameFormatError(f"offset width code {offsets}, only 1 (64 bit) exists", offset=25)
     if flags & _VL_BLOCKS:
         raise UnsupportedFrameError("a frame of variable-length blocks holds no array", offset=25)
-    if buf[26] > 1:
-        raise FrameFormatError(f"frame type {buf[26]}: neither contiguous nor sparse", offset=26)
-    if buf[70] > _FILTER_SLOTS:
-        raise FrameFormatError(f"{buf[70]} filter slots, the format has {_FILTER_SLOTS}", offset=70)
-    chunksize, nbytes = struct.unpack_from(">i", buf, 58)[0], struct.unpack_from(">q", buf, 30)[0]
-    if flags & _VARIABLE_CHUNKS and (chunksize or nbytes):
+    if kind > 1:
+        raise FrameFormatError(f"frame type {kind}: neither contiguous nor sparse", offset=26)
+    if slots > _FILTER_SLOTS:
+        raise FrameFormatError(f"{slots} filter slots, the format has {_FILTER_SLOTS}", offset=70)
+    if flags & _VARIABLE_CHUNKS and has_chunks:
         raise UnsupportedFrameError("a frame of variable-size chunks holds no array", offset=25)
