@@ -38,7 +38,7 @@ from b2nd_dask.frame.write.records import (
     with_digest,
 )
 from b2nd_dask.frame.write.transaction import Envelope, Transaction
-from b2nd_dask.frame.write.writer import StagedBatches, cast_fill, constant_records
+from b2nd_dask.frame.write.writer import cast_fill, write_block
 from b2nd_dask.storage import Location, Staging, staging_for
 
 #: Key of the staging area of every pending frame: any process finds it without a search.
@@ -303,19 +303,9 @@ def records_of_parts(
         )
     if staged.all():
         return records
-    return merge_records([records, _filled(fill, np.flatnonzero(~staged), plan, staging)])
-
-
-def _filled(
-    fill: Any, chunks: NDArray[np.int64], plan: FramePlan, staging: Staging
-) -> ChunkRecords:
-    """Record chunks that repeat one element; stage those without a special code."""
-    element, staged = cast_fill(fill, plan.dtype), StagedBatches(plan.row, staging)
-    known = constant_records(element, chunks, plan)
-    for chunk in np.setdiff1d(chunks, known.rows["chunk"]).tolist():
-        shape = tuple(map(len, plan.grid.extent(chunk)))
-        staged.add_elements(chunk, np.broadcast_to(element, shape), plan)
-    return merge_records([known, staged.finish()])
+    elements, origin = np.broadcast_to(cast_fill(fill, plan.dtype), grid.shape), (0,) * grid.ndim
+    missing = np.flatnonzero(~staged)
+    return merge_records([records, write_block(elements, origin, plan, staging, chunks=missing)])
 
 
 def require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label: str) -> None:

@@ -20,7 +20,7 @@ from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.decode import paired_views
 from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords
+from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords, merge_records
 from b2nd_dask.storage import Staging
 
 #: Elements per comparison in the search for a repeated element; they stay in the L2 cache.
@@ -33,30 +33,32 @@ def write_block(
     plan: FramePlan,
     staging: Staging,
     threads: int = 1,
+    chunks: NDArray[np.int64] | None = None,
 ) -> ChunkRecords:
     """Encode and stage the chunks of one block: whole chunks of the frame, except at its edges.
 
     `origin` is the index of the block's first element in the array, the corner of a chunk;
-    `threads` compress a large chunk.
+    `threads` compress a large chunk; `chunks` are the numbers of those to write, by default all.
     """
     grid = plan.grid
     batches = StagedBatches(plan.row, staging, threads)
     elements = np.asarray(elements, plan.dtype)
-    box = ChunkBox.of(origin, elements.shape, grid)
+    if chunks is None:
+        chunks = ChunkBox.of(origin, elements.shape, grid).chunks(grid)
+    constant = ChunkRecords.of_special(plan.row)
     if elements.ndim and elements.size and not any(elements.strides):
-        # a view of one element, which may need no stored chunk
+        # a view of one element: most chunks need no data
         corner: tuple[Any, ...] = (*(0,) * elements.ndim, ...)
-        element = elements[corner]
-        constant = constant_records(element, box.chunks(grid), plan)
-        if len(constant.rows) == box.nchunks:
-            return constant
-    for chunk in box.chunks(grid).tolist():
+        constant = constant_records(elements[corner], chunks, plan)
+        chunks = np.setdiff1d(chunks, constant.rows["chunk"], assume_unique=True)
+    for chunk in chunks.tolist():
         along = zip(grid.extent(chunk), origin, strict=True)
         inside = (slice(axis.start - at, axis.stop - at) for axis, at in along)
         # the ellipsis makes the result of a 0-d block an array
         index: tuple[Any, ...] = (*inside, ...)
         batches.add_elements(chunk, elements[index], plan)
-    return batches.finish()
+    staged = batches.finish()
+    return merge_records([constant, staged]) if len(constant.rows) else staged
 
 
 class StagedBatches:
