@@ -7,7 +7,7 @@ elements act as an object with a frame at an offset, and each read decodes only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -144,29 +144,26 @@ class EmbedStore(ByteReader):
             parts.append(decoded[max(0, start - at) : stop - at])
         return b"".join(parts)
 
-    def _decoded(self, chunks: np.ndarray[Any, np.dtype[np.int64]]) -> list[bytes]:
+    def _decoded(self, chunks: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[bytes]:
+        header = self._header
         stored = chunks[self._index.kinds[chunks] == ChunkKind.STORED]
         starts, stops = self._index.extents(stored)
         # a hole of the file may lie behind a chunk
-        size = self._header.chunksize
-        stops = np.minimum(stops, starts + longest_chunk(size, self._header.blocksize or size))
-        begin = self._header.header_len
-        spans = [
-            Span(begin + a, begin + b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)
-        ]
-        data = dict(zip(stored.tolist(), self._reader.read(spans), strict=True))
-        with locating(path=self.label):
-            return [self._decode(number, data.get(number)) for number in chunks.tolist()]
-
-    def _decode(self, number: int, data: bytes | None) -> bytes:
-        nbytes = min(self._header.chunksize, self._header.nbytes - number * self._header.chunksize)
-        if data is None:
-            return bytes(nbytes)
-        with locating(chunk=number):
-            decoded = unpack_entry(data, nbytes)
-            if len(decoded) < nbytes:
-                raise CorruptChunkError(f"it has {len(decoded)} bytes, expected {nbytes}")
-            return decoded
+        longest = longest_chunk(header.chunksize, header.blocksize or header.chunksize)
+        columns = starts, np.minimum(stops, starts + longest)
+        begins, ends = ((each + header.header_len).tolist() for each in columns)
+        data = self._reader.read(list(map(Span, begins, ends)))
+        found = dict(zip(stored.tolist(), data, strict=True))
+        for number in chunks.tolist():
+            nbytes = min(header.chunksize, header.nbytes - number * header.chunksize)
+            if number not in found:
+                yield bytes(nbytes)
+                continue
+            with locating(path=self.label, chunk=number):
+                decoded = unpack_entry(found[number], nbytes)
+                if len(decoded) < nbytes:
+                    raise CorruptChunkError(f"it has {len(decoded)} bytes, expected {nbytes}")
+            yield decoded
 
 
 def open_reader(location: Location) -> ByteReader:

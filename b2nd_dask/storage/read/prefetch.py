@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from b2nd_dask.storage.byte_reader import Span, coalesce
+from b2nd_dask.storage.byte_reader import Item, coalesce
 from b2nd_dask.storage.read.connection import READ_AHEAD, requests_at_once, setting
 from b2nd_dask.system import at_fork
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
-    from b2nd_dask.storage.byte_reader import Item, Requester, Response
-
-    _Member = tuple[Requester, str]
+    from b2nd_dask.storage.byte_reader import Response
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -46,8 +44,8 @@ _MOST_NOTED = 1 << 16
 class _Segment:
     """One request for neighbouring items."""
 
-    key: _Member
-    span: Span
+    item: Item
+    """All of them as one."""
     left: int
     """Number of items to be read."""
     future: Future[Response]
@@ -67,7 +65,6 @@ class Prefetch:
         self._segments: dict[int, _Segment] = {}
         self._count = 0
         self._is_of_use = False
-        # ids, since references would keep readers open; a reused id costs one request
         self._noted: set[tuple[int, str, int]] = set()
         # protects the fields above; held for microseconds
         self._lock = threading.Lock()
@@ -93,7 +90,7 @@ class Prefetch:
     def holds(self, item: Item) -> bool:
         """Whether a request for the range is held."""
         with self._lock:
-            return self._find((item.requester, item.member), item.span) is not None
+            return self._find(item) is not None
 
     def _fill(self) -> None:
         """Send requests up to the limits, unless another thread does it."""
@@ -101,8 +98,7 @@ class Prefetch:
             return
         try:
             while self._has_room() and (items := self._pulled()):
-                for segment in _requested(items):
-                    self._enter(segment)
+                self._request(items)
         except Exception as error:  # noqa: BLE001 - readers then send their own requests
             # without the text, which may hold secrets
             logger.debug("a prefetch ends after %s", type(error).__name__)
@@ -110,18 +106,18 @@ class Prefetch:
         finally:
             self._feeding.release()
 
-    def take(self, requester: Requester, member: str, span: Span) -> Future[Response] | None:
+    def take(self, item: Item) -> Future[Response] | None:
         """Take the request that contains a range, None if there is none; send further requests."""
-        found = self._taken(requester, member, span)
+        found = self._taken(item)
         self._fill()
         return found
 
-    def _taken(self, requester: Requester, member: str, span: Span) -> Future[Response] | None:
+    def _taken(self, item: Item) -> Future[Response] | None:
         with self._lock:
-            number = self._find((requester, member), span)
+            number = self._find(item)
             if number is None:
                 if len(self._noted) < _MOST_NOTED:
-                    self._noted.add((id(requester), member, span.start))
+                    self._noted.add(_note_of(item))
                 return None
             self._is_of_use = True
             segment = self._segments[number]
@@ -132,11 +128,12 @@ class Prefetch:
                 del self._segments[first]
             return segment.future
 
-    def _find(self, key: _Member, span: Span) -> int | None:
+    def _find(self, item: Item) -> int | None:
         """Find the number of the request that contains a range."""
+        start, stop = item.span
         for number, segment in self._segments.items():
-            start, stop = segment.span
-            if start <= span.start and span.stop <= stop and segment.key == key:
+            held = segment.item
+            if held.span.start <= start and stop <= held.span.stop and held[:2] == item[:2]:
                 return number
         return None
 
@@ -145,7 +142,8 @@ class Prefetch:
         most = share if self._is_of_use else min(share, _FIRST)
         with self._lock:
             segments = self._segments.values()
-            if sum(each.span.stop - each.span.start for each in segments) >= most:
+            spans = (each.item.span for each in segments)
+            if sum(stop - start for start, stop in spans) >= most:
                 return False
             waiting = sum(not each.future.done() for each in segments)
         # the other half is for requests that tasks already wait for
@@ -155,7 +153,7 @@ class Prefetch:
         """Take the next items that still need a request."""
         pulled, nbytes = [], 0
         for item in self._items:
-            noted = id(item.requester), item.member, item.span.start
+            noted = _note_of(item)
             with self._lock:
                 is_read = noted in self._noted
                 self._noted.discard(noted)
@@ -169,22 +167,23 @@ class Prefetch:
                 break
         return pulled
 
-    def _enter(self, segment: _Segment) -> None:
-        with self._lock:
-            if self not in _active:  # closed meanwhile
-                segment.future.cancel()
-                return
-            self._count += 1
-            self._segments[self._count] = segment
+    def _request(self, items: list[Item]) -> None:
+        """Send the requests for some items, one for neighbours."""
+        spans, keys = [item.span for item in items], [item[:2] for item in items]
+        for span, inside in coalesce(spans, keys, max_gap=0, max_size=_MERGED):
+            item = items[inside[0]]._replace(span=span)
+            future = item.requester.begin(item.member, span)
+            with self._lock:
+                if self not in _active:  # closed meanwhile
+                    future.cancel()
+                    return
+                self._count += 1
+                self._segments[self._count] = _Segment(item, len(inside), future)
 
 
-def _requested(items: list[Item]) -> Iterator[_Segment]:
-    """Send the requests for some items, one for neighbours."""
-    keys: list[_Member] = [(item.requester, item.member) for item in items]
-    spans = [item.span for item in items]
-    for span, inside in coalesce(spans, keys, max_gap=0, max_size=_MERGED):
-        requester, member = keys[inside[0]]
-        yield _Segment(keys[inside[0]], span, len(inside), requester.begin(member, span))
+def _note_of(item: Item) -> tuple[int, str, int]:
+    # ids, since references would keep readers open; a reused id costs one request
+    return id(item.requester), item.member, item.span.start
 
 
 _active: list[Prefetch] = []
@@ -208,9 +207,9 @@ def is_reading_ahead() -> bool:
     return bool(_active)
 
 
-def prefetched(requester: Requester, member: str, span: Span) -> Future[Response] | None:
+def prefetched(item: Item) -> Future[Response] | None:
     """Take the request that contains a range from the prefetches of this process, if any."""
     found = None
     for each in tuple(_active):
-        found = found or each.take(requester, member, span)
+        found = found or each.take(item)
     return found

@@ -17,6 +17,7 @@ from b2nd_dask.storage.byte_reader import (
     TAIL_NBYTES,
     ByteReader,
     Identity,
+    Item,
     Response,
     Span,
     clip,
@@ -165,7 +166,7 @@ class RemoteReader(ByteReader):
             data = opened.in_memory(span) if each is opened.main else None
             if data is not None:
                 found[i] = data, each.size
-            elif future := prefetched(self, *items[i]):
+            elif future := prefetched(Item(self, *items[i])):
                 ahead[i] = future
         absent = [i for i in range(len(items)) if i not in found and i not in ahead]
         found.update(zip(absent, self._requested([wanted[i] for i in absent]), strict=True))
