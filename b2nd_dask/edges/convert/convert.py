@@ -277,7 +277,9 @@ def of_zarr(given: Any) -> Writer | None:
     """The writer of an array or a group of zarr for `to_b2nd`; None for zarr's other objects."""
     if type(given).__name__ not in ("Array", "Group"):
         return None
-    return _writer(zarr_tree(given, str(given.store_path), Options()))
+    # names the store's URL
+    label = Secrets("").hide(str(given.store_path))
+    return _writer(zarr_tree(given, label, Options()))
 
 
 def of_h5py(given: Any) -> Writer | None:

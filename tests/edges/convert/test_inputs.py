@@ -36,6 +36,22 @@ def test_zarr_at_a_url(s3_server: Any, tmp_path: Path) -> None:
     run_forked(convert_from_s3, s3_server.storage_options, str(tmp_path))
 
 
+def write_damaged(url: str, target: str) -> str:
+    array = zarr.open_array(url, mode="r")
+    with pytest.raises(Exception, match=r"127\.0\.0\.1:\d+/a\.zarr") as error:
+        to_b2nd(array, target)
+    return str(error.value)
+
+
+def test_no_secret_of_the_url_of_an_array_is_shown(http_server: Any, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="of the extra http")
+    zarr.create_array(http_server.folder / "a.zarr", data=np.arange(1, 4))
+    (http_server.folder / "a.zarr/c/0").write_bytes(b"no chunk")
+    url = http_server.url.replace("://", "://me:hush@")
+    # in a process of its own, as above
+    assert "hush" not in run_forked(write_damaged, f"{url}/a.zarr", str(tmp_path / "x.b2nd"))
+
+
 @pytest.mark.parametrize("how", ["v2", "v3", "sharded", "zip", "memory"])
 def test_arrays_of_zarr(how: str) -> None:
     values = RNG.random((30, 20))
