@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 #: How to read one array of a store of python-blosc2 (``.b2z``, ``.b2d``, ``.b2e``).
@@ -58,7 +59,8 @@ class B2ndError(Exception):
         return ": ".join([*(part for part in where if part is not None), self.problem])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.problem, self.path, self.offset, self.chunk)
+        make = partial(type(self), path=self.path, offset=self.offset, chunk=self.chunk)
+        return make, (self.problem,)
 
     def located(self, *, path: str | None = None, chunk: int | None = None, shift: int = 0) -> Self:
         """Add a missing path and chunk, and `shift` bytes to the offset; return the same error."""
@@ -87,12 +89,6 @@ def level_of_caller() -> int:
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("b2nd_dask."):
         level, frame = level + 1, frame.f_back
     return level
-
-
-def _rebuild(
-    cls: type[B2ndError], problem: str, path: str | None, offset: int | None, chunk: int | None
-) -> B2ndError:
-    return cls(problem, path=path, offset=offset, chunk=chunk)
 
 
 class FrameFormatError(B2ndError, ValueError):

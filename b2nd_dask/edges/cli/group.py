@@ -83,7 +83,8 @@ def message_of(
             return safe(text)
         if location.is_url:
             text = Secrets(each, options).hide(text)
-        named = named or any(name in text for name in (each, location.label, store.label))
+        # a label starts with that of its store
+        named = named or each in text or store.label in text
         label = location.label
     return safe(text if named or path is None else f"{label}: {text}")
 

@@ -304,8 +304,8 @@ def _writer(tree: Tree) -> Writer:
 
 def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
     """Write a group like `convert`; return its arrays by their paths."""
-    mode = options.get("mode", "w-")
-    unknown = [name for name in options if name not in (*_OPTIONS, "mode", "fsync")]
+    mode, fsync = options.pop("mode", "w-"), options.pop("fsync", True)
+    unknown = [name for name in options if name not in _OPTIONS]
     if unknown or mode not in ("w-", "w"):
         names = ", ".join(f"{name}=" for name in unknown) or f"mode={mode!r}"
         raise ValueError(
@@ -318,10 +318,8 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
             f"{target}: write a group of arrays to a local directory (NAME.b2d) or file (NAME.b2z)"
         )
     # without max_mem: the user's scheduler runs the blocks
-    chosen = Options(**{name: options[name] for name in _OPTIONS if name in options})
-    write = FORMATS[target.suffix.removeprefix(".")].writer(tree, chosen)
+    write = FORMATS[target.suffix.removeprefix(".")].writer(tree, Options(**options))
     announce(tree, "a frame", skip=None)
-    fsync = options.get("fsync", True)
     with staged(target, replace=mode == "w", advice='mode="w"', fsync=fsync) as ready:
         write(ready)
     return {

@@ -65,9 +65,7 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
     if not isinstance(elements, np.ndarray):
         raise ValueError(f"{label}: it is not a .npy file")  # noqa: TRY004 - of the file, not of an argument
     check_storable(elements.dtype)
-    source: Any = mapped_array(elements)
-    if source is None:
-        source = np.array(elements)
+    source = mapped_array(elements) or np.array(elements)
     blocks = blocks_of(elements.shape, None, elements.dtype.itemsize, block_nbytes)
     return Member(array_in_blocks(source, blocks))
 

@@ -195,24 +195,20 @@ def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Pat
                 zarr.create_group(store, path=path, zarr_format=3, attributes=level.attrs)
         copier = Copier(tree, options)
         for path, member in tree.walk():
-            chunks = options.chunks_of(member.array)
-            copier.copy(member, _created(member, store, path, {"chunks": chunks, **compression}))
+            attrs = dict(member.attrs)
+            fill = attrs.pop("fill_value", None)
+            target = zarr.create_array(
+                store,
+                name=path or None,
+                shape=member.array.shape,
+                dtype=member.array.dtype,
+                chunks=options.chunks_of(member.array),
+                zarr_format=3,
+                fill_value=fill,
+                dimension_names=member.dims,
+                attributes=attrs,
+                **compression,
+            )
+            copier.copy(member, target)
     finally:
         store.close()
-
-
-def _created(member: Member, store: Any, path: str, how: dict[str, Any]) -> Any:
-    """Create the target array."""
-    attrs = dict(member.attrs)
-    fill = attrs.pop("fill_value", None)
-    return require("convert", "zarr").create_array(
-        store,
-        name=path or None,
-        shape=member.array.shape,
-        dtype=member.array.dtype,
-        zarr_format=3,
-        fill_value=fill,
-        dimension_names=member.dims,
-        attributes=attrs,
-        **how,
-    )

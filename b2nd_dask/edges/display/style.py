@@ -47,7 +47,6 @@ white-space:normal!important;overflow-wrap:anywhere}
 .b2nd details>:not(summary){margin-left:16px!important}
 .b2nd pre{margin:2px 0;padding:0;background:transparent;color:inherit;font-size:12px;
 overflow-x:auto;white-space:pre}
-.b2nd code{background:transparent;color:inherit;padding:0;font-size:12px}
 .b2nd svg{display:block;max-width:100%}
 .b2nd svg path{stroke:currentColor;stroke-opacity:.3;stroke-width:.6;
 vector-effect:non-scaling-stroke}
