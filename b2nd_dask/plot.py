@@ -5,7 +5,6 @@ without loading it. matplotlib is imported when the first of them is called.
 """
 
 from b2nd_dask.edges.plot.chunks import chunk_map, compression
-from b2nd_dask.edges.plot.slices import slices
-from b2nd_dask.edges.plot.thumbnail import thumbnail
+from b2nd_dask.edges.plot.elements import slices, thumbnail
 
 __all__ = ["chunk_map", "compression", "slices", "thumbnail"]

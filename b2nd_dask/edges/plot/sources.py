@@ -1,4 +1,4 @@
-"""Common parts of plots: inputs as frames or as arrays with labels; axes and texts."""
+"""Common parts of plots: inputs as frames, as labelled arrays or their planes; axes and texts."""
 
 from __future__ import annotations
 
@@ -137,6 +137,59 @@ def _field_of(dtype: np.dtype[Any]) -> str:
     """The first field of numbers, or else the first field."""
     names = dtype.names or ("",)
     return next((name for name in names if dtype[name].kind in "biuf"), names[0])
+
+
+#: Most elements along a side of a plane; of a longer side every second, third, ... is read.
+_MOST_PIXELS = 1200
+
+
+class Planes:
+    """Planes along one axis of an array, with axes and shape for drawing.
+
+    Raises ValueError for another number of axes, no elements or no such axis, TypeError for
+    elements that have no colour.
+    """
+
+    def __init__(self, source: Source, axis: int | str) -> None:
+        array, self._along = source.array, _axis_number(source, axis)
+        kept = drawn_axes(source, 3, "a stack of planes", self._along)
+        self._array, self._sides = array, [n for n in kept if n != self._along]
+        self.count, self.title = array.shape[self._along], source.title
+        self.axis, *self.sides = (source.axes[n] for n in (self._along, *self._sides))
+        height, width = (array.shape[n] for n in self._sides)
+        self.tall = min(max(height / width, 0.3), 3.0)
+        """Height of a plane for a width of 1."""
+
+    def read(self, number: int) -> NDArray[Any]:
+        """Read a plane by its number."""
+        index: list[int | slice] = [0] * self._array.ndim
+        index[self._along] = number
+        for n in self._sides:
+            index[n] = slice(None, None, max(1, -(-self._array.shape[n] // _MOST_PIXELS)))
+        # a Frame returns elements, a dask array is computed by asarray
+        return np.asarray(self._array[tuple(index)])
+
+    def label(self, number: int) -> str:
+        """Name of a plane, by its coordinate if the axis has one."""
+        at: Any = number if self.axis.coordinate is None else f"{self.axis.coordinate[number]:g}"
+        return f"{self.axis.label}: {at}"
+
+    @property
+    def placed(self) -> dict[str, Any]:
+        """Arguments of `imshow` for a plane."""
+        return {
+            "origin": self.sides[0].origin,
+            "interpolation": "nearest",
+            "aspect": "auto" if self.tall in (0.3, 3.0) else "equal",
+        }
+
+
+def _axis_number(source: Source, axis: int | str) -> int:
+    names = [one.label.partition(" [")[0] for one in source.axes]
+    if isinstance(axis, str) and axis not in names:
+        raise ValueError(f"no axis is called {axis!r}; the axes are {', '.join(names)}")
+    number = names.index(axis) if isinstance(axis, str) else axis
+    return int(np.lib.array_utils.normalize_axis_index(number, len(names), f"axis={axis}"))
 
 
 def title_of(frame: Frame) -> str:

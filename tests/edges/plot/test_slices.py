@@ -11,8 +11,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from b2nd_dask import open_b2nd, plot, to_b2nd
-from b2nd_dask.edges.plot.slices import Planes
-from b2nd_dask.edges.plot.sources import source_of
+from b2nd_dask.edges.plot.sources import Planes, source_of
 from b2nd_dask.frame.array import Frame
 from tests.counting import bytes_read
 

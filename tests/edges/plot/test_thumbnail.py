@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from b2nd_dask import from_b2nd, open_b2nd, plot, to_b2nd
-from b2nd_dask.edges.plot.thumbnail import _block_sizes, _pixels
+from b2nd_dask.edges.plot.elements import _block_sizes, _pixels
 from tests.counting import bytes_read
 from tests.strategies import examples
 
