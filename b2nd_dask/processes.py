@@ -57,7 +57,7 @@ class FromOtherVersion:
     """Placeholder for an object of another version; raises VersionMismatchError when used.
 
     Unpickling must not raise: a worker of distributed that cannot unpickle a task ends, and its
-    tasks move to the next worker.
+    tasks move to the next worker. A scheduler that cannot unpickle a graph does not say why.
     """
 
     def __init__(self, problem: str) -> None:
@@ -84,18 +84,6 @@ def reduced(make: Callable[..., Any], *fields: object) -> tuple[Any, ...]:
     return rebuilt, (STAMP, make, *fields)
 
 
-def reduced_strictly(make: Callable[..., Any], *fields: object) -> tuple[Any, ...]:
-    """Like `reduced`, for parts of graphs: a scheduler reports errors of unpickling."""
-    return rebuilt_strictly, (STAMP, make, *fields)
-
-
 def rebuilt(problem: str, make: Callable[..., Any], *fields: object) -> Any:
     """Rebuild an object with a stamp; return a placeholder if the versions differ."""
     return FromOtherVersion(problem) if problem else make(*fields)
-
-
-def rebuilt_strictly(problem: str, make: Callable[..., Any], *fields: object) -> Any:
-    """Rebuild an object with a stamp; raise VersionMismatchError if the versions differ."""
-    if problem:
-        raise VersionMismatchError(problem)
-    return make(*fields)

@@ -20,7 +20,7 @@ from b2nd_dask.frame.read.buffers import writable
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.processes import reduced_strictly
+from b2nd_dask.processes import reduced
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -168,7 +168,7 @@ class ReadBlocks(BlockArgument):  # type: ignore[misc]
         return "b2nd_dask.ReadBlocks", *map(normalize_token, self._fields)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced_strictly(type(self), *self._fields)
+        return reduced(type(self), *self._fields)
 
     @cached_property
     def _along(self) -> list[tuple[int | None, list[range]]]:
