@@ -36,12 +36,17 @@ from b2nd_dask.storage.write.local_names import (
     remove_area,
     remove_path,
 )
-from b2nd_dask.storage.write.local_update import CHANGED, LocalUpdate, frame_locked, require_end
+from b2nd_dask.storage.write.local_update import (
+    CHANGED,
+    FrameState,
+    LocalUpdate,
+    frame_locked,
+    require_end,
+)
 from b2nd_dask.storage.write.staging import Run, Staging
 from b2nd_dask.storage.write.targets import (
     StagingInfo,
     list_staging,
     remove_staging,
     staging_for,
-    update_staging_for,
 )

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xxhash
@@ -32,7 +32,14 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords, require_all
 from b2nd_dask.frame.write.transaction import Envelope, Transaction, publish
-from b2nd_dask.storage import CHANGED, LocalUpdate, Location, is_same_file, update_staging_for
+from b2nd_dask.storage import (
+    CHANGED,
+    FrameState,
+    LocalUpdate,
+    Location,
+    is_same_file,
+    staging_for,
+)
 
 
 def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
@@ -80,21 +87,19 @@ def require_no_coordinates(frame: FrameReference, axis: int) -> None:
             )
 
 
-def update_staging(
-    location: Location, old: ParsedFrame, *, resume_key: str | None = None, fsync: bool = True
-) -> LocalUpdate:
-    """Create the staging of a change; ValueError if the frame cannot be changed in place."""
-    header = old.header
-    return update_staging_for(
-        location,
-        identity=old.identity,
-        sparse=header.sparse,
-        header_len=header.header_len,
-        frame_len=header.frame_len,
-        cbytes=header.cbytes,
-        resume_key=resume_key,
-        fsync=fsync,
+def update_staging(location: Location, old: ParsedFrame, **options: Any) -> LocalUpdate:
+    """Create the staging of a change; options and errors as for `staging_for`."""
+    sparse, header_len = old.header.sparse, old.header.header_len
+    changes = state_of(old)
+    staging = staging_for(
+        location, sparse=sparse, header_len=header_len, changes=changes, **options
     )
+    return cast("LocalUpdate", staging)
+
+
+def state_of(parsed: ParsedFrame) -> FrameState:
+    """The state of a frame as a change in place needs it."""
+    return FrameState(parsed.identity, parsed.header.frame_len, parsed.header.cbytes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +142,7 @@ class Update(Transaction):
         rows = records.rows.copy()
         rows["chunk"] = _renumbered(rows["chunk"], plan.grid, now.grid)
         history = history_with(present, staging.key, self.box, now.grid)
-        header = present.header
-        rebased = replace(
-            staging, identity=present.identity, frame_len=header.frame_len, cbytes=header.cbytes
-        )
+        rebased = replace(staging, old=state_of(present))
         table = _carried(present.columns.table(), present.grid.counts, now.grid.counts)
         # also statistics, which are unknown if the frame got them after the plan of this update
         table[rows["chunk"]] = np.zeros((), table.dtype)
@@ -194,7 +196,7 @@ class Update(Transaction):
         same = (grid.chunks, grid.blocks, present.stored_dtype, header.compression, header.sparse)
         planned = (plan.grid.chunks, plan.grid.blocks, plan.dtype, plan.compression, plan.sparse)
         # each update of a sparse frame creates a new index file
-        same_file = header.sparse or is_same_file(self.staging.identity, present.identity)
+        same_file = header.sparse or is_same_file(self.staging.old.identity, present.identity)
         is_damaged = present.columns.checksums.state is ChecksumState.DAMAGED
         return same == planned and same_file and not is_damaged
 

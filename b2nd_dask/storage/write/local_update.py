@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -58,21 +58,27 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 _LONG = 10.0
 
 
-@dataclass(frozen=True)
-class LocalUpdate(LocalStaging):
-    """A change of a frame in place; other fields make it a change of another state of the frame."""
+class FrameState(NamedTuple):
+    """A state of a frame that is changed in place."""
 
     identity: Identity
-    """Identity of the frame before the update; publishing checks it."""
     frame_len: int
     """Bytes of the frame, by its header."""
     cbytes: int
     """Bytes of the frame's chunks, by its header."""
 
+
+@dataclass(frozen=True)
+class LocalUpdate(LocalStaging):
+    """A change of a frame in place; another `old` makes it a change of another state."""
+
+    old: FrameState
+    """State of the frame before the update; publishing checks its identity."""
+
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the lock of the frame, too; see `Staging.exclusive`."""
-        locked = frame_locked(Path(self.target), self.directory, identity=self.identity)
+        locked = frame_locked(Path(self.target), self.directory, identity=self.old.identity)
         with super().exclusive(), locked:
             yield
 
@@ -85,25 +91,25 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
         """Check the bytes behind the frame's end; see `Staging.prepare`."""
         with about(self.target), opened(self.target, os.O_RDONLY | os.O_NONBLOCK) as fd:
             # else the commit raises, since another frame has this name
-            if identity_of(os.fstat(fd)) == self.identity:
-                require_end(fd, self.frame_len, self.target)
+            if identity_of(os.fstat(fd)) == self.old.identity:
+                require_end(fd, self.old.frame_len, self.target)
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Lay the chunks out behind the old end; see `Staging.join`."""
-        return laid_out(parts, rows, Run("", 0, self.frame_len), self.header_len)
+        return laid_out(parts, rows, Run("", 0, self.old.frame_len), self.header_len)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
         with about(self.target), opened(self.target, os.O_RDWR) as fd:
             # never write into a frame that has replaced the locked one
-            if identity_of(os.fstat(fd)) != self.identity:
+            if identity_of(os.fstat(fd)) != self.old.identity:
                 raise StaleFrameError(CHANGED, path=self.target)
-            require_end(fd, self.frame_len, self.target)
+            require_end(fd, self.old.frame_len, self.target)
             try:
                 self.append_all(fd, placement, tail)
                 flush(fd)
             except BaseException:
-                os.ftruncate(fd, self.frame_len)
+                os.ftruncate(fd, self.old.frame_len)
                 raise
             # the switch: until now the old header refers to the old index
             differing, at = _changed(os.pread(fd, len(head), 0), head)
@@ -125,7 +131,7 @@ class SparseUpdate(LocalUpdate, SparseStaging):
             members = list(Path(self.target).iterdir())
         used = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
         new = numbered(parts, rows, used)
-        return new._replace(data_nbytes=self.cbytes + new.data_nbytes)
+        return new._replace(data_nbytes=self.old.cbytes + new.data_nbytes)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Link the chunk files in, sync, replace the index file; see `Staging.publish`."""
@@ -135,7 +141,7 @@ class SparseUpdate(LocalUpdate, SparseStaging):
             write_file(index, head + tail)
             try:
                 state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)
-                if identity_of(state) != self.identity:
+                if identity_of(state) != self.old.identity:
                     raise StaleFrameError(CHANGED, path=self.target)
                 with self.linked(placement, folder, fsync=True):
                     flush(folder)
