@@ -225,19 +225,6 @@ def open_for_update(location: Location) -> FrameReference:
     return frame_at(location, verify="auto" if is_absent else True)
 
 
-def differing_options(frame: FrameReference, asked: FramePlan) -> set[str]:
-    """Names of the options of `to_b2nd` in which an existing frame differs from a planned one."""
-    header, grid = frame.parsed.header, frame.parsed.grid
-    same = {
-        "chunks": asked.grid.chunks == grid.chunks,
-        "blocks": asked.grid.blocks == grid.blocks,
-        "cparams": asked.compression == header.compression,
-        "meta": asked.meta == frame.meta.stored,
-        "vlmeta": asked.vlmeta == frame.vlmeta.stored,
-    }
-    return {name for name, equal in same.items() if not equal}
-
-
 def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> History:
     """Append an update to the history. `grid`: the chunk grid after the update."""
     past = present.history

@@ -19,7 +19,6 @@ from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan, halved, pack_entries, plan_frame
-from b2nd_dask.frame.write.update import differing_options
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.sizes import by_axis
@@ -150,31 +149,28 @@ def new_plan(array: da.Array, options: WriteOptions) -> FramePlan:
 
 def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions) -> None:
     """Check that the options match the existing frame; defaults always match."""
-    if not options.contiguous and not frame.parsed.header.sparse:
-        raise ValueError(
-            "contiguous=False: the existing frame is one file, and a change keeps it one file; "
-            'omit contiguous=, or write a new frame with mode="w"'
-        )
-    if options.caterva and "caterva" not in frame.parsed.header.metalayers:
-        raise ValueError(
-            "caterva=True: the existing frame has no metalayer of Caterva, and a change does not "
-            'add one; omit caterva=, or write a new frame with mode="w"'
-        )
-    if options.stats and frame.statistics is None:
-        raise ValueError(
-            "stats=True: the existing frame has no statistics of its chunks, and a change does not "
-            "add them; call b2nd_dask.add_stats, and omit stats="
-        )
-    if not options.given:
-        return
-    differing = differing_options(frame, new_plan(array, options))
-    if not are_sizes(options.chunks):
-        differing.discard("chunks")
-    other = [name for name in options.given if name in differing]
+    header, given = frame.parsed.header, options.given
+    differs = {
+        "contiguous": not options.contiguous and not header.sparse,
+        "caterva": options.caterva and "caterva" not in header.metalayers,
+        "stats": options.stats and frame.statistics is None,
+    }
+    if given:
+        asked = new_plan(array, options)
+        differs |= {
+            "chunks": are_sizes(options.chunks) and asked.grid.chunks != frame.grid.chunks,
+            "blocks": "blocks" in given and asked.grid.blocks != frame.grid.blocks,
+            "cparams": "cparams" in given and asked.compression != header.compression,
+            "meta": "meta" in given and asked.meta != frame.meta.stored,
+            "vlmeta": "vlmeta" in given and asked.vlmeta != frame.vlmeta.stored,
+        }
+    other = [name for name, is_other in differs.items() if is_other]
     if other:
+        advice = "; add_stats adds statistics to the existing frame" if differs["stats"] else ""
         raise ValueError(
-            f"{' and '.join(other)}: the existing frame has other values, and an append does not "
-            'change them; omit these options, or write a new frame with mode="w"'
+            f"{' and '.join(other)}: the existing frame has other values, and a change of its "
+            "elements does not change them; omit these options, or write a new frame with "
+            f'mode="w"{advice}'
         )
 
 
