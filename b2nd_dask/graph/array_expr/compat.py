@@ -102,15 +102,13 @@ def _originals() -> dict[Callable[..., Any], Callable[..., Any]]:
     """The functions of `dask.array`, by their copies in `dask_array`."""
     found: dict[Any, Any] = {}
     for module, namespace, names in _COPIES:
-        own = getattr(_dask_compat, namespace)
         copies = importlib.import_module(f"dask_array.{module}")
-        pairs = [(getattr(copies, name, None), getattr(own, name)) for name in names.split()]
-        found |= {copy: known for copy, known in pairs if _alike(copy, known)}
+        for name in names.split():
+            copy = getattr(copies, name, None)
+            own = getattr(getattr(_dask_compat, namespace), name)
+            if callable(copy) and callable(own) and parameters_of(copy) == parameters_of(own):
+                found[copy] = own
     return found
-
-
-def _alike(copy: Any, known: Any) -> bool:
-    return callable(copy) and callable(known) and parameters_of(copy) == parameters_of(known)
 
 
 def dask_original(func: Any) -> Any:

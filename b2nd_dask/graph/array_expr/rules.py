@@ -32,7 +32,6 @@ from b2nd_dask.graph.expression.nodes import (
     Elemwise,
     Literal,
     Node,
-    Read,
     size_of,
     with_nodes,
 )
@@ -228,15 +227,6 @@ def _is_combined(fold: Fold, reduction: Any) -> bool:
     )
 
 
-def _merged(found: ReducedRead, reduction: Any) -> Chunks:
-    """The blocks of tasks: small neighbours are merged."""
-    read: Read = found.read
-    if _is_combined(found.fold, reduction):
-        merges = "merge_blocks" in active_rules()
-        read = found.merged(merge_limit(read.nbytes), merges=merges).read
-    return read.chunks
-
-
 def _with_dtype(func: Any, reduction: Any) -> Any:
     """A step of a reduction, as `dask_array` calls it."""
     dtype = reduction.operand("dtype") or float
@@ -250,10 +240,14 @@ class FrameReduction(_Reduction):  # type: ignore[misc]
         found = _reduced_read(self.array, self)
         if isinstance(found, str):
             return super()._lower()
+        if _is_combined(found.fold, self):
+            # small neighbouring blocks share a task
+            merges = "merge_blocks" in active_rules()
+            found = found.merged(merge_limit(found.read.nbytes), merges=merges)
         axis, dtype = self.axis, self.operand("dtype") or float
         name = self.operand("name")
         leaf = ReducedExpr(
-            self.array.tree, _fold_of(self), _merged(found, self), dtype,
+            self.array.tree, _fold_of(self), found.read.chunks, dtype,
             name or funcname(self.chunk), *self.array.inputs,
         )  # fmt: skip
         meta = self.meta
