@@ -107,6 +107,17 @@ def test_what_tasks_carry_unpickles_and_travels_on(
             use()
 
 
+def test_a_graph_unpickles_and_its_tasks_are_not_made(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler that could not unpickle a graph would not say why."""
+    sent = pickle.dumps(from_b2nd(path).dask)
+    monkeypatch.setattr(_version, "__version__", "99.1")
+    graph = pickle.loads(sent)
+    with pytest.raises(VersionMismatchError, match="process"):
+        dict(graph)
+
+
 def _read_elsewhere(sent: bytes) -> tuple[int, str]:
     try:
         pickle.loads(sent)[0]
