@@ -471,6 +471,9 @@ def test_appends_by_the_call_that_began_the_frame(target):
         {"cparams": {"clevel": 9}},
         {"meta": {}},
         {"vlmeta": {"b": [3]}},
+        {"contiguous": False},
+        {"caterva": True},
+        {"stats": True},
     ],
 )
 def test_appends_that_ask_for_another_frame_are_refused(target, other):
