@@ -201,6 +201,17 @@ def test_special_chunks_are_constants_of_the_graph(days, monkeypatch):
     assert not elements.any()
 
 
+def test_automatic_blocks_of_large_frames_are_no_larger_than_the_limit(tmp_path):
+    """Of chunks that are long along some axes, as maps are."""
+    for number in range(3):
+        path = tmp_path / f"{number}.b2nd"
+        to_b2nd(da.zeros((100, 50, 60), dtype="f4"), path, chunks=(1, 50, 60))
+    with dask.config.set({"array.chunk-size": "128 kB"}):
+        x = from_b2nd(f"{tmp_path}/*.b2nd", chunks="auto")
+    assert x.chunksize[1:] == (50, 60)
+    assert 5 <= x.chunksize[0] <= 10
+
+
 def test_only_what_is_selected_is_read(days):
     paths, want = days
     x = from_b2nd(paths)

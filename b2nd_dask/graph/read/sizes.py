@@ -85,8 +85,10 @@ def sizes_in(grid: Grid, dtype: np.dtype[Any], chunks: Any) -> Chunks:
         return own
     if grid.nchunks > MAX_TASKS:
         # too many chunks to list them
-        sizes = _resolved(grid.shape, dtype, chunks, None)
-        return _of_whole_chunks(sizes, grid) if isinstance(chunks, str) else sizes
+        nbytes = math.prod(grid.shape) * grid.itemsize
+        if isinstance(chunks, str):
+            return _of_whole_chunks(grid, _limit(nbytes, chunks))
+        return _resolved(grid.shape, dtype, chunks, None)
     return _resolved(grid.shape, dtype, chunks, normalize_chunks(grid.chunks, grid.shape))
 
 
@@ -114,21 +116,23 @@ def _resolved(
     return sizes
 
 
-def _of_whole_chunks(sizes: Chunks, grid: Grid) -> Chunks:
-    """Blocks of whole frame chunks, about as long as the first of the given ones."""
-    firsts = (along[0] for along in sizes)
-    return tuple(map(_whole_chunks, grid.shape, grid.chunks, firsts))
+def _limit(nbytes: int, chunks: str) -> int:
+    """Bytes of a block of an array of `nbytes`, from a text."""
+    return auto_limit(nbytes, chunks) or array_chunk_nbytes(chunks)
 
 
-def _whole_chunks(total: int, chunk: int, length: int) -> tuple[int, ...]:
-    """Blocks of whole chunks along an axis, about as long as the given length."""
-    return steps(total, max(1, length // chunk) * chunk)
+def _of_whole_chunks(grid: Grid, limit: int) -> Chunks:
+    """Blocks of whole frame chunks, as many as a number of bytes allows, at least one."""
+    room = max(1, limit // grid.chunk_nbytes)
+    counts: Chunks = normalize_chunks("auto", grid.counts, room, np.uint8)
+    axes = zip(grid.shape, grid.chunks, counts, strict=True)
+    return tuple(steps(n, chunk * along[0]) for n, chunk, along in axes)
 
 
 def _joined_sizes(joined: JoinedReference, chunks: Any) -> Chunks:
     """`block_sizes` of joined frames that are not empty."""
     if isinstance(chunks, str):
-        return _grouped(joined, auto_limit(joined.nbytes, chunks) or array_chunk_nbytes(chunks))
+        return _grouped(joined, _limit(joined.nbytes, chunks))
     own = _own_sizes(joined)
     return own if chunks is None else _resolved(joined.shape, joined.dtype, chunks, own)
 
@@ -151,7 +155,8 @@ def _common(lengths: set[int]) -> int:
 
 def _concatenated(frames: tuple[FrameReference, ...], axis: int, length: int) -> tuple[int, ...]:
     """Blocks of whole chunks along the joined axis; no block crosses frames."""
-    parts = (_whole_chunks(frame.shape[axis], frame.chunks[axis], length) for frame in frames)
+    sides = ((frame.shape[axis], frame.chunks[axis]) for frame in frames)
+    parts = (steps(n, max(1, length // chunk) * chunk) for n, chunk in sides)
     return tuple(itertools.chain.from_iterable(parts))
 
 
@@ -160,9 +165,8 @@ def _grouped(joined: JoinedReference, limit: int) -> Chunks:
     frames, axis = joined.frames, joined.axis
     largest = max(frames, key=lambda frame: frame.nbytes)
     if largest.nbytes > limit:
-        sizes: Chunks = normalize_chunks("auto", largest.shape, limit, joined.dtype)
-        whole = _of_whole_chunks(sizes, largest.grid)
-        along = _concatenated(frames, axis, sizes[axis][0])
+        whole = _of_whole_chunks(largest.grid, limit)
+        along = _concatenated(frames, axis, whole[axis][0])
         return (*whole[:axis], along, *whole[axis + 1 :])
     together = _put_together(joined, limit)
     return tuple(together if i == axis else (n,) for i, n in enumerate(joined.shape))
