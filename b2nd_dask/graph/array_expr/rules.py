@@ -25,7 +25,7 @@ from b2nd_dask.graph.array_expr.source import (
     source_of,
     unfused,
 )
-from b2nd_dask.graph.expression.chunk_steps import Combining, Fold, fold_of
+from b2nd_dask.graph.expression.chunk_steps import Fold, fold_of
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, parse_call, unwrapped
 from b2nd_dask.graph.expression.nodes import (
     MAX_NODES,
@@ -221,10 +221,7 @@ def _is_combined(fold: Fold, reduction: Any) -> bool:
         compat.dask_original(partial(step, axis=fold.axis, keepdims=True))
         for step in (reduction.combine or aggregate, aggregate)
     )
-    return all(
-        fold.is_combined_by(Combining(step.func, step.keywords, reduction.concatenate))
-        for step in steps
-    )
+    return all(fold.is_combined_by(step, concatenated=reduction.concatenate) for step in steps)
 
 
 def _with_dtype(func: Any, reduction: Any) -> Any:

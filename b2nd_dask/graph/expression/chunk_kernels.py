@@ -41,7 +41,7 @@ def sum_kernel(
     scratch: bool = False,
 ) -> PartialResult:
     """Compute the partial result of `sum` or `nansum`."""
-    return {"": _summed_by(sum, elements, axis, dtype, scratch)[0]}
+    return {"": _summed(sum, elements, axis, dtype, scratch)[0]}
 
 
 def product_kernel(
@@ -55,13 +55,7 @@ def product_kernel(
     """Compute the partial result of `prod` or `nanprod`."""
     if skips_nan and elements.dtype.kind in "fc":
         elements = _replaced(elements, np.isnan(elements), 1, scratch)
-    narrow = elements.dtype if dtype is None else np.dtype(dtype)
-    wide = _wider(narrow)
-    if wide is None:
-        return {"": np.prod(elements, axis=axis, dtype=dtype, keepdims=True)}
-    with np.errstate(over="ignore", invalid="ignore"):
-        narrowed = elements.astype(narrow, copy=False)
-        return {"": np.prod(narrowed, axis=axis, dtype=wide, keepdims=True)}
+    return {"": _accumulated(np.prod, elements, axis, dtype)}
 
 
 def count_kernel(elements: NDArray[Any], axis: Axis) -> NDArray[np.int64]:
@@ -81,7 +75,7 @@ def mean_kernel(
     **_: Any,
 ) -> PartialResult:
     """Compute the partial result of `mean`, or of `nanmean`, whose `sum` skips missing ones."""
-    total, missing = _summed_by(sum, elements, axis, dtype, scratch)
+    total, missing = _summed(sum, elements, axis, dtype, scratch)
     return {"n": _count(elements, axis, missing), "total": total}
 
 
@@ -97,7 +91,7 @@ def moment_kernel(
 ) -> PartialResult:
     """Compute the partial result of `var` and `std`, or `nanvar` and `nanstd`."""
     own = None if implicit_complex_dtype else dtype
-    total, missing = _summed_by(sum, elements, axis, own, scratch)
+    total, missing = _summed(sum, elements, axis, own, scratch)
     n = _count(elements, axis, missing)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = total / n
@@ -108,7 +102,7 @@ def moment_kernel(
     squares = np.square(apart, out=apart)
     if missing is not None:
         np.copyto(squares, 0, where=missing)
-    summed, _missing = _summed_by(sum, squares, axis, dtype, scratch=True)
+    summed, _missing = _summed(sum, squares, axis, dtype, scratch=True)
     return {"total": total, "n": n, "M": summed[..., None]}
 
 
@@ -123,51 +117,40 @@ def extreme_kernel(ufunc: np.ufunc) -> Kernel:
     return kernel
 
 
-def _wider(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype in which a narrow dtype accumulates; None for any other."""
-    return _WIDER.get(dtype.newbyteorder("="))
-
-
-def _summed_by(
+def _summed(
     func: Any, elements: NDArray[Any], axis: Axis, dtype: Any, scratch: bool
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Sum elements like dask's `func`; also return the mask of missing ones if it skips them."""
+    """Sum elements like dask's `func`; also return the mask of missing ones if it skips any."""
     if func is chunk.sum:
-        return _summed(elements, axis, dtype), None
-    return _summed_present(elements, axis, dtype, scratch)
-
-
-def _summed_present(
-    elements: NDArray[Any], axis: Axis, dtype: Any, scratch: bool
-) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Sum the elements that are not missing; also return the mask of missing ones, or None."""
+        return _accumulated(np.sum, elements, axis, dtype), None
     kind = elements.dtype.kind
     # a sum in another kind (integers, or real parts) may hide that elements are missing
     if kind not in "fc" or dtype is None or np.dtype(dtype).kind in ("c", kind):
         with np.errstate(invalid="ignore"):
-            total = _summed(elements, axis, dtype)
+            total = _accumulated(np.sum, elements, axis, dtype)
         if kind not in "fc" or not np.isnan(total).any():
             return total, None
     missing = np.isnan(elements)
-    return _summed(_replaced(elements, missing, 0, scratch), axis, dtype), missing
+    present = _replaced(elements, missing, 0, scratch)
+    return _accumulated(np.sum, present, axis, dtype), missing
 
 
-def _summed(elements: NDArray[Any], axis: Axis, dtype: Any) -> NDArray[Any]:
-    """Sum elements; use a wider dtype for narrow ones that would overflow."""
+def _accumulated(func: Any, elements: NDArray[Any], axis: Axis, dtype: Any) -> NDArray[Any]:
+    """Sum or multiply elements; narrow ones that would overflow in a wider dtype."""
     narrow = elements.dtype if dtype is None else np.dtype(dtype)
-    wide = _wider(narrow)
+    wide = _WIDER.get(narrow.newbyteorder("="))
     total: NDArray[Any]
     if wide is None:
-        total = np.sum(elements, axis=axis, dtype=dtype, keepdims=True)
+        total = func(elements, axis=axis, dtype=dtype, keepdims=True)
         return total
     with np.errstate(over="ignore", invalid="ignore"):
         # NumPy's own sums of 4-byte floats lose little, and take half of the time
-        if narrow.newbyteorder("=") != _HALF:
+        if func is np.sum and narrow.newbyteorder("=") != _HALF:
             total = np.sum(elements, axis=axis, dtype=dtype, keepdims=True)
             if np.isfinite(total).all():
                 return total.astype(wide)
         narrowed = elements.astype(narrow, copy=False)
-        total = np.sum(narrowed, axis=axis, dtype=wide, keepdims=True)
+        total = func(narrowed, axis=axis, dtype=wide, keepdims=True)
         return total
 
 

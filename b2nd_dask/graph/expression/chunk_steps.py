@@ -44,40 +44,13 @@ _MOMENTS = (reductions.moment_combine, reductions.moment_agg)
 _COUNTED = frozenset({(chunk.sum, reductions.numel), (chunk.nansum, reductions.nannumel)})
 
 
-@dataclass(frozen=True)
-class Combining:
-    """A step of dask that combines partial results: a combine or an aggregate."""
-
-    func: Callable[..., Any]
-    keywords: Mapping[str, Any]
-    concatenated: bool
-    """Whether its argument is an array of concatenated partial results, not a list of them."""
-
-    def is_plain(self, own: Mapping[str, Any]) -> bool:
-        """Whether it combines like dask's own reductions, given the keywords of the chunk step."""
-        # these functions take a list of partial results, each with several fields
-        has_fields = is_among(self.func, _MEANS + _MOMENTS)
-        default = own.get("dtype") if has_fields else None
-        sums = self.keywords.get("sum")
-        return (
-            self.keywords.keys() <= _COMBINING_KEYWORDS
-            and self.concatenated is not has_fields
-            and _same_dtype(self.keywords.get("dtype", default), own.get("dtype"))
-            and self.keywords.get("order", 2) == 2
-            and is_among(self.keywords.get("numel"), (None, own.get("numel")))
-            and (is_among(sums, (None, np.sum)) or sums is own.get("sum"))
-        )
-
-
-def combining_step(func: Any) -> Combining | None:
-    """Parse a combining function, also one after dask's concatenation of partial results."""
+def combining_step(func: Any) -> tuple[Any, bool]:
+    """The combining function of a task, and whether dask concatenates the partial results."""
     first = getattr(func, "first", None)  # of functions composed by toolz
-    concatenated = isinstance(first, partial) and first.func is _concatenate2
-    if concatenated:
-        (func,) = func.funcs
-    if not isinstance(func, partial) or func.args:
-        return None
-    return Combining(func.func, func.keywords, concatenated)
+    if not isinstance(first, partial) or first.func is not _concatenate2:
+        return func, False
+    (func,) = func.funcs
+    return func, True
 
 
 def _same_dtype(one: Any, other: Any) -> bool:
@@ -121,14 +94,30 @@ class Fold:
     def _kind(self) -> ReductionKind:
         return _KINDS[_with_keywords(self.func)[0]]
 
-    def is_combined_by(self, combining: Combining) -> bool:
-        """Whether one result for several blocks may replace a combining step over them."""
+    def is_combined_by(self, step: Any, *, concatenated: bool) -> bool:
+        """Whether one result for several blocks may replace a combining step over them.
+
+        The step, a partial, is one of dask's own reductions, with their keywords. `concatenated`
+        says whether its argument is an array of partial results, not a list of them.
+        """
+        if not isinstance(step, partial) or step.args:
+            return False
         _, own = _with_keywords(self.func)
+        func, keywords = step.func, step.keywords
+        # these functions take a list of partial results, each with several fields
+        has_fields = is_among(func, _MEANS + _MOMENTS)
+        default = own.get("dtype") if has_fields else None
+        sums = keywords.get("sum")
         return (
-            is_among(combining.func, self._kind.combined_by)
-            and not (combining.func is chunk.prod and _is_inexact(own.get("dtype")))
-            and combining.keywords.get("axis") == self.axis
-            and combining.is_plain(own)
+            is_among(func, self._kind.combined_by)
+            and not (func is chunk.prod and _is_inexact(own.get("dtype")))
+            and keywords.get("axis") == self.axis
+            and keywords.keys() <= _COMBINING_KEYWORDS
+            and concatenated is not has_fields
+            and _same_dtype(keywords.get("dtype", default), own.get("dtype"))
+            and keywords.get("order", 2) == 2
+            and is_among(keywords.get("numel"), (None, own.get("numel")))
+            and (is_among(sums, (None, np.sum)) or sums is own.get("sum"))
         )
 
     def bound(self, inputs: Sequence[Any]) -> Fold:

@@ -105,33 +105,32 @@ def _of(kind: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kind)
 
 
-class _Signature:
-    """Arguments with which a function does elementwise work only, and not in place.
+_Signature = tuple[range, Mapping[str, Callable[[Any], bool]]]
+"""Arguments with which a function does elementwise work only, and not in place: a number of
+positional ones, and keywords whose values meet conditions."""
 
-    They are a number of positional arguments, and keywords whose values meet conditions.
-    """
 
-    def __init__(self, least: int, most: int, **keywords: Callable[[Any], bool]) -> None:
-        self.operands, self.keywords = range(least, most + 1), keywords
+def _taking(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
+    return range(least, most + 1), keywords
 
 
 _SIGNATURES: dict[Callable[..., Any], _Signature] = {
     **{
-        ufunc: _Signature(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_of(str))
+        ufunc: _taking(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_of(str))
         for ufunc in (getattr(np, name) for name in _NAMES_OF_UFUNCS.split())
     },
-    **{func: _Signature(ufunc.nin, ufunc.nin) for func, ufunc in UFUNCS.items()},
-    operator.pow: _Signature(2, 2),
-    chunk.astype: _Signature(1, 1, astype_dtype=_is_dtype, casting=_of(str), copy=_of(bool)),
-    np.clip: _Signature(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
-    np.imag: _Signature(1, 1),
-    np.isclose: _Signature(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_of(bool)),
-    np.nan_to_num: _Signature(
+    **{func: _taking(ufunc.nin, ufunc.nin) for func, ufunc in UFUNCS.items()},
+    operator.pow: _taking(2, 2),
+    chunk.astype: _taking(1, 1, astype_dtype=_is_dtype, casting=_of(str), copy=_of(bool)),
+    np.clip: _taking(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
+    np.imag: _taking(1, 1),
+    np.isclose: _taking(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_of(bool)),
+    np.nan_to_num: _taking(
         1, 1, copy=lambda value: value is True, nan=is_scalar, posinf=is_scalar, neginf=is_scalar
     ),
-    np.real: _Signature(1, 1),
-    np.round: _Signature(1, 2, decimals=is_scalar),
-    np.where: _Signature(3, 3),
+    np.real: _taking(1, 1),
+    np.round: _taking(1, 2, decimals=is_scalar),
+    np.where: _taking(3, 3),
 }
 
 #: Elementwise functions that may return their argument, or a view of it.
@@ -149,10 +148,9 @@ def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         return False
     if not is_among(func, _SIGNATURES):
         return False
-    signature = _SIGNATURES[func]
-    return len(args) in signature.operands and all(
-        name in signature.keywords and signature.keywords[name](value)
-        for name, value in kwargs.items()
+    operands, keywords = _SIGNATURES[func]
+    return len(args) in operands and all(
+        name in keywords and keywords[name](value) for name, value in kwargs.items()
     )
 
 

@@ -90,11 +90,6 @@ class Program:
     """Number of inputs beside the elements."""
 
     @property
-    def returns_numbers(self) -> bool:
-        """Whether the steps map booleans and numbers to booleans or numbers."""
-        return all(step.returns_numbers for step in self.steps)
-
-    @property
     def filters(self) -> bool:
         """Whether the last step selects elements by a mask."""
         return bool(self.steps) and self.steps[-1].call[0] in FILTERS
@@ -176,7 +171,7 @@ class Compiled(NamedTuple):
         Other elements have a required order of addition, or no addition.
         """
         kinds = {each.source.dtype.kind for each in self.reads}
-        return kinds.issubset(NUMBERS) and self.program.returns_numbers
+        return kinds.issubset(NUMBERS) and all(s.returns_numbers for s in self.program.steps)
 
 
 def compile_tree(top: Node, *, reading: bool = True) -> Compiled | None:

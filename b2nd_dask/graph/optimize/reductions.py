@@ -182,8 +182,8 @@ def _combining_layer(
     """
     key: Any = next(iter(tasks))
     func, keys = _called(tasks[key])
-    combining = combining_step(func)
-    if combining is None or not fold.is_combined_by(combining) or not keys:
+    step, concatenated = combining_step(func)
+    if not keys or not fold.is_combined_by(step, concatenated=concatenated):
         return None
     if not all(isinstance(one, tuple) and len(one) == 1 + len(counts) for one in keys):
         return None
