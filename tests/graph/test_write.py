@@ -421,8 +421,12 @@ def test_rows_are_appended(target, axis, contiguous):
         ({"append_axis": 2}, ValueError, "2 axes"),
         ({"append_axis": 1, "region": ()}, ValueError, "not both"),
         ({"append_axis": 0, "vlmeta": {"a": 1}}, ValueError, "omit vlmeta="),
-        ({"append_axis": 0, "contiguous": False}, ValueError, "is one file"),
-        ({"append_axis": 0, "caterva": True}, ValueError, "no metalayer of Caterva"),
+        (
+            {"append_axis": 0, "contiguous": False},
+            ValueError,
+            "contiguous: the existing frame has other",
+        ),
+        ({"append_axis": 0, "caterva": True}, ValueError, "caterva: the existing frame has other"),
         ({"append_axis": 0.7}, TypeError, "append_axis=0.7: give the number of an axis"),
     ],
 )

@@ -165,15 +165,12 @@ def chunk_heads(
             spans = [Span(at, at + HEADER_LEN) for at in starts[first : first + _AT_ONCE]]
             yield from opened.reader.read(spans)
         return
-    for chunk, number in zip(chunks.tolist(), offsets.tolist(), strict=True):
+    for number in offsets.tolist():
         try:
             (head,) = opened.reader.read([Span(0, HEADER_LEN)], chunk_member(number))
-        except (B2ndError, OSError) as error:
+        except (B2ndError, OSError):
             if not is_lenient:
-                with located(opened, chunk):
-                    if isinstance(error, FileNotFoundError):
-                        raise CorruptChunkError("the file is missing") from error
-                    raise
+                raise
             head = b""
         yield head
 
