@@ -78,7 +78,41 @@ _NAMES = {
     "storage": ("StagingInfo", "list_staging", "remove_staging"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
-__all__ = ["__version__", *_MODULES]
+# a literal, which type checkers read
+__all__ = [
+    "B2ndError",
+    "ChecksumError",
+    "ChunkKind",
+    "CorruptChunkError",
+    "Frame",
+    "FrameFormatError",
+    "FrameReads",
+    "Plan",
+    "StagingInfo",
+    "StaleFrameError",
+    "Target",
+    "UninitializedChunkError",
+    "UnsupportedFrameError",
+    "Verification",
+    "VersionMismatchError",
+    "__version__",
+    "add_stats",
+    "commit",
+    "compact",
+    "convert",
+    "create",
+    "from_b2nd",
+    "list_staging",
+    "open_b2nd",
+    "persist_compressed",
+    "plan",
+    "plot",
+    "rechunk",
+    "remove_staging",
+    "seal",
+    "to_b2nd",
+    "verify",
+]
 _OF_DASK = ("from_b2nd", "to_b2nd")
 
 

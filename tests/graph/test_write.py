@@ -424,9 +424,9 @@ def test_rows_are_appended(target, axis, contiguous):
         (
             {"append_axis": 0, "contiguous": False},
             ValueError,
-            "contiguous: the existing frame has other",
+            "it is one file",
         ),
-        ({"append_axis": 0, "caterva": True}, ValueError, "caterva: the existing frame has other"),
+        ({"append_axis": 0, "caterva": True}, ValueError, "no metalayer of Caterva"),
         ({"append_axis": 0.7}, TypeError, "append_axis=0.7: give the number of an axis"),
     ],
 )

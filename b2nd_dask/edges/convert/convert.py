@@ -277,7 +277,7 @@ def of_zarr(given: Any) -> Writer | None:
     """The writer of an array or a group of zarr for `to_b2nd`; None for zarr's other objects."""
     if type(given).__name__ not in ("Array", "Group"):
         return None
-    # names the store's URL
+    # the path of a store may be a URL with secrets
     label = Secrets("").hide(str(given.store_path))
     return _writer(zarr_tree(given, label, Options()))
 

@@ -147,6 +147,14 @@ def new_plan(array: da.Array, options: WriteOptions) -> FramePlan:
     )
 
 
+#: What an existing frame has instead of an option that is no value of it.
+_REASONS = {
+    "contiguous": "it is one file",
+    "caterva": "it has no metalayer of Caterva",
+    "stats": "it has no statistics; b2nd_dask.add_stats adds them",
+}
+
+
 def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions) -> None:
     """Check that the options match the existing frame; defaults always match."""
     header, given = frame.parsed.header, options.given
@@ -166,11 +174,11 @@ def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions
         }
     other = [name for name, is_other in differs.items() if is_other]
     if other:
-        advice = "; add_stats adds statistics to the existing frame" if differs["stats"] else ""
+        reasons = "; ".join(_REASONS[name] for name in other if name in _REASONS)
         raise ValueError(
-            f"{' and '.join(other)}: the existing frame has other values, and a change of its "
-            "elements does not change them; omit these options, or write a new frame with "
-            f'mode="w"{advice}'
+            f"{' and '.join(other)}: the existing frame has other values"
+            f"{reasons and f' ({reasons})'}, and a change of its elements does not change them; "
+            'omit these options, or write a new frame with mode="w"'
         )
 
 
