@@ -79,13 +79,13 @@ def test_into_a_folder_and_out_of_a_store(source: Path, tmp_path: Path) -> None:
 def test_a_url_into_a_folder_has_the_name_without_the_query(
     http_server: HttpServer, tmp_path: Path
 ) -> None:
-    b2nd_dask.to_b2nd(VALUES, http_server.folder / "copied.b2nd")
+    b2nd_dask.to_b2nd(VALUES, http_server.folder / "into-folder.b2nd")
     folder = tmp_path / "folder"
     folder.mkdir()
-    done = run("copy", f"{http_server.url}/copied.b2nd?token=hush", str(folder))
+    done = run("copy", f"{http_server.url}/into-folder.b2nd?token=hush", str(folder))
     assert done.exit_code == 0
     assert "hush" not in done.output
-    np.testing.assert_array_equal(b2nd_dask.open_b2nd(folder / "copied.b2nd")[...], VALUES)
+    np.testing.assert_array_equal(b2nd_dask.open_b2nd(folder / "into-folder.b2nd")[...], VALUES)
 
 
 def test_damage_is_not_copied(tmp_path: Path) -> None:

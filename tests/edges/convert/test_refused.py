@@ -368,11 +368,11 @@ def test_no_secret_of_a_url_is_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "options"),
     [
-        ("a.b2nd", {"target_format": "npy"}),
-        ("a.b2nd", {"target_format": "b2d", "max_mem": 1}),
-        ("a.b2nd", {"target_format": "b2d", "chunks": (1, 1)}),
-        ("a.b2nd", {"target_format": "b2d", "member": "other"}),
-        ("a.b2nd::one", {"target_format": "b2d", "member": "other"}),
+        ("refused.b2nd", {"target_format": "npy"}),
+        ("refused.b2nd", {"target_format": "b2d", "max_mem": 1}),
+        ("refused.b2nd", {"target_format": "b2d", "chunks": (1, 1)}),
+        ("refused.b2nd", {"target_format": "b2d", "member": "other"}),
+        ("refused.b2nd::one", {"target_format": "b2d", "member": "other"}),
         ("a.unknown", {"target_format": "b2d"}),
         ("a.zarr", {"target_format": "b2d"}),
     ],
@@ -380,7 +380,7 @@ def test_no_secret_of_a_url_is_shown(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_url_is_said_without_its_secrets(
     http_server: HttpServer, source: str, options: dict[str, Any]
 ) -> None:
-    to_b2nd(np.arange(4), http_server.folder / "a.b2nd", mode="w", vlmeta={"kept": 1})
+    to_b2nd(np.arange(4), http_server.folder / "refused.b2nd", mode="w", vlmeta={"kept": 1})
     name, mark, inner = source.partition("::")
     url = f"{http_server.url}/{name}?token=hush{mark}{inner}"
     with warnings.catch_warnings():
