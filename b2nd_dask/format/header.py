@@ -146,25 +146,34 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
         if buf[at] != marker:
             raise FrameFormatError(f"0x{buf[at]:02x} where 0x{marker:02x} is expected", offset=at)
     _, _, _, flags, kind, *fields = _FIXED.unpack_from(buf)
-    coded, mode, nbytes, cbytes, typesize, blocksize, chunksize, _, _, _, slots, *pipeline = fields
+    level_and_codec, splitmode, nbytes, cbytes, typesize, blocksize, chunksize, *rest = fields
+    _, _, _, slots, filters, codec, codec_meta, filters_meta, use_dict = rest
     _check_kind(flags, kind, slots, has_chunks=bool(chunksize or nbytes))
     if min(nbytes, cbytes, blocksize, chunksize) < 0 or typesize < 1:
         raise FrameFormatError("a negative size in the header", offset=29)
-    filters, codec, codec_meta, filters_meta, more = pipeline
     compression = Compression(
         # the nibble is the codec's API id, not its format code as the original text says
         # (docs/format.md, Frame header)
-        codec=codec if coded & 0x0F == _PLUGIN_CODEC else coded & 0x0F,
+        codec=codec if level_and_codec & 0x0F == _PLUGIN_CODEC else level_and_codec & 0x0F,
         codec_meta=codec_meta,
-        clevel=coded >> 4,
-        splitmode=(mode & 0x03) + 1,
+        clevel=level_and_codec >> 4,
+        splitmode=(splitmode & 0x03) + 1,
         filters=tuple(filters),
         filters_meta=tuple(filters_meta),
-        use_dict=bool(more & 0x01),
+        use_dict=bool(use_dict & 0x01),
     )
-    metalayers = parse_metalayers(buf, FIXED_LEN + 1, header_len)
-    sizes = nbytes, cbytes, typesize, blocksize, chunksize
-    return FrameHeader(header_len, frame_len, kind == 1, *sizes, compression, metalayers)
+    return FrameHeader(
+        header_len=header_len,
+        frame_len=frame_len,
+        sparse=kind == 1,
+        nbytes=nbytes,
+        cbytes=cbytes,
+        typesize=typesize,
+        blocksize=blocksize,
+        chunksize=chunksize,
+        compression=compression,
+        metalayers=parse_metalayers(buf, FIXED_LEN + 1, header_len),
+    )
 
 
 def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:

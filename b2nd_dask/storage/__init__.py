@@ -49,4 +49,5 @@ from b2nd_dask.storage.write.targets import (
     list_staging,
     remove_staging,
     staging_for,
+    update_staging_for,
 )

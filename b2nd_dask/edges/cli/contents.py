@@ -213,10 +213,9 @@ def map_command(
     codes, bounds = picture_of(values, layout, chosen)
     click.echo(safe(f"{frame.path}: {lengths_text(values.codes.shape)} chunks"))
     click.echo(safe(layout_text(axis_names(reference), layout, chosen)))
-    symbols = _symbols(values, console)
-    wide = 2 if codes.shape[1] * 2 <= columns else 1
-    lines = ["".join(symbols[code] * wide for code in row) for row in codes.tolist()]
-    lines += _legend(values, codes, bounds, symbols)
+    cells = _symbols(values, console, wide=2 if codes.shape[1] * 2 <= columns else 1)
+    lines = ["".join(cells[code] for code in row) for row in codes.tolist()]
+    lines += _legend(values, codes, bounds, _symbols(values, console))
     for line in lines:
         click.echo(line, color=bool(console.color_system) and not console.no_color)
 
@@ -270,15 +269,16 @@ def picture_of(
     return codes, (low, high)
 
 
-def _symbols(values: ChunkValues, console: Console) -> dict[int, str]:
-    """Coloured characters by code."""
+def _symbols(values: ChunkValues, console: Console, wide: int = 1) -> dict[int, str]:
+    """Coloured characters by code, each `wide` times."""
     is_ascii = console.options.ascii_only or os.environ.get("TERM") == "dumb"
     found = {code: (k.ascii if is_ascii else k.block, k.ansi) for code, k in KINDS.items()}
     for number in range(len(values.codecs)):
         found[CODECS + number] = (chr(ord("A") + number % 26), _STYLES[number % len(_STYLES)])
     for level, character in enumerate(_DIGITS if is_ascii else _BLOCKS, _LEVELS):
         found[level] = (character, "blue")
-    return {code: click.style(text, fg=fg) for code, (text, fg) in found.items()} | {GAP: " "}
+    coloured = {code: click.style(text * wide, fg=fg) for code, (text, fg) in found.items()}
+    return coloured | {GAP: " " * wide}
 
 
 def _legend(

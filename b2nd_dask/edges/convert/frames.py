@@ -14,7 +14,14 @@ import dask
 from b2nd_dask.edges.convert.shared import Options, label_of
 from b2nd_dask.edges.datasets.places import Place
 from b2nd_dask.edges.datasets.staged import check_layout, write_dataset
-from b2nd_dask.edges.datasets.tree import Member, Tree, embedded, entries_of, keep_attrs
+from b2nd_dask.edges.datasets.tree import (
+    Member,
+    Tree,
+    check_coords,
+    embedded,
+    entries_of,
+    keep_attrs,
+)
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.format.labels import NAME
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
@@ -72,16 +79,22 @@ def _members(contents: Contents) -> dict[str, Member]:
 def frame_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     """The function that writes the array of a tree as a frame with embedded coordinates.
 
-    Raises ValueError as `data_of` and `embedded`.
+    Raises ValueError as `data_of` and `check_coords`.
     """
     keep_attrs(tree)
     name, member, coords = data_of(tree)
-    vlmeta = entries_of(member, name or None, coords=embedded(coords, tree.label))
-    if not name:
-        # the file name is the name
-        vlmeta.pop(NAME, None)
-    how = {"vlmeta": vlmeta, "meta": {}, "fsync": False, **_storage(member, options)}
-    return lambda ready: _write(member.array, ready, how, options)
+    check_coords(coords, tree.label)
+
+    def write(ready: Path) -> None:
+        # coordinates are read only now: the target is one that may be written
+        vlmeta = entries_of(member, name or None, coords=embedded(coords, tree.label))
+        if not name:
+            # the file name is the name
+            vlmeta.pop(NAME, None)
+        how = {"vlmeta": vlmeta, "meta": {}, "fsync": False, **_storage(member, options)}
+        _write(member.array, ready, how, options)
+
+    return write
 
 
 def data_of(tree: Tree) -> tuple[str, Member, dict[str, Member]]:

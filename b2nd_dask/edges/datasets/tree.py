@@ -215,8 +215,8 @@ def entries_of(
     return pack_labels(labels)
 
 
-def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:
-    """The frames of coordinates as bytes, to embed them in that of an array, called `label`.
+def check_coords(coords: Mapping[str, Member], label: str) -> None:
+    """Check that the frame of an array, called `label`, can hold its coordinates.
 
     Raises ValueError if they are too many or too large.
     """
@@ -225,6 +225,11 @@ def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:
             f"{label}: {problem}; write a dataset to a directory (.b2d; in xarray of "
             ".to_dataset()), or omit some, in xarray by .drop_vars"
         )
+
+
+def embedded(coords: Mapping[str, Member], label: str) -> dict[str, bytes]:
+    """The frames of coordinates as bytes, to embed them in that of an array; see `check_coords`."""
+    check_coords(coords, label)
     found = {}
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as folder:
         for number, (name, member) in enumerate(coords.items()):

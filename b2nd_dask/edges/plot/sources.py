@@ -91,11 +91,11 @@ def frame_of(x: Any) -> Frame:
 
 
 def drawn_axes(source: Source, count: int, what: str, *always: int) -> list[int]:
-    """The `count` axes of an array to draw: those longer than 1, and `always` some.
+    """The `count` axes of an array to draw: those longer than 1, and those in `always`.
 
-    If they are fewer, also the first of length 1: a row is a plane. Raises ValueError for another
-    number of axes or no elements, TypeError for elements that have no colour; the messages explain
-    what to give instead.
+    If they are too few, the first axes of length 1 are added: a row is a plane. Raises ValueError
+    for another number of axes or no elements, TypeError for elements that have no colour; the
+    messages explain what to give instead.
     """
     shape = source.array.shape
     kept = [axis for axis, length in enumerate(shape) if length != 1 or axis in always]
@@ -104,10 +104,10 @@ def drawn_axes(source: Source, count: int, what: str, *always: int) -> list[int]
     if 0 in shape:
         raise ValueError(f"an array of shape {shape} has no elements")
     if len(kept) != count:
-        more = f", as x[{', '.join('0' * kept[-count])}]" if len(kept) > count else ""
-        if len(kept) == count + 1 == 3:
-            more += ", or look through its planes with b2nd_dask.plot.slices"
-        raise ValueError(f"an array of shape {shape} is not {what}; give {count} axes{more}")
+        advice = f", as x[{', '.join('0' * kept[-count])}]" if len(kept) > count else ""
+        if count == 2 and len(kept) == 3:
+            advice += ", or look through its planes with b2nd_dask.plot.slices"
+        raise ValueError(f"an array of shape {shape} is not {what}; give {count} axes{advice}")
     _check_colours(source.array)
     return kept
 

@@ -31,8 +31,8 @@ _COMMIT = "_commit"
 
 logger = logging.getLogger("b2nd_dask")
 
-#: The stem of a frame's file or the name of a variable, the frame and its labels.
-_Read = tuple[str, Frame, Labels]
+#: A frame with its labels, behind the stem of its file, or the name of its variable if known.
+_Labelled = tuple[str, Frame, Labels]
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def contents_of_frame(frame: Frame, stem: str | None) -> Contents:
 def contents_of(found: Contents | Place, options: OpenOptions, group: str = "") -> Contents:
     """The contents of a directory or of a level of a store: a group in a tree.
 
-    The contents of frames are returned as they are.
+    `Contents` are returned unchanged. Dims without names are those of `_labelled`.
     """
     if isinstance(found, Contents):
         return found
@@ -138,8 +138,8 @@ def contents_of(found: Contents | Place, options: OpenOptions, group: str = "") 
     stems = _stems(found, manifest, dropped)
     # sidecars have data about other frames, and are no variables
     shown = [stem for stem in stems if stem.startswith(COORD) or not stem.startswith("_")]
-    named: list[_Read] = []
-    for stem, frame, labels in _read(found, shown, options, group):
+    named: list[_Labelled] = []
+    for stem, frame, labels in _labelled(found, shown, options, group):
         name = labels.name or stem.removeprefix(COORD)
         is_coord = labels.is_coord or stem.startswith(COORD)
         is_coord |= name in manifest.coords and name not in manifest.data_vars
@@ -218,7 +218,9 @@ def _open(place: Place, stems: Sequence[str], options: OpenOptions) -> list[Fram
     return [Frame(reference) for reference in open_all(stems, opened)]
 
 
-def _read(place: Place, stems: Sequence[str], options: OpenOptions, group: str) -> list[_Read]:
+def _labelled(
+    place: Place, stems: Sequence[str], options: OpenOptions, group: str
+) -> list[_Labelled]:
     """The frames of a place with their labels.
 
     If lengths of unnamed dims differ, each array without names of dims has dims of its own. With

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -38,7 +38,7 @@ from b2nd_dask.storage import (
     LocalUpdate,
     Location,
     is_same_file,
-    staging_for,
+    update_staging_for,
 )
 
 
@@ -87,14 +87,18 @@ def require_no_coordinates(frame: FrameReference, axis: int) -> None:
             )
 
 
-def update_staging(location: Location, old: ParsedFrame, **options: Any) -> LocalUpdate:
-    """Create the staging of a change; options and errors as for `staging_for`."""
-    sparse, header_len = old.header.sparse, old.header.header_len
-    changes = state_of(old)
-    staging = staging_for(
-        location, sparse=sparse, header_len=header_len, changes=changes, **options
+def update_staging(
+    location: Location, old: ParsedFrame, *, resume_key: str | None = None, fsync: bool = True
+) -> LocalUpdate:
+    """Create the staging of a change; ValueError if the frame cannot be changed in place."""
+    return update_staging_for(
+        location,
+        state_of(old),
+        sparse=old.header.sparse,
+        header_len=old.header.header_len,
+        resume_key=resume_key,
+        fsync=fsync,
     )
-    return cast("LocalUpdate", staging)
 
 
 def state_of(parsed: ParsedFrame) -> FrameState:

@@ -69,7 +69,7 @@ def absorbed(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
     return _decided(source, type(parent), f"{type(parent).__name__} {parent._name}", found_by)
 
 
-def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> Any:
+def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
     """Read in other blocks during the lowering of an expression; None if `dask_array` rechunks.
 
     Other expressions may read the same elements, so elements of a store are not read twice.
@@ -80,7 +80,8 @@ def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> Any:
             return "it is in a store, whose chunks are read only once"
         return _read_in_blocks(source, chunks)
 
-    return _decided(source, None, "new blocks", found_by)
+    found: FrameExpr | None = _decided(source, None, "new blocks", found_by)
+    return found
 
 
 def _decided(
@@ -179,7 +180,8 @@ def _read_at_once(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:
     found = at_once(source.top)
     if found is None:
         return "tasks of blocks read it faster, or need less memory"
-    return ReadAtOnce(source.tree, source.dtype, parent.chunks, found[1])
+    _compiled, threads = found
+    return ReadAtOnce(source.tree, source.dtype, parent.chunks, threads)
 
 
 def _given_lists(source: FrameExpr, parent: Any, _: Any) -> Any:

@@ -241,7 +241,7 @@ class FrameExpr(ReadingExpr):
 
         return absorbed(self, parent, dependents)
 
-    def _accept_rechunk(self, chunks: Chunks, **_: Any) -> Any:
+    def _accept_rechunk(self, chunks: Chunks, **_: Any) -> FrameExpr | None:
         """Called by expressions that change blocks, also during their lowering."""
         from b2nd_dask.graph.array_expr.absorb import lowered_in_blocks
 

@@ -45,7 +45,7 @@ def tiles_of(shape: tuple[int, ...], axis: tuple[int, ...]) -> Chunks:
         room = most // math.prod(length for j, length in enumerate(lengths) if j != i)
         lengths[i] = max(lengths[i], min(shape[i], room))
     counts = [max(1, -(-n // length)) for n, length in zip(shape, lengths, strict=True)]
-    # equal tiles, of which the last may be shorter
+    # tiles of one length; the last tile may be shorter
     return tuple(steps(n, -(-n // count) or 1) for n, count in zip(shape, counts, strict=True))
 
 

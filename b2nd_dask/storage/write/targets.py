@@ -18,7 +18,12 @@ from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Identity
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.local_names import key_of, remove_area, target_of
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
-from b2nd_dask.storage.write.local_update import ContiguousUpdate, FrameState, SparseUpdate
+from b2nd_dask.storage.write.local_update import (
+    ContiguousUpdate,
+    FrameState,
+    LocalUpdate,
+    SparseUpdate,
+)
 from b2nd_dask.storage.write.object_staging import ObjectStaging, SparseObjectStaging
 from b2nd_dask.storage.write.object_store import ObjectStore
 from b2nd_dask.storage.write.staging import Staging
@@ -34,35 +39,27 @@ def staging_for(
     header_len: int,
     replace: bool = False,
     resume_key: str | None = None,
-    fsync: bool = True,
     replaces: Identity | None = None,
-    changes: FrameState | None = None,
+    fsync: bool = True,
 ) -> Staging:
-    """Choose the staging that writes a frame to a local path or a URL, or changes a local one.
+    """Choose the staging that writes a new frame to a local path or a URL.
 
     A sparse frame is a directory of chunk files; `header_len` counts the bytes of the frame's
     header. `resume_key`, 16 hexadecimal digits, is the same for every run of one write: each run
     reuses the bytes that earlier runs have staged. By default the write gets a key of its own.
-    With `fsync`, publishing at a local path waits until the frame is on the disk; a change in place
-    waits for its new chunks and index in any case. Object stores confirm each object themselves.
     `replaces` is the identity of the only frame that may be replaced at a local path; by default
-    any may. `changes` is the state of the frame to change in place.
+    any may. With `fsync`, publishing at a local path waits until the frame is on the disk. Object
+    stores confirm each object themselves.
 
     Raises OSError for a local path on Windows, ValueError if the location is bytes, has an offset
-    inside a file, or is a URL where that of a frame is not possible.
+    inside a file, or is the URL of a directory for a contiguous frame.
     """
-    is_inside = isinstance(location.urlpath, bytes) or bool(location.offset)
-    if changes is not None and (is_inside or location.is_url):
-        raise ValueError(
-            f"{location.label}: only frames in local files can be changed; write a new frame, in "
-            "parts if many jobs write it (create)"
-        )
-    if is_inside:
+    if _is_inside(location):
         raise ValueError(
             f"{location.label}: a frame cannot be written into bytes, or at an offset in a file; "
             "pass the path or URL of a new file"
         )
-    key, resumable = resume_key or uuid.uuid4().hex[:16], resume_key is not None
+    key = _key(resume_key)
     if location.is_url:
         if not sparse and str(location.urlpath).endswith("/"):
             raise ValueError(
@@ -70,14 +67,50 @@ def staging_for(
                 "contiguous=False, or omit the /"
             )
         form = SparseObjectStaging if sparse else ObjectStaging
-        return form(key, resumable, replace, location)
-    require_writable(location.label)
-    target = Location(os.path.realpath(location.url))
-    if changes is not None:
-        update = SparseUpdate if sparse else ContiguousUpdate
-        return update(key, resumable, True, target, header_len, changes, fsync=fsync)
+        return form(*key, replace, location)
     local = SparseStaging if sparse else ContiguousStaging
-    return local(key, resumable, replace, target, header_len, replaces=replaces, fsync=fsync)
+    target = _local_target(location)
+    return local(*key, replace, target, header_len, replaces=replaces, fsync=fsync)
+
+
+def update_staging_for(
+    location: Location,
+    old: FrameState,
+    *,
+    sparse: bool,
+    header_len: int,
+    resume_key: str | None = None,
+    fsync: bool = True,
+) -> LocalUpdate:
+    """Choose the staging that changes a frame at a local path in place, from the state `old`.
+
+    For the key see `staging_for`. With `fsync`, publishing waits for the switch; it always waits
+    for the new chunks and index.
+
+    Raises OSError on Windows, ValueError if the frame is in an object store, in bytes or in a
+    container; it cannot be changed there.
+    """
+    if _is_inside(location) or location.is_url:
+        raise ValueError(
+            f"{location.label}: only frames in local files can be changed; write a new frame, in "
+            "parts if many jobs write it (create)"
+        )
+    form = SparseUpdate if sparse else ContiguousUpdate
+    return form(*_key(resume_key), True, _local_target(location), header_len, old, fsync=fsync)
+
+
+def _is_inside(location: Location) -> bool:
+    return isinstance(location.urlpath, bytes) or bool(location.offset)
+
+
+def _key(resume_key: str | None) -> tuple[str, bool]:
+    """The key of a write, and whether it can be resumed."""
+    return resume_key or uuid.uuid4().hex[:16], resume_key is not None
+
+
+def _local_target(location: Location) -> Location:
+    require_writable(location.label)
+    return Location(os.path.realpath(location.url))
 
 
 @dataclass(frozen=True, slots=True)
