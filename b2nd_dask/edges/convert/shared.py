@@ -303,7 +303,7 @@ class Copier:
 
 
 def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
-    """Compare all elements of two trees.
+    """Compare all elements of two trees, in whole chunks of the written one.
 
     Raises ValueError if an element differs, or an array is missing.
     """
@@ -314,8 +314,8 @@ def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
         other = found.get(path, alone)
         if other is None or other.array.shape != member.array.shape:
             raise ValueError(f"{written.label}: {path!r} is missing, or has not the source's shape")
-        blocks = blocks_of(member.array.shape, None, member.array.dtype.itemsize, block_nbytes)
-        for region in regions_of(blocks):
+        shape, itemsize = member.array.shape, member.array.dtype.itemsize
+        for region in regions_of(blocks_of(shape, other.array.chunksize, itemsize, block_nbytes)):
             first, second = da.compute(member.array[region], other.array[region])
             if not _same(np.asarray(first), np.asarray(second)):
                 raise ValueError(f"{written.label}: elements of {path!r} differ at {region}")

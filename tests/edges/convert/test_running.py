@@ -49,6 +49,22 @@ def test_check_sees_what_was_written_wrongly(monkeypatch: pytest.MonkeyPatch) ->
     assert names(Path()) == {"a.zarr"}
 
 
+def test_check_reads_each_chunk_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks, read = 80, []
+    zarr.create_array("a.zarr", data=RNG.random((400, 800)), chunks=(400, 800 // chunks))
+    get = zarr.storage.LocalStore.get
+
+    async def counted(store: Any, key: str, *args: Any, **keywords: Any) -> Any:
+        if "c/" in key:
+            read.append(key)
+        return await get(store, key, *args, **keywords)
+
+    monkeypatch.setattr(zarr.storage.LocalStore, "get", counted)
+    convert("a.zarr", "a.h5", max_mem="1MB", check=True)
+    # once for the copy, once for the check
+    assert len(read) == 2 * chunks
+
+
 def test_check_of_npz_from_npz() -> None:
     np.savez("a.npz", x=np.arange(4), y=np.arange(5))
     convert("a.npz", "b.npz", check=True)
