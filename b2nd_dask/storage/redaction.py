@@ -1,4 +1,4 @@
-"""Remove secrets from URLs and messages.
+"""The parts of URLs; secrets removed from URLs and messages.
 
 `public_url` makes the label of an object. `Secrets` removes two kinds of text from messages, in all
 spellings of clients: values of storage options, and the parts of a URL that its label lacks.
@@ -24,7 +24,11 @@ HIDDEN = "[hidden]"
 _VALUES = frozenset("=%&#")
 #: Schemes whose paths are names, with ``#`` and ``;`` as ordinary characters.
 _PLAIN_NAMES = {"abfs", "abfss", "az", "file", "gcs", "gs", "local", "memory", "s3", "s3a", "zip"}
-_MARKS_IN_NAMES = {"abfs", "abfss", "az", "s3", "s3a"}
+_MARKS_IN_NAMES = {"abfs", "abfss", "az", "memory", "s3", "s3a"}
+_SCHEME_OF_URL = re.compile(r"(?:[A-Za-z0-9+.-]+::)*([A-Za-z][A-Za-z0-9+.-]*)://")
+_QUERY = re.compile(r"\?")
+#: Queries of stores with plain names: versions of objects on S3, Azure and Google.
+_VERSION = re.compile(r"\?(versionid|generation)=", re.IGNORECASE)
 _LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s'\"]*)")
 _END_OF_AUTHORITY = re.compile(r"[/?#]")
 _PORT = re.compile(r"\[.*|[^:]*(:[0-9]*)?")
@@ -46,6 +50,40 @@ _NO_VALUES = (type, ModuleType, FunctionType, MethodType, float, complex, range,
 _DEEPEST, _IN_OBJECT = 10, 8
 #: Longest text from a file, such as a key of a store, that messages show.
 _MOST_SHOWN = 500
+
+
+def scheme_of(url: str) -> str:
+    """Scheme of a URL, in lower case; of a chained URL that of the first link with a path.
+
+    Empty for other paths.
+    """
+    found = _SCHEME_OF_URL.match(url)
+    return found[1].lower() if found else ""
+
+
+def split_query(url: str) -> tuple[str, str]:
+    """Split a path or URL into a path and its query, with the ``?``; the latter may be empty.
+
+    In local paths and names of objects in stores, ``?`` is an ordinary character, unless it starts
+    the version of an object.
+
+    Examples
+    --------
+    >>> split_query("https://host/a.b2nd?v=1")
+    ('https://host/a.b2nd', '?v=1')
+    >>> split_query("s3://bucket/what?.b2nd?versionId=1")
+    ('s3://bucket/what?.b2nd', '?versionId=1')
+    """
+    scheme = scheme_of(url)
+    found = (_VERSION if scheme in _PLAIN_NAMES else _QUERY).search(url) if scheme else None
+    at = found.start() if found else len(url)
+    return url[:at], url[at:]
+
+
+def below(url: str, name: str) -> str:
+    """Path or URL of a file in the folder that a path or URL names; it keeps the query."""
+    path, query = split_query(url)
+    return f"{path.rstrip('/')}/{name}{query}"
 
 
 def public_url(url: str) -> str:

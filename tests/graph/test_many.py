@@ -156,6 +156,16 @@ def test_patterns_of_urls(days, http_server, s3_server):
     assert same(y[3:].compute(scheduler="sync"), want[3:])
 
 
+def test_other_marks_in_patterns_of_urls_belong_to_names(days, s3_server):
+    paths, want = days
+    options = s3_server.storage_options
+    for folder in ("m/x?[1]", "m/xy1", "m/x?1"):
+        for path in paths[: None if "[" in folder else 1]:
+            s3_server.put(f"{folder}/{path.name}", path.read_bytes())
+    x = from_b2nd(f"s3://{s3_server.bucket}/m/x?[1]/*.b2nd", storage_options=options)
+    assert same(x.compute(scheduler="sync"), want)
+
+
 def test_patterns_in_a_chain_of_urls(days, tmp_path):
     paths, want = days
     with zipfile.ZipFile(tmp_path / "days.zip", "w") as archive:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 import zipfile
 from pathlib import Path
 
 import blosc2
+import fsspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -70,7 +72,9 @@ def test_no_frame_has_the_name_of_a_store(stores, suffix, there):
         to_b2nd(SMALL, path, mode="a", append_axis=0)
     assert _content(stores) == before
     with pytest.raises(ValueError, match="suffixes of stores"):
-        to_b2nd(SMALL, f"memory://{path}?x=1", mode="w")
+        to_b2nd(SMALL, f"memory://{path}", mode="w")
+    with pytest.raises(ValueError, match="suffixes of stores"):
+        to_b2nd(SMALL, f"ftp://host{path}?x=1", mode="w")
 
 
 def test_members_of_a_folder_are_written_under_the_names_of_their_files(stores):
@@ -329,6 +333,31 @@ def test_keys_with_marks_of_queries_at_urls(tmp_path, http_server):
     http_server.put("q.b2e", (tmp_path / "q.b2e").read_bytes())
     x = from_b2nd(f"{http_server.url}/q.b2e/g/*")
     assert same(x.compute(scheduler="sync"), np.concatenate([SMALL + 1, SMALL]))
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+@pytest.mark.parametrize("suffix", ["b2z", "b2d", "b2e"])
+def test_stores_with_question_marks_in_their_names(made, s3_server, kind, suffix):
+    options = s3_server.storage_options if kind == "s3" else None
+    base = f"s3://{s3_server.bucket}/why" if kind == "s3" else f"memory://{uuid.uuid4().hex}"
+    store = f"{base}/what?now.{suffix}"
+    files = list((made / f"a.{suffix}").rglob("*.b2*")) or [made / f"a.{suffix}"]
+    for path in files:
+        inner = str(path.relative_to(made)).removeprefix(f"a.{suffix}")
+        # the second is a store that a wildcard would match, too
+        for url in (f"{store}{inner}", f"{base}/what-now.{suffix}{inner}"):
+            fs, name = fsspec.url_to_fs(url, **(options or {}))
+            fs.pipe_file(name, path.read_bytes())
+    members = list_members(Location.of(store, storage_options=options))
+    assert {m.key for m in members} == {*KEYS, "/text"}
+    x = from_b2nd(f"{store}/g/large", storage_options=options)
+    assert same(x.compute(scheduler="sync"), LARGE)
+    y = from_b2nd(f"{store}/g/run*", storage_options=options)
+    assert same(y.compute(scheduler="sync"), np.concatenate([LARGE + 2, LARGE + 1]))
+    z = from_b2nd(f"{base}/what?*.{suffix}/g/large", storage_options=options)
+    assert same(z.compute(scheduler="sync"), LARGE)
+    with pytest.raises(FileNotFoundError, match=rf"what\?now\.{suffix}: no member /g/none"):
+        from_b2nd(f"{store}/g/none", storage_options=options)
 
 
 def test_what_writes_stage_in_a_store_is_no_member(stores, s3_server):

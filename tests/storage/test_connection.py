@@ -39,6 +39,8 @@ def test_a_file_system_is_shared_unless_it_is_private(s3_server: S3Server) -> No
         ("memory://a/b.b2nd/", "/a/b.b2nd/chunks.b2frame"),
         ("https://host/b.b2nd", "https://host/b.b2nd/chunks.b2frame"),
         ("https://host/b.b2nd/?sig=1/2", "https://host/b.b2nd/chunks.b2frame?sig=1/2"),
+        ("simplecache::https://host/b.b2nd/?sig=1", "https://host/b.b2nd/chunks.b2frame?sig=1"),
+        ("memory://a/b?c=1/", "/a/b?c=1/chunks.b2frame"),
     ],
 )
 def test_the_path_of_a_member(url: str, path: str) -> None:

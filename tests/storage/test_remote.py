@@ -110,12 +110,13 @@ def test_members_come_at_the_same_time_by_one_request_each(http_server: HttpServ
     assert http_server.traffic.peak >= 3
 
 
-@pytest.mark.parametrize(("slash", "requests"), [("", 3), ("/", 1)])
+@pytest.mark.parametrize(("slash", "requests"), [("", 3), ("/", 1), ("/?signature=a/b", 1)])
 def test_a_directory_of_a_web_server(http_server: HttpServer, slash: str, requests: int) -> None:
     http_server.put("sparse/chunks.b2frame", b"main")
     reader = Location.of(f"{http_server.url}/sparse{slash}").open()
     assert reader.is_directory
     assert reader.read([Span(0, 9)]) == [b"main"]
+    assert http_server.requests[0].path.partition("?")[2] == slash.partition("?")[2]
     # Without a slash: the redirect, the listing, and the main member.
     assert len(http_server.requests) == requests
 

@@ -42,6 +42,7 @@ from b2nd_dask.storage import (
     is_zip,
     matches_of,
     printable,
+    split_query,
     split_store,
 )
 
@@ -122,11 +123,11 @@ class Folder:
         found = self._listed("*")
         if found is None:
             return None
-        return [url.partition("?")[0].rstrip("/").rpartition("/")[2] for url in found]
+        return [split_query(url)[0].rstrip("/").rpartition("/")[2] for url in found]
 
     def _listed(self, pattern: str) -> list[str] | None:
         """URLs here that match a pattern; None if the server cannot list."""
-        if self.location.url.startswith(("http://", "https://")):
+        if self.location.is_web:
             return None
         try:
             return matches_of(inside(self.location, pattern).url, self.location.storage_options)
@@ -235,7 +236,7 @@ def _remote_place(location: Location) -> Place | None:
         return folder
     if folder.read(MANIFEST) is not None or folder.arrays():
         return folder
-    is_spelled_folder = location.url.partition("?")[0].endswith("/")
+    is_spelled_folder = split_query(location.url)[0].endswith("/")
     return folder if is_spelled_folder and folder.groups() else None
 
 

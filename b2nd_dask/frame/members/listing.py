@@ -33,7 +33,6 @@ from b2nd_dask.storage import Location, matches_of, natural_key, split_store
 #: Selects the keys whose members to describe, which may take a read.
 _Wanted = Callable[[str], bool]
 _MARKS = re.compile(r"[*?\[]")
-_WEB = re.compile(r"(.*::)?https?://")
 #: Members that a pattern skips. A member that may be an array but is unreadable raises its error.
 _NO_ARRAYS = (*OTHERS.values(), "another file")
 #: Most characters and parts of a key for a pattern; paths of file systems have no more.
@@ -144,7 +143,7 @@ def _keys_in(store: Location, pattern: str) -> list[str] | None:
     """List the keys that match; None if the pattern itself is a key."""
     if not _MARKS.search(pattern):
         return None
-    if is_folder(store) and _WEB.match(store.url):
+    if is_folder(store) and store.is_web:
         raise ValueError(
             f"{store.label}: a web server does not list its folders reliably: pass a list of "
             "paths, STORE/KEY for each member"

@@ -19,11 +19,13 @@ from b2nd_dask.storage import (
     Location,
     Span,
     ZipMember,
+    below,
     is_zip,
     matches_of,
     member_offset,
     printable,
     read_text_file,
+    split_query,
     zip_members,
 )
 
@@ -39,8 +41,7 @@ _LISTED = 10
 
 def path_of(location: Location) -> str:
     """Path, or URL without its query, without trailing slashes."""
-    path = location.url.partition("?")[0] if location.is_url else location.url
-    return path.rstrip("/")
+    return split_query(location.url)[0].rstrip("/")
 
 
 def is_named_store(location: Location) -> bool:
@@ -62,8 +63,7 @@ def is_plain_folder(location: Location) -> bool:
 
 def inside(location: Location, name: str) -> Location:
     """The location of a file in the folder of a store."""
-    _, mark, query = location.url.partition("?") if location.is_url else ("", "", "")
-    return replace(location, urlpath=f"{path_of(location)}/{name}{mark}{query}")
+    return replace(location, urlpath=below(location.url, name))
 
 
 def require_inside(location: Location, found: Location, name: str) -> None:

@@ -15,7 +15,7 @@ from fsspec.config import conf
 from fsspec.core import url_to_fs
 
 from b2nd_dask.storage.failures import public_error
-from b2nd_dask.storage.redaction import Secrets, public_url
+from b2nd_dask.storage.redaction import Secrets, below, public_url
 from b2nd_dask.system import at_fork
 
 if TYPE_CHECKING:
@@ -100,10 +100,7 @@ class Connection:
 
     def member(self, name: str) -> str:
         """Path of a member of the directory that the URL names."""
-        path, mark, query = self.path, "", ""
-        if self.has_protocol("https"):
-            path, mark, query = path.partition("?")
-        return f"{path.rstrip('/')}/{name}{mark}{query}"
+        return below(self.path, name)
 
     def has_protocol(self, protocol: str) -> bool:
         """Whether the file system is the one of a protocol."""

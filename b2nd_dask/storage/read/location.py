@@ -18,7 +18,7 @@ from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.read.container import BytesReader, OffsetReader, bytes_label
 from b2nd_dask.storage.read.local_reader import LocalReader
 from b2nd_dask.storage.read.remote import RemoteReader
-from b2nd_dask.storage.redaction import Secrets, printable, public_url
+from b2nd_dask.storage.redaction import Secrets, printable, public_url, scheme_of, split_query
 from b2nd_dask.system import path_of_url
 
 if TYPE_CHECKING:
@@ -162,6 +162,11 @@ class Location:
         """Whether fsspec reads the location, not a reader of local files or bytes."""
         return isinstance(self.urlpath, str) and looks_remote(self.urlpath)
 
+    @property
+    def is_web(self) -> bool:
+        """Whether a web server has the object; such servers do not list folders reliably."""
+        return self.is_url and scheme_of(self.url) in ("http", "https")
+
 
 def looks_remote(urlpath: str) -> bool:
     """Whether a text is a URL, or a chain of URLs; a file may be called ``a::b.b2nd``."""
@@ -189,7 +194,7 @@ def split_store(urlpath: Any) -> tuple[Any, str | None]:
     store, key = found
     text = os.fsdecode(urlpath)
     # frames in a folder are files of their own
-    is_file = store.partition("?")[0].endswith(".b2d") and key.endswith(".b2nd")
+    is_file = split_query(store)[0].endswith(".b2d") and key.endswith(".b2nd")
     is_local = not looks_remote(text)
     own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises if the user does not exist
     if is_file or (is_local and os.path.lexists(own)):
@@ -201,14 +206,12 @@ def store_in(urlpath: Any) -> tuple[str, str] | None:
     """Split a path or URL into a store and a key by names alone; None if it names no store."""
     if not isinstance(urlpath, str | os.PathLike):
         return None
-    path, mark, query = os.fsdecode(urlpath), "", ""
-    if looks_remote(path):
-        path, mark, query = path.partition("?")
-    else:
+    path, query = split_query(os.fsdecode(urlpath))
+    if not looks_remote(path):
         path = path.replace(os.sep, "/")
     found = _STORE.fullmatch(path)
     key = found["key"].strip("/") if found else ""
-    return (found["store"] + mark + query, key) if found and key else None
+    return (found["store"] + query, key) if found and key else None
 
 
 def _normalized(urlpath: object) -> str | bytes:
@@ -251,8 +254,8 @@ def matches_of(
     """Expand a pattern to paths or URLs in natural order: ``x2`` comes before ``x10``.
 
     A path is a pattern if it has ``*``, ``?`` or ``[`` and no file has this very name. A URL is a
-    pattern if it has ``*``: the other marks may belong to a query or an address. None if `urlpath`
-    is no pattern; raises FileNotFoundError if nothing matches.
+    pattern if it has ``*``: the other marks belong to names, a query or an address. None if
+    `urlpath` is no pattern; raises FileNotFoundError if nothing matches.
     """
     if not _MARKS.search(os.fsdecode(urlpath)):
         return None
@@ -310,6 +313,8 @@ def _matches_of_url(location: Location) -> list[str]:
         raise ValueError(
             f"{location.label}: the pattern cannot be expanded; pass a list of the URLs"
         )
-    found = connection.call(lambda: connection.fs.glob(connection.path))
+    # for file systems ? and [ are wildcards, too, but not for those of web servers
+    escaped = connection.path if location.is_web else re.sub(r"[?\[]", r"[\g<0>]", connection.path)
+    found = connection.call(lambda: connection.fs.glob(escaped))
     links_found = (prefix + name.lstrip("/") for name in found)
     return ["::".join([*links[:at], link, *links[at + 1 :]]) for link in links_found]

@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
 from b2nd_dask.storage.read.location import Location
+from b2nd_dask.storage.redaction import split_query
 from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea, wrong_length
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
 from b2nd_dask.storage.write.staging import (
@@ -112,11 +113,9 @@ class BaseObjectStaging(Staging):
 
     def inside(self, name: str) -> Location:
         """Locate a frame in the staging area; see `Staging.inside`."""
-        # a query may follow the path of a URL
-        path, mark, query = str(self.location.urlpath).rstrip("/").partition("?")
-        if "?" in self.area().target:  # a character of the name
-            path, mark, query = path + mark + query, "", ""
-        return replace(self.location, urlpath=f"{path}.{self.key}.staging/{name}{mark}{query}")
+        path, query = split_query(self.location.url)
+        folder = f"{path.rstrip('/')}.{self.key}.staging"
+        return replace(self.location, urlpath=f"{folder}/{name}{query}")
 
     def check_target(self) -> None:
         """See `Staging.check_target`."""

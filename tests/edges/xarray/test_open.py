@@ -179,7 +179,9 @@ def test_uninit_and_verify(tmp_path):
     ("name", "ours"),
     [
         ("x.b2nd", True),
-        ("s3://bucket/x.b2nd?version=3", True),
+        ("s3://bucket/x.b2nd?versionId=3", True),
+        ("https://host/x.b2nd?version=3", True),
+        ("what?.b2nd", True),
         ("x.b2z", True),
         ("x.b2d/", True),
         ("x.b2e", True),
