@@ -99,6 +99,9 @@ class ByteReader(ABC):
     chunk and the whole chunk.
     """
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label!r})"
+
     @property
     def is_directory(self) -> bool:
         """Whether this is a sparse frame: members instead of one object."""

@@ -61,7 +61,7 @@ def parsed_once(
     return found
 
 
-class EmbedStore(ByteReader):
+class EmbedStore(OffsetReader):
     """An opened embed store, which reads byte ranges of its elements as a `ByteReader`."""
 
     def __init__(self, reader: ByteReader, location: Location) -> None:
@@ -72,12 +72,9 @@ class EmbedStore(ByteReader):
         """
         with locating(path=reader.label):
             self._header, self._index, self.entries = parsed_once(location, reader, _read_list)
-        self.label = reader.label
+        super().__init__(reader, 0, self._header.nbytes, reader.label)
         self.location = location
-        self.identity_is_cheap = reader.identity_is_cheap
-        self.batch_nbytes = reader.batch_nbytes
         self.max_gap = max(reader.max_gap, self._header.chunksize)
-        self._reader = reader
 
     def frame_of(self, key: str, label: str) -> OffsetReader:
         """Create a reader of the frame of a member; raises as `range_of`."""
@@ -112,24 +109,13 @@ class EmbedStore(ByteReader):
             )
         return offset, length
 
-    def identity(self) -> Identity:
-        """Identity of the whole store, in which a key may have another member now."""
-        return self._of_elements(self._reader.identity())
-
-    def opened_identity(self) -> Identity:
-        """Like `identity`, for the opened store."""
-        return self._of_elements(self._reader.opened_identity())
-
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Decode ranges of elements that must exist; see `ByteReader.read`."""
         self.require_no_member(member)
         return [self._range(start, stop) if start < stop else b"" for start, stop in spans]
 
-    def close(self) -> None:
-        """Close the reader of the store."""
-        self._reader.close()
-
-    def _of_elements(self, outer: Identity) -> Identity:
+    def _inside(self, outer: Identity) -> Identity:
+        # that of the whole store, in which a key may have another member now
         return Identity(self._header.nbytes, f"{outer.size}-{outer.token}", outer.changed)
 
     def _range(self, start: int, stop: int) -> bytes:

@@ -44,9 +44,6 @@ class BytesReader(ByteReader):
         self._data: bytes | None = data
         self._identity: Identity | None = None
 
-    def __repr__(self) -> str:
-        return f"BytesReader({self.label})"
-
     def identity(self) -> Identity:
         """Size and digest of the bytes."""
         # bytes cannot change; a digest of a large object costs as much as reading it
@@ -86,9 +83,6 @@ class OffsetReader(ByteReader):
         self._reader = reader
         self._offset = offset
         self._nbytes = nbytes
-
-    def __repr__(self) -> str:
-        return f"OffsetReader({self.label})"
 
     def identity(self) -> Identity:
         """Identity of the outer object, with the size of the frame."""

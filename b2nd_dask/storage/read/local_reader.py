@@ -40,9 +40,6 @@ class LocalReader(ByteReader):
         self._handle: _Handle | None = handle
         self._main = Path(path, MAIN_MEMBER) if self.is_directory else Path(path)
 
-    def __repr__(self) -> str:
-        return f"LocalReader({self.label!r})"
-
     @property
     def is_directory(self) -> bool:
         """Whether this is a sparse frame."""
