@@ -71,6 +71,8 @@ class RemoteObject:
     label: str
     known: Identity | None = None
     """State in the first response with bytes, which all later responses must have."""
+    ends: tuple[Response, ...] = ()
+    """Kept responses: the first bytes and, of a larger object, the last ones."""
 
     def __repr__(self) -> str:
         return self.label
@@ -232,10 +234,9 @@ async def called_alone(function: Callable[..., Any], *args: Any, **keywords: Any
 
 @asynccontextmanager
 async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
-    """Limit the time until a response starts, or until `nbytes` of its body have arrived.
+    """Raise TimeoutError if a response does not start, or `nbytes` of it do not arrive, in time.
 
-    The limit grows with the requests in flight, which share connections and bandwidth. Raises
-    TimeoutError if it is exceeded.
+    The limit grows with the requests in flight, which share connections and bandwidth.
     """
     limit, pause = map(setting, LOW_SPEED)
     under_way = _own_traffic().under_way
@@ -266,9 +267,8 @@ async def received(
     """Check a response by its headers, then read its body.
 
     `content_range` is None if the server ignores ranges; `length` is that of the body. Raises
-    OSError if the response does not say the size or has another range, or the server ignores ranges
-    and the object is large; `StaleFrameError` if the object has changed since its known state;
-    `PassingError` and TimeoutError as `_read_body`.
+    OSError if the response does not say the size, has another range, or is a large object whole;
+    `StaleFrameError` if the object has changed; `PassingError` and TimeoutError as `_read_body`.
     """
     if content_range is None and (length is None or request.span.start < 0):
         raise unknown_size()

@@ -6,7 +6,7 @@ import os
 import sys
 from concurrent.futures import wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fsspec.asyn import AsyncFileSystem
 
@@ -36,7 +36,7 @@ from b2nd_dask.storage.read.ranged_stores import remote_store
 from b2nd_dask.storage.redaction import public_url, split_query
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
 
     from b2nd_dask.storage.read.location import Location
@@ -59,23 +59,6 @@ TAIL_AFTER = 0.005
 In faster stores a second request after the first costs little."""
 
 
-class _Opened(NamedTuple):
-    """The object, or the main member of a directory, and its first responses."""
-
-    main: RemoteObject
-    is_directory: bool
-    ends: tuple[Response, ...]
-    """Responses with the first bytes and, for a frame that is larger, with the last bytes."""
-
-    def in_memory(self, span: Span) -> bytes | None:
-        """Bytes of the object, if they came with the first responses."""
-        start, stop = clip(span, self.main.size)
-        for first, data, identity, _ in self.ends:
-            if first <= start and stop <= first + len(data) and identity == self.main.known:
-                return data[start - first : stop - first]
-        return None
-
-
 class RemoteReader(ByteReader):
     """Read byte ranges of an object, or of the members of a directory, through fsspec.
 
@@ -94,37 +77,32 @@ class RemoteReader(ByteReader):
     def __init__(self, location: Location) -> None:
         self.label = public_url(location.url)
         self._location = location
-        self._head_span = Span(location.offset, location.offset + HEAD_NBYTES)
         # by process: file systems with an event loop do not survive a fork
         self._stores: dict[int, RemoteStore] = {}
-        self._states: dict[str, _Opened] = {}
-        self._members: dict[str, RemoteObject] = {}
+        self._objects: dict[str, RemoteObject] = {}
+        """By member; the main object, whatever its name, by an empty one."""
         self._closed = False
-
-    def __repr__(self) -> str:
-        return f"RemoteReader({self.label!r})"
 
     @property
     def is_directory(self) -> bool:
         """Whether this is a sparse frame. May need a request, but none after `identity`."""
-        return self._opened().is_directory
+        return self._main().path != self._connected().path
 
     def identity(self) -> Identity:
         """Size, and the etag or another token that changes with the object."""
-        if not self._states:
+        if not self._objects:
             return self.opened_identity()
-        store = self._connected()
+        store, start = self._connected(), self._location.offset
         if not store.fs.cachable:
             # an archive: an open file system shows its state at opening
             store = remote_store(self._location)
-        start = self._head_span.start
-        current = RemoteObject(self._opened().main.path, self.label)
+        current = RemoteObject(self._main().path, self.label)
         (response,) = store.get([RangeRequest(current, Span(start, start + 1))])
         return response.identity
 
     def opened_identity(self) -> Identity:
         """State of the object that all reads see."""
-        return self._opened().ends[0].identity
+        return self._main().ends[0].identity
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges in one round of concurrent requests; see `ByteReader.read`."""
@@ -138,18 +116,16 @@ class RemoteReader(ByteReader):
 
     def requester(self) -> RemoteReader | None:
         """See `ByteReader.requester`: this reader, unless the server ignores ranges."""
-        return None if self._opened().ends[0].ranges_ignored else self
+        return None if self._main().ends[0].ranges_ignored else self
 
     def begin(self, member: str, span: Span) -> Future[Response]:
         """Request a range; see `Requester.begin`."""
         # readers repeat a failed request
-        return self._connected().begin(
-            RangeRequest(self._object(self._opened(), member), span), attempts=1
-        )
+        return self._connected().begin(RangeRequest(self._object(member), span), attempts=1)
 
     def has_in_memory(self, member: str, span: Span) -> bool:
         """Whether a range came with the first response; see `Requester.has_in_memory`."""
-        return not member and self._opened().in_memory(span) is not None
+        return _kept(self._object(member), span) is not None
 
     def close(self) -> None:
         """Release the file system, which fsspec may share with other users."""
@@ -158,32 +134,31 @@ class RemoteReader(ByteReader):
 
     def _read_members(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
         """Return the bytes of each span, with the size of its member."""
-        opened = self._opened()
-        wanted = [(self._object(opened, member), span) for member, span in items]
+        wanted = {i: (self._object(member), span) for i, (member, span) in enumerate(items)}
         found: dict[int, tuple[bytes, int]] = {}
         ahead: dict[int, Future[Response]] = {}
-        for i, (each, span) in enumerate(wanted):
-            data = opened.in_memory(span) if each is opened.main else None
-            if data is not None:
+        for i, (each, span) in wanted.items():
+            if (data := _kept(each, span)) is not None:
                 found[i] = data, each.size
             elif future := prefetched(Item(self, *items[i])):
                 ahead[i] = future
-        absent = [i for i in range(len(items)) if i not in found and i not in ahead]
-        found.update(zip(absent, self._requested([wanted[i] for i in absent]), strict=True))
+        known = {*found, *ahead}
+        found |= self._requested({i: each for i, each in wanted.items() if i not in known})
         for i, future in ahead.items():
             # a failed request is repeated
             with suppress(Exception):
-                found[i] = _part(future.result(), wanted[i][1])
-        failed = [i for i in ahead if i not in found]
-        found.update(zip(failed, self._requested([wanted[i] for i in failed]), strict=True))
-        return [found[i] for i in range(len(items))]
+                found[i] = _part(future.result(), items[i][1])
+        found |= self._requested({i: each for i, each in wanted.items() if i not in found})
+        return [found[i] for i in wanted]
 
-    def _requested(self, wanted: Sequence[tuple[RemoteObject, Span]]) -> list[tuple[bytes, int]]:
+    def _requested(
+        self, wanted: Mapping[int, tuple[RemoteObject, Span]]
+    ) -> dict[int, tuple[bytes, int]]:
         """Like `_read_members`, in one round of requests."""
-        objects = [each for each, _ in wanted]
-        spans = [clip(span, each.size) for each, span in wanted]
-        ignored = self.requester() is None
+        objects = [each for each, _ in wanted.values()]
+        spans = [clip(span, each.size) for each, span in wanted.values()]
         # if ranges are ignored, each response has all bytes up to the end of its range
+        ignored = self._main().ends[0].ranges_ignored
         gap, most = (sys.maxsize, sys.maxsize) if ignored else (MAX_GAP, MAX_SIZE)
         merged = coalesce(spans, objects, max_gap=gap, max_size=most)
         requests = [RangeRequest(objects[inside[0]], span) for span, inside in merged]
@@ -194,19 +169,21 @@ class RemoteReader(ByteReader):
         for response, (_, inside) in zip(self._connected().get(requests), merged, strict=True):
             found.update((i, _part(response, spans[i])) for i in inside)
         # the others are empty
-        return [found.get(i, (b"", each.size)) for i, each in enumerate(objects)]
+        parts = (found.get(i, (b"", each.size)) for i, each in enumerate(objects))
+        return dict(zip(wanted, parts, strict=True))
 
-    def _object(self, opened: _Opened, member: str) -> RemoteObject:
-        if not member or (opened.is_directory and member == MAIN_MEMBER):
-            return opened.main
-        if not opened.is_directory:
+    def _object(self, member: str) -> RemoteObject:
+        main = self._main()
+        if not member or (self.is_directory and member == MAIN_MEMBER):
+            return main
+        if not self.is_directory:
             self.require_no_member(member)
-        found = self._members.get(member)
+        found = self._objects.get(member)
         if found is None:
-            if len(self._members) >= REMEMBERED_MEMBERS:
-                self._members.clear()
-            made = RemoteObject(self._connected().member(member), f"{self.label}/{member}")
-            found = self._members.setdefault(member, made)
+            if len(self._objects) > REMEMBERED_MEMBERS:
+                self._objects = {"": main}
+            path, label = self._connected().member(member), f"{self.label}/{member}"
+            found = self._objects.setdefault(member, RemoteObject(path, label))
         return found
 
     def _connected(self) -> RemoteStore:
@@ -217,14 +194,14 @@ class RemoteReader(ByteReader):
             store = self._stores[os.getpid()] = remote_store(self._location)
         return store
 
-    def _opened(self) -> _Opened:
+    def _main(self) -> RemoteObject:
         store = self._connected()
-        if not self._states:
+        if not self._objects:
             # threads that open at the same time all take the first result
-            self._states.setdefault("", self._open_main(store))
-        return self._states[""]
+            self._objects.setdefault("", self._open_main(store))
+        return self._objects[""]
 
-    def _open_main(self, store: RemoteStore) -> _Opened:
+    def _open_main(self, store: RemoteStore) -> RemoteObject:
         """Open the object, or the main member if the URL names a directory."""
         is_directory = False
         if not split_query(self._location.url)[0].endswith("/"):
@@ -245,7 +222,7 @@ class RemoteReader(ByteReader):
             path=self.label,
         )
 
-    def _open_at(self, store: RemoteStore, *, is_directory: bool) -> _Opened:
+    def _open_at(self, store: RemoteStore, *, is_directory: bool) -> RemoteObject:
         """Request the first bytes of an object and, if they take long, the last ones, too."""
         # no variable holds the path, which may have secrets: tools show variables of tracebacks
         main, unbound = (
@@ -253,7 +230,8 @@ class RemoteReader(ByteReader):
             for _ in range(2)
         )
         has_last = not (is_directory or self._location.offset)
-        futures = [store.begin(RangeRequest(main, self._head_span))]
+        start = self._location.offset
+        futures = [store.begin(RangeRequest(main, Span(start, start + HEAD_NBYTES)))]
         try:
             wait(futures, TAIL_AFTER)
             if has_last and isinstance(store.fs, AsyncFileSystem) and not futures[0].done():
@@ -267,8 +245,17 @@ class RemoteReader(ByteReader):
         finally:
             for each in futures:
                 each.cancel()
-        main.known = ends[0].identity
-        return _Opened(main, is_directory, tuple(ends))
+        main.known, main.ends = ends[0].identity, tuple(ends)
+        return main
+
+
+def _kept(each: RemoteObject, span: Span) -> bytes | None:
+    """Bytes of a span, if the kept responses have them."""
+    start, stop = clip(span, each.size)
+    for first, data, identity, _ in each.ends:
+        if first <= start and stop <= first + len(data) and identity == each.known:
+            return data[start - first : stop - first]
+    return None
 
 
 def _part(response: Response, span: Span) -> tuple[bytes, int]:
