@@ -360,6 +360,16 @@ def test_stores_with_question_marks_in_their_names(made, s3_server, kind, suffix
         from_b2nd(f"{store}/g/none", storage_options=options)
 
 
+def test_a_group_may_have_the_name_of_its_store(made, s3_server):
+    for path in (made / "a.b2d").rglob("*.b2*"):
+        s3_server.put(f"own/a.b2d/{path.relative_to(made / 'a.b2d')}", path.read_bytes())
+    s3_server.put("own/a.b2d/g/a.b2d/x.b2nd", (made / "a.b2d/g/large.b2nd").read_bytes())
+    options = {"storage_options": s3_server.storage_options}
+    keys = {m.key for m in list_members(Location.of(f"{s3_server.url}/own/a.b2d", **options))}
+    assert keys >= {*KEYS, "/text", "/g/a.b2d/x"}
+    assert "/x" not in keys
+
+
 def test_what_writes_stage_in_a_store_is_no_member(stores, s3_server):
     b2nd_dask.create(stores / "a.b2d/g/run7.b2nd", LARGE.shape, "f8")
     (area,) = b2nd_dask.list_staging(stores / "a.b2d/g/run7.b2nd")

@@ -110,9 +110,8 @@ class Folder:
         with opened(inside(self.location, name)) as reader:
             if reader is None:
                 return None
-            size = reader.opened_identity().size
-            (data,) = reader.read([Span(0, min(size, MAX_MANIFEST_NBYTES + 1))])
-            return bytes(data)
+            (data,) = reader.read([Span(0, MAX_MANIFEST_NBYTES + 1)])
+            return data
 
     @cached_property
     def names(self) -> list[str] | None:

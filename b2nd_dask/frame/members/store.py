@@ -119,8 +119,7 @@ def files(location: Location) -> list[str]:
         urls: list[str] | None = None
         with suppress(FileNotFoundError):
             urls = matches_of(f"{root}/**/*.b2*", location.storage_options)
-        folder = root.rpartition("/")[2]
-        names = [url.rpartition(f"{folder}/")[2] for url in urls or ()]
+        names = [url.removeprefix(f"{root}/") for url in urls or ()]
     else:
         paths = (Path(at, name) for at, _, inner in os.walk(root) for name in inner)
         names = [path.relative_to(root).as_posix() for path in paths]
@@ -229,8 +228,8 @@ class Store:
         found = self.open(name)
         if found is None:
             return None
-        (data,) = found[1].read([Span(0, min(found[1].opened_identity().size, most + 1))])
-        return bytes(data)
+        (data,) = found[1].read([Span(0, most + 1)])
+        return data
 
 
 @contextmanager

@@ -230,7 +230,6 @@ def read_text_file(reader: ByteReader, member: ZipMember, most: int) -> bytes:
     offset = _offset(reader, member)
     # deflated data may be some bytes longer than the original
     (data,) = reader.read([Span(offset, offset + min(member.nbytes, most + (most >> 8) + 64))])
-    data = bytes(data)
     if member.method == zipfile.ZIP_DEFLATED:
         try:
             data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, most + 1)
