@@ -25,10 +25,11 @@ _VALUES = frozenset("=%&#")
 #: Schemes whose paths are names, with ``#`` and ``;`` as ordinary characters.
 _PLAIN_NAMES = {"abfs", "abfss", "az", "file", "gcs", "gs", "local", "memory", "s3", "s3a", "zip"}
 _MARKS_IN_NAMES = {"abfs", "abfss", "az", "memory", "s3", "s3a"}
-_SCHEME_OF_URL = re.compile(r"(?:[A-Za-z0-9+.-]+::)*([A-Za-z][A-Za-z0-9+.-]*)://")
-_QUERY = re.compile(r"\?")
-#: Queries of stores with plain names: versions of objects on S3, Azure and Google.
-_VERSION = re.compile(r"\?(versionid|generation)=", re.IGNORECASE)
+_FIRST_LINK = re.compile(r"(?:[A-Za-z0-9+.-]+::)*([A-Za-z][A-Za-z0-9+.-]*)://")
+#: Ends of the path in a URL: its query, or the next link of a chain.
+_END_OF_PATH = re.compile(r"\?|::")
+#: Queries of stores with plain names are versions of objects on S3, Azure and Google.
+_END_OF_NAME = re.compile(r"\?(versionid|generation)=|::", re.IGNORECASE)
 _LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s'\"]*)")
 _END_OF_AUTHORITY = re.compile(r"[/?#]")
 _PORT = re.compile(r"\[.*|[^:]*(:[0-9]*)?")
@@ -57,33 +58,38 @@ def scheme_of(url: str) -> str:
 
     Empty for other paths.
     """
-    found = _SCHEME_OF_URL.match(url)
+    found = _FIRST_LINK.match(url)
     return found[1].lower() if found else ""
 
 
-def split_query(url: str) -> tuple[str, str]:
-    """Split a path or URL into a path and its query, with the ``?``; the latter may be empty.
+def split_path(url: str) -> tuple[str, str]:
+    """Split a path or URL behind its path; the rest is a query, further links of a chain, or empty.
 
     In local paths and names of objects in stores, ``?`` is an ordinary character, unless it starts
     the version of an object.
 
     Examples
     --------
-    >>> split_query("https://host/a.b2nd?v=1")
+    >>> split_path("https://host/a.b2nd?v=1")
     ('https://host/a.b2nd', '?v=1')
-    >>> split_query("s3://bucket/what?.b2nd?versionId=1")
+    >>> split_path("s3://bucket/what?.b2nd?versionId=1")
     ('s3://bucket/what?.b2nd', '?versionId=1')
+    >>> split_path("zip://a.b2nd::https://host/a.zip?v=1")
+    ('zip://a.b2nd', '::https://host/a.zip?v=1')
     """
-    scheme = scheme_of(url)
-    found = (_VERSION if scheme in _PLAIN_NAMES else _QUERY).search(url) if scheme else None
+    link = _FIRST_LINK.match(url)
+    if link is None:
+        return url, ""
+    end = _END_OF_NAME if scheme_of(url) in _PLAIN_NAMES else _END_OF_PATH
+    found = end.search(url, link.end())
     at = found.start() if found else len(url)
     return url[:at], url[at:]
 
 
 def below(url: str, name: str) -> str:
-    """Path or URL of a file in the folder that a path or URL names; it keeps the query."""
-    path, query = split_query(url)
-    return f"{path.rstrip('/')}/{name}{query}"
+    """Path or URL of a file in the folder that a path or URL names."""
+    path, rest = split_path(url)
+    return f"{path.rstrip('/')}/{name}{rest}"
 
 
 def public_url(url: str) -> str:

@@ -360,6 +360,20 @@ def test_stores_with_question_marks_in_their_names(made, s3_server, kind, suffix
         from_b2nd(f"{store}/g/none", storage_options=options)
 
 
+@pytest.mark.parametrize("name", ["a.b2z", "a.b2d", "a.b2e"])
+def test_stores_in_a_chain_of_urls(made, tmp_path, name):
+    files = list((made / name).rglob("*.b2*")) or [made / name]
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for path in files:
+            archive.write(path, f"d/{path.relative_to(made)}")
+    rest = f"::file://{tmp_path}/all.zip"
+    members = list_members(Location.of(f"zip://d/{name}{rest}"))
+    assert {m.key for m in members} == {*KEYS, "/text"}
+    assert same(open_b2nd(f"zip://d/{name}/g/large{rest}")[...], LARGE)
+    y = from_b2nd(f"zip://d/{name}/g/run*{rest}")
+    assert same(y.compute(scheduler="sync"), np.concatenate([LARGE + 2, LARGE + 1]))
+
+
 def test_a_group_may_have_the_name_of_its_store(made, s3_server):
     for path in (made / "a.b2d").rglob("*.b2*"):
         s3_server.put(f"own/a.b2d/{path.relative_to(made / 'a.b2d')}", path.read_bytes())

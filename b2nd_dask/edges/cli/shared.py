@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from b2nd_dask.edges.cli.group import safe
 from b2nd_dask.frame.members.listing import Member, list_members
 from b2nd_dask.frame.members.store import ARRAY, EMBED, inside, is_named_store
-from b2nd_dask.storage import MAIN_MEMBER, Location, split_query, split_store
+from b2nd_dask.storage import MAIN_MEMBER, Location, split_path, split_store
 
 #: A file, a directory or a URL; completed like a path, checked when it is opened.
 PATH = click.Path(readable=False)
@@ -107,7 +107,7 @@ def frames_at(path: str, options: dict[str, Any]) -> list[str]:
     found = []
     for each in files_in(path, _FILES) or [path]:
         members = None
-        if not split_query(each)[0].endswith(ARRAY):
+        if not split_path(each)[0].endswith(ARRAY):
             # the caller opens the path and raises the error
             with suppress(Exception):
                 members = members_at(each, options)

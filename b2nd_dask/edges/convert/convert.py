@@ -26,7 +26,7 @@ from b2nd_dask.edges.progress import Progress
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array
-from b2nd_dask.storage import Secrets, split_query
+from b2nd_dask.storage import Secrets, split_path
 
 #: Options of a new target, and the formats that have them.
 _OPTIONS = {"blocks": "frames", **dict.fromkeys(("chunks", "cparams"), "frames, zarr and HDF5")}
@@ -204,7 +204,7 @@ def _format_of(path: str, given: str | None, argument: str) -> str:
         if given not in FORMATS:
             raise ValueError(f"{argument}={given!r}: known are {', '.join(FORMATS)}")
         return given
-    name = PurePosixPath(split_query(path)[0].rstrip("/")).name.lower()
+    name = PurePosixPath(split_path(path)[0].rstrip("/")).name.lower()
     for known, how in FORMATS.items():
         if name.endswith(how.suffixes):
             return known

@@ -42,7 +42,7 @@ from b2nd_dask.storage import (
     is_zip,
     matches_of,
     printable,
-    split_query,
+    split_path,
     split_store,
 )
 
@@ -85,8 +85,9 @@ class Folder:
     def groups(self) -> list[str]:
         """Names of the groups here."""
         if self.location.is_url:
-            names = [url.rstrip("/").split("/")[-2] for url in self._listed(f"*/*{ARRAY}") or ()]
-            return sorted({name for name in names if not name.startswith(".")})
+            found = self._listed(f"*/*{ARRAY}") or ()
+            names = {split_path(url)[0].rstrip("/").split("/")[-2] for url in found}
+            return sorted(name for name in names if not name.startswith("."))
         root = Path(self.location.url)
         return sorted(each.name for each in root.iterdir() if _is_group(each))
 
@@ -122,7 +123,7 @@ class Folder:
         found = self._listed("*")
         if found is None:
             return None
-        return [split_query(url)[0].rstrip("/").rpartition("/")[2] for url in found]
+        return [split_path(url)[0].rstrip("/").rpartition("/")[2] for url in found]
 
     def _listed(self, pattern: str) -> list[str] | None:
         """URLs here that match a pattern; None if the server cannot list."""
@@ -235,7 +236,7 @@ def _remote_place(location: Location) -> Place | None:
         return folder
     if folder.read(MANIFEST) is not None or folder.arrays():
         return folder
-    is_spelled_folder = split_query(location.url)[0].endswith("/")
+    is_spelled_folder = split_path(location.url)[0].endswith("/")
     return folder if is_spelled_folder and folder.groups() else None
 
 

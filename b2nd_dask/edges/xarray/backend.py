@@ -31,7 +31,7 @@ from b2nd_dask.edges.xarray.variables import (
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.storage import Location, printable, split_query, what_directory
+from b2nd_dask.storage import Location, printable, split_path, what_directory
 
 #: Suffixes of files and directories of this engine.
 _SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
@@ -96,7 +96,7 @@ class B2ndBackend(BackendEntrypoint):
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
         name = os.fsdecode(filename_or_obj)
-        if split_query(name)[0].rstrip("/").endswith(_SUFFIXES):
+        if split_path(name)[0].rstrip("/").endswith(_SUFFIXES):
             return True
         path = Path(name)
         try:

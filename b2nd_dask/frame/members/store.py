@@ -25,7 +25,7 @@ from b2nd_dask.storage import (
     member_offset,
     printable,
     read_text_file,
-    split_query,
+    split_path,
     zip_members,
 )
 
@@ -40,8 +40,8 @@ _LISTED = 10
 
 
 def path_of(location: Location) -> str:
-    """Path, or URL without its query, without trailing slashes."""
-    return split_query(location.url)[0].rstrip("/")
+    """Path, or URL up to the end of its path, without trailing slashes."""
+    return split_path(location.url)[0].rstrip("/")
 
 
 def is_named_store(location: Location) -> bool:
@@ -118,8 +118,8 @@ def files(location: Location) -> list[str]:
     if location.is_url:
         urls: list[str] | None = None
         with suppress(FileNotFoundError):
-            urls = matches_of(f"{root}/**/*.b2*", location.storage_options)
-        names = [url.removeprefix(f"{root}/") for url in urls or ()]
+            urls = matches_of(below(location.url, "**/*.b2*"), location.storage_options)
+        names = [split_path(url)[0].removeprefix(f"{root}/") for url in urls or ()]
     else:
         paths = (Path(at, name) for at, _, inner in os.walk(root) for name in inner)
         names = [path.relative_to(root).as_posix() for path in paths]

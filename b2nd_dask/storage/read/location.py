@@ -18,7 +18,7 @@ from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.read.container import BytesReader, OffsetReader, bytes_label
 from b2nd_dask.storage.read.local_reader import LocalReader
 from b2nd_dask.storage.read.remote import RemoteReader
-from b2nd_dask.storage.redaction import Secrets, printable, public_url, scheme_of, split_query
+from b2nd_dask.storage.redaction import Secrets, printable, public_url, scheme_of, split_path
 from b2nd_dask.system import path_of_url
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def split_store(urlpath: Any) -> tuple[Any, str | None]:
     store, key = found
     text = os.fsdecode(urlpath)
     # frames in a folder are files of their own
-    is_file = split_query(store)[0].endswith(".b2d") and key.endswith(".b2nd")
+    is_file = split_path(store)[0].endswith(".b2d") and key.endswith(".b2nd")
     is_local = not looks_remote(text)
     own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises if the user does not exist
     if is_file or (is_local and os.path.lexists(own)):
@@ -206,12 +206,12 @@ def store_in(urlpath: Any) -> tuple[str, str] | None:
     """Split a path or URL into a store and a key by names alone; None if it names no store."""
     if not isinstance(urlpath, str | os.PathLike):
         return None
-    path, query = split_query(os.fsdecode(urlpath))
+    path, rest = split_path(os.fsdecode(urlpath))
     if not looks_remote(path):
         path = path.replace(os.sep, "/")
     found = _STORE.fullmatch(path)
     key = found["key"].strip("/") if found else ""
-    return (found["store"] + query, key) if found and key else None
+    return (found["store"] + rest, key) if found and key else None
 
 
 def _normalized(urlpath: object) -> str | bytes:

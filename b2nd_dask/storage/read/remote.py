@@ -33,7 +33,7 @@ from b2nd_dask.storage.read.ranged import (
     require_short,
 )
 from b2nd_dask.storage.read.ranged_stores import remote_store
-from b2nd_dask.storage.redaction import public_url, split_query
+from b2nd_dask.storage.redaction import public_url, split_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -204,7 +204,7 @@ class RemoteReader(ByteReader):
     def _open_main(self, store: RemoteStore) -> RemoteObject:
         """Open the object, or the main member if the URL names a directory."""
         is_directory = False
-        if not split_query(self._location.url)[0].endswith("/"):
+        if not split_path(self._location.url)[0].endswith("/"):
             try:
                 return self._open_at(store, is_directory=False)
             except FileNotFoundError:

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.redaction import split_query
+from b2nd_dask.storage.redaction import split_path
 from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea, wrong_length
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
 from b2nd_dask.storage.write.staging import (
@@ -113,9 +113,9 @@ class BaseObjectStaging(Staging):
 
     def inside(self, name: str) -> Location:
         """Locate a frame in the staging area; see `Staging.inside`."""
-        path, query = split_query(self.location.url)
+        path, rest = split_path(self.location.url)
         folder = f"{path.rstrip('/')}.{self.key}.staging"
-        return replace(self.location, urlpath=f"{folder}/{name}{query}")
+        return replace(self.location, urlpath=f"{folder}/{name}{rest}")
 
     def check_target(self) -> None:
         """See `Staging.check_target`."""
