@@ -271,7 +271,7 @@ def kill_in_commit(target, moment):
     """Write rows, and be killed before the switch, behind all that is written before it."""
     update = planned(target, VALUES[:10] + 1, **rows(0, 10))
     if moment == "before":
-        local_update._changed = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        local_update.pwrite = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         original = os.rename
 
         def rename(source, *arguments, **keywords):

@@ -18,7 +18,6 @@ import os
 import re
 import shutil
 import stat
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,9 +37,9 @@ _AREA = re.compile(r"(?<![^/])\.([^/]+)\.[0-9a-f]{16}\.(?:staging|removed)(?=/|$
 #: Errors of a rename if another writer has just replaced a file by a directory, a directory by a
 #: file, or removed either.
 _REPLACED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
-#: Errors of a removal if another writer has added an entry, or replaced a directory by a file or a
-#: link; for a link, the error of `shutil.rmtree` has no number.
-_CHANGED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, None)
+#: Errors of a removal if another writer has added or removed an entry, or replaced a directory by a
+#: file or a link; for a link, the error of `shutil.rmtree` has no number.
+_CHANGED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, None)
 #: Attempts: of a rename over a target, and of a removal, while other writers change the directory.
 _RENAMES, _REMOVALS = 5, 100
 _LONGEST_PAUSE = 0.1
@@ -140,8 +139,11 @@ def publish_path(ready: Path, target: Path, *, replace: bool, fsync: bool = True
     """
     if replace:
         _replace(ready, target)
-    else:
-        _rename_new(ready, target)
+    elif not renameat2(ready, target, RENAME_NOREPLACE):
+        # not atomic, but there is no other way
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        ready.rename(target)
     if fsync:
         sync(target.parent)
 
@@ -186,29 +188,21 @@ def remove_path(path: Path) -> None:
     """
     for attempt in range(_REMOVALS):
         try:
-            return _remove_once(path)
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
+            else:
+                # without errors first: other processes may remove entries, too
+                shutil.rmtree(path, ignore_errors=True)
+                shutil.rmtree(path)
         except OSError as error:
+            if not os.path.lexists(path):
+                return
             if error.errno not in _CHANGED or attempt == _REMOVALS - 1:
                 raise type(error)(error.errno, error.strerror, str(path)) from error
             # gives a linking process time to notice the removal, or to finish
             time.sleep(min(0.001 * 2**attempt, _LONGEST_PAUSE))
-    return None
-
-
-def _remove_once(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        if path.is_symlink() or not path.is_dir():
-            path.unlink()
-        elif sys.version_info >= (3, 12):
-            shutil.rmtree(path, onexc=lambda _, __, error: _unless_missing(error))
         else:
-            shutil.rmtree(path, onerror=lambda _, __, info: _unless_missing(info[1]))
-
-
-def _unless_missing(error: BaseException) -> None:
-    """Ignore an entry that another process has removed."""
-    if not isinstance(error, FileNotFoundError):
-        raise error
+            return
 
 
 def _replace(ready: Path, target: Path) -> None:
@@ -225,15 +219,6 @@ def _replace(ready: Path, target: Path) -> None:
                 raise
         else:
             return
-
-
-def _rename_new(ready: Path, target: Path) -> None:
-    if renameat2(ready, target, RENAME_NOREPLACE):
-        return
-    # not atomic, but there is no other way
-    if target.exists():
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    ready.rename(target)
 
 
 def _exchange(ready: Path, target: Path) -> None:

@@ -14,7 +14,7 @@ import os
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,10 +143,8 @@ class LocalStaging(Staging):
     def locked(self, *, shared: bool = False) -> Iterator[None]:
         """Lock the staging area; without locks of the file system, do nothing."""
         # an exclusive lock on NFS needs a file that is open for writing
-        with ExitStack() as held:
-            with about(self.target):
-                fd = held.enter_context(opened(self.directory / LOCK_NAME, os.O_RDWR))
-                lock(fd, shared=shared, wait=True)
+        with about(self.target), opened(self.directory / LOCK_NAME, os.O_RDWR) as fd:
+            lock(fd, shared=shared, wait=True)
             yield
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
@@ -164,22 +162,16 @@ class LocalStaging(Staging):
         """See `Staging.put`."""
         named = self._file(name)
         ready = named.with_name(uuid.uuid4().hex)
-        # locked, since without hard links a new name appears before its bytes
+        # locked, since some file systems cannot rename to a new name only
         with self.locked() if only_new else nullcontext(), about(self.target):
             # made at its first use: with the area, a full disk would leave an incomplete area
             ready.parent.mkdir(exist_ok=True)
             write_file(ready, payload, fsync=fsync)
-            if only_new:
-                try:
-                    link_or_copy(ready, named)
-                except FileExistsError:
-                    return False
-                finally:
-                    ready.unlink()
-            else:
-                ready.rename(named)
-            if fsync:
-                sync(ready.parent)
+            try:
+                publish_path(ready, named, replace=not only_new, fsync=fsync)
+            except FileExistsError:
+                ready.unlink()
+                return False
         return True
 
     def names(self) -> list[str]:

@@ -111,9 +111,10 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
             except BaseException:
                 os.ftruncate(fd, self.old.frame_len)
                 raise
-            # the switch: until now the old header refers to the old index
-            differing, at = _changed(os.pread(fd, len(head), 0), head)
-            pwrite(fd, [differing], at)
+            # the switch: until now the old header refers to the old index. Lengths and shape, the
+            # bytes that differ, are in front: with few fixed metalayers in the first 512 bytes,
+            # which disks write atomically
+            pwrite(fd, [head], 0)
             if self.fsync:
                 flush(fd)
 
@@ -139,21 +140,15 @@ class SparseUpdate(LocalUpdate, SparseStaging):
         # all steps use this descriptor: never write into a directory that takes the name
         with about(self.target), opened(self.target, flags) as folder:
             write_file(index, head + tail)
-            try:
-                state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)
-                if identity_of(state) != self.old.identity:
-                    raise StaleFrameError(CHANGED, path=self.target)
-                with self.linked(placement, folder, fsync=True):
-                    flush(folder)
-                # even if this raises, the new index may be in place: its chunks stay
-                os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
-                if self.fsync:
-                    flush(folder)
-            except FileNotFoundError as error:
-                if not _is_named(self.target, folder):
-                    # the frame was replaced; its directory is being emptied
-                    raise StaleFrameError(CHANGED, path=self.target) from error
-                raise
+            state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)
+            if identity_of(state) != self.old.identity:
+                raise StaleFrameError(CHANGED, path=self.target)
+            with self.linked(placement, folder, fsync=True):
+                flush(folder)
+            # even if this raises, the new index may be in place: its chunks stay
+            os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
+            if self.fsync:
+                flush(folder)
 
 
 def require_end(fd: int, frame_len: int, label: str) -> None:
@@ -169,16 +164,6 @@ def require_end(fd: int, frame_len: int, label: str) -> None:
             "frame would remove them; copy the frame to a file of its own, and change the copy",
             label,
         )
-
-
-def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:
-    """Return the bytes from the first difference to the last, and their offset.
-
-    Lengths and shape are at the front of a header. With few fixed metalayers they lie in the first
-    512 bytes, which disks write atomically.
-    """
-    differ = [at for at, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] or [0]
-    return new[differ[0] : differ[-1] + 1], differ[0]
 
 
 @contextmanager
