@@ -38,7 +38,6 @@ from functools import partial
 from operator import call
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
@@ -140,8 +139,6 @@ class BaseObjectStaging(Staging):
 
     def put(self, name: str, payload: bytes, *, fsync: bool = True, only_new: bool = False) -> bool:
         """See `Staging.put`; stores need no sync."""
-        if only_new and name in self.names():
-            return False
         return self.area().stage(f"{name}{FILE_SUFFIX}", payload, only_new=only_new)
 
     def names(self) -> list[str]:
@@ -177,21 +174,12 @@ class ObjectStaging(BaseObjectStaging):
         return adjacent(name, payloads)
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
-        """Choose the offset of each range of an object; see `Staging.join`.
+        """Lay the ranges of objects out; see `Staging.join`.
 
         An object has several if chunks of it were staged again, with others.
         """
-        placement = laid_out(parts, rows, Run("", 0, 0), 0)
-        runs = placement.runs[1:]
-        sizes = np.array([run.stop - run.start for run in runs], np.int64)
-        ends = np.cumsum(sizes)
-        number = np.searchsorted(ends, placement.positions, side="right")
-        _, first = np.unique(number, return_index=True)
-        order = np.lexsort((first, sizes >= _SMALL_OBJECT))
-        moves = np.empty_like(sizes)
-        moves[order] = np.cumsum(sizes[order]) - ends[order]
-        positions = placement.positions + moves[number]
-        return placement._replace(positions=positions, runs=tuple(runs[i] for i in order))
+        placement = laid_out(parts, rows, Run("", 0, 0), 0, small=_SMALL_OBJECT)
+        return placement._replace(runs=placement.runs[1:])
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, inside the store if possible; see `Staging.publish`."""

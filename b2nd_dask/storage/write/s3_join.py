@@ -17,8 +17,8 @@ import logging
 import sys
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, suppress
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import call
@@ -194,8 +194,7 @@ class ServerJoin:
         upload = self._call("create_multipart_upload", **self._named(path))
         named = {**self._named(path), "UploadId": upload["UploadId"]}
         noted = self.area.place(uuid.uuid4().hex + UPLOAD_SUFFIX)
-        with ExitStack() as undo:
-            undo.callback(self._give_up, named, noted)
+        try:
             # a record of the upload, in case this process is killed
             self.area.put(noted, json.dumps(named).encode())
             made = self._upload(parts, named)
@@ -204,12 +203,11 @@ class ServerJoin:
             self._call_once(
                 "complete_multipart_upload", replace, MultipartUpload={"Parts": listed}, **named
             )
-            undo.pop_all()
-        self.area.remove([noted])
-
-    def _give_up(self, named: dict[str, str], noted: str) -> None:
-        _abort(self.area, named)
-        # the area may be closed already
+        except BaseException:
+            # without an error: otherwise the record stays for `discard`
+            _abort(self.area, named)
+            self.area.remove([noted])
+            raise
         self.area.remove([noted])
 
     def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> list[dict[str, Any]]:
@@ -219,26 +217,18 @@ class ServerJoin:
         fetch have one thread: only one of them is in memory.
         """
         with ThreadPoolExecutor(CONCURRENCY) as threads, ThreadPoolExecutor(1) as one_thread:
-            checks = [threads.submit(check) for check in self.checks]
-            made = [
-                (one_thread if _is_fetched(part) else threads).submit(
-                    self._upload_part, number, part, named
-                )
-                for number, part in enumerate(parts, start=1)
-            ]
-            running: list[Future[Any]] = [*checks, *made]
+            running: list[Future[Any]] = [threads.submit(check) for check in self.checks]
+            for number, part in enumerate(parts, start=1):
+                pool = one_thread if _is_fetched(part) else threads
+                running.append(pool.submit(self._upload_part, number, part, named))
             try:
-                for each in as_completed(running):
-                    each.result()
-            except OSError:
-                # of a write that was given up parts are gone: the check says why
-                for check in checks:
-                    check.result()
-                raise
+                wait(running, return_when=FIRST_EXCEPTION)
             finally:
                 for each in running:
                     each.cancel()
-        return [each.result() for each in made]
+        # of a write that was given up parts are gone: the checks, which come first, say why
+        done = [each.result() for each in running if not each.cancelled()]
+        return done[len(self.checks) :]
 
     def _upload_part(self, number: int, part: Part, named: dict[str, str]) -> dict[str, Any]:
         if isinstance(part, Run):

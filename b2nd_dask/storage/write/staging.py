@@ -186,25 +186,32 @@ def adjacent(part: str, payloads: Sequence[bytes], start: int = 0) -> list[Run]:
     return [Run(part, *ends) for ends in itertools.pairwise(edges)]
 
 
-def laid_out(parts: Sequence[str], rows: NDArray[Any], first: Run, header_len: int) -> Placement:
+def laid_out(
+    parts: Sequence[str], rows: NDArray[Any], first: Run, header_len: int, *, small: int = 0
+) -> Placement:
     """Lay chunks out behind one part, whose own chunks stay, or behind a frame.
 
-    Parts and frame start with the `header_len` bytes of the header.
+    Parts and frame start with the `header_len` bytes of the header. Adjacent chunks of a part stay
+    together: first the ranges below `small` bytes, then all others, each in the order of their
+    first chunks.
     """
     positions = rows["start"] - header_len
     moves = np.array([name != first.part for name in parts], np.bool_)[rows["part"]]
     order = np.lexsort((rows["start"], rows["part"]))
     order = order[moves[order]]
     part, start, nbytes = (rows[name][order] for name in ("part", "start", "nbytes"))
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (part[1:] != part[:-1]) | (start[1:] != (start + nbytes)[:-1])
+    heads, number = np.flatnonzero(begins), np.cumsum(begins) - 1
+    sizes = np.add.reduceat(nbytes, heads)
+    ranked = np.lexsort((np.minimum.reduceat(order, heads), sizes >= small))
     first_nbytes = first.stop - header_len
-    positions[order] = first_nbytes + np.cumsum(nbytes) - nbytes
-    # adjacent chunks of a part are copied together
-    is_first = np.ones(len(order), np.bool_)
-    is_first[1:] = (part[1:] != part[:-1]) | (start[1:] != (start + nbytes)[:-1])
-    is_last = np.roll(is_first, -1)
-    ends = part[is_first], start[is_first], (start + nbytes)[is_last]
-    runs = [Run(parts[p], a, b) for p, a, b in np.stack(ends, axis=1).tolist()]
-    return Placement(positions, first_nbytes + int(nbytes.sum()), (first, *runs))
+    moved = np.empty_like(sizes)
+    moved[ranked] = first_nbytes + np.cumsum(sizes[ranked]) - sizes[ranked]
+    positions[order] = start + (moved - start[heads])[number]
+    ends = part[heads], start[heads], start[heads] + sizes
+    runs = [Run(parts[p], a, b) for p, a, b in np.stack(ends, axis=1)[ranked].tolist()]
+    return Placement(positions, first_nbytes + int(sizes.sum()), (first, *runs))
 
 
 def numbered(parts: Sequence[str], rows: NDArray[Any], used: Container[int] = ()) -> Placement:
