@@ -132,12 +132,12 @@ def test_a_server_that_does_not_join(google: Google, monkeypatch: pytest.MonkeyP
     assert len(google.names(location)) == 1
 
 
-def test_an_object_that_is_longer_than_it_was_staged_is_not_joined(google: Google) -> None:
+def test_an_object_that_is_shorter_than_it_was_staged_is_not_joined(google: Google) -> None:
     location = google.location()
     staging = make(location)
     staging.prepare()
     run = staging.append([b"abc"])[0]
-    placement = staging.join(*staged_at([Run(run.part, 0, 2)]))
+    placement = staging.join(*staged_at([Run(run.part, 0, 4)]))
     with pytest.raises(OSError, match="not have the written length"):
         staging.publish(placement, HEAD, TAIL)
     staging.discard()

@@ -344,3 +344,25 @@ def test_joined_step_by_step_in_an_area_that_another_client_closes(
         publish(make(memory), objects)
     assert left
     assert memory_names(name) == []
+
+
+@pytest.mark.parametrize("refusal", [None, OSError, NotImplementedError])
+def test_chunks_of_which_others_take_the_place_in_googles_stores(
+    memory: Location, name: str, monkeypatch: pytest.MonkeyPatch, refusal: type[Exception] | None
+) -> None:
+    """They join whole objects only, and in buckets of some kinds none."""
+
+    def merge(fs: MemoryFileSystem, path: str, paths: list[str]) -> None:
+        if refusal is not None:
+            raise refusal("not in this bucket")
+        fs.pipe_file(path, b"".join(map(fs.cat_file, paths)))
+
+    monkeypatch.setattr(MemoryFileSystem, "merge", merge, raising=False)
+    monkeypatch.setattr(MemoryFileSystem, "protocol", ("memory", "gs"))
+    staging = make(memory)
+    staging.prepare()
+    earlier, later = staging.append([b"old ", b"kept"]), staging.append([b"new "])
+    staging.publish(staging.join(*staged_at([*later, earlier[1]])), HEAD, TAIL)
+    staging.discard()
+    assert fsspec.filesystem("memory").cat_file(name) == HEAD + b"new kept" + TAIL
+    assert memory_names(name) == [f"/{name}"]

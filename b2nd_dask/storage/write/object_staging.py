@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.redaction import split_path
-from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea, wrong_length
+from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
 from b2nd_dask.storage.write.staging import (
     FILE_SUFFIX,
@@ -287,13 +287,17 @@ def check_writable(store: ObjectStore) -> None:
 
 
 def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> bool:
-    """Join the objects inside one of Google's stores; return False if the store refuses."""
+    """Join the objects inside one of Google's stores; return False if the store refuses.
+
+    It joins whole objects: ranges of others, whose chunks were staged again, are copied.
+    """
     sizes = {path: entry.get("size") for path, entry in area.entries(area.folder).items()}
-    if any((run.start, run.stop) != (0, sizes.get(run.part)) for run in runs):
-        raise wrong_length(area.label)
-    ends = [uuid.uuid4().hex for _ in range(2)]
-    area.each(lambda end: area.stage(*end), zip(ends, (head, tail), strict=True))
-    paths = [area.place(ends[0]), *(run.part for run in runs), area.place(ends[1])]
+    ends = area.each(partial(_staged, area), [head, tail])
+    paths = [ends[0]]
+    for run in runs:
+        is_whole = (run.start, run.stop) == (0, sizes.get(run.part))
+        paths.append(run.part if is_whole else _staged(area, area.fetch([run])[0]))
+    paths.append(ends[1])
     try:
         while len(paths) > _COMPOSED_AT_ONCE:
             groups = range(0, len(paths), _COMPOSED_AT_ONCE)
@@ -303,10 +307,16 @@ def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -
         area.call(lambda: area.fs.merge(area.target, paths))
     except FileNotFoundError:
         raise
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:
         logger.info("%s: the store cannot join objects (%s); this process does", area.label, error)
         return False
     return True
+
+
+def _staged(area: StagingArea, data: bytes) -> str:
+    name = uuid.uuid4().hex
+    area.stage(name, data)
+    return area.place(name)
 
 
 def _composed(area: StagingArea, paths: list[str]) -> str:
