@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.read.plan import decodes_per_block
+from b2nd_dask.frame.read.read_cost import decodes_per_block
 from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, Budget, TooLittleMemoryError
 from b2nd_dask.frame.rechunk.passes import flat_boxes, flat_pass, plan_passes
 from b2nd_dask.graph.resources import nbytes_of

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from b2nd_dask import ChecksumError, from_b2nd, to_b2nd
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.joined import join
-from b2nd_dask.frame.read import plan
-from b2nd_dask.frame.read.plan import decodes_per_block, relative_work
+from b2nd_dask.frame.read import read_cost
+from b2nd_dask.frame.read.read_cost import decodes_per_block, relative_work
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read import sizes as sizes_module
 from b2nd_dask.graph.read.sizes import is_read_anew
@@ -37,7 +37,7 @@ SERIES = (40, 10, 10)
 def cheap_visits():
     """Tiny chunks as if they were large: what is decoded counts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "VISIT_NBYTES", 1)
+        patch.setattr(read_cost, "VISIT_NBYTES", 1)
         yield
 
 
@@ -284,7 +284,7 @@ def _transferred(client):
 def test_bounds_of_work(maps, monkeypatch):
     frame = reference_of_path(maps)
     grid = frame.grid
-    monkeypatch.setattr(plan, "VISIT_NBYTES", 10 * grid.chunk_nbytes)
+    monkeypatch.setattr(read_cost, "VISIT_NBYTES", 10 * grid.chunk_nbytes)
     sizes = from_b2nd(maps, chunks=SERIES).chunks
     assert decodes_per_block(grid, sizes) == 1.0
     # six blocks read from each chunk

@@ -230,10 +230,10 @@ def preview(frame: Frame) -> str:
         return "not read, since its elements are large"
     regions = [region[len(shape) - frame.ndim :] for region in itertools.product(*corners)]
     costs = reference.read_costs(list(map(Region, regions)))
-    if reference.is_remote and costs.visits.any():
+    if reference.is_remote and costs.visits:
         return "not read, since the frame is in a store"
     fetched = int(costs.fetched.sum())
-    decoded = int(costs.blocks.sum()) * reference.grid.block_nbytes
+    decoded = costs.blocks * reference.grid.block_nbytes
     if fetched > MOST_FETCHED or decoded > MOST_DECODED:
         return f"not read, since {decoded:,} bytes would have to be decoded"
     planes = [np.atleast_2d(reference.read_axes(region)) for region in regions]

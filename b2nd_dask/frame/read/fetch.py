@@ -16,7 +16,7 @@ from b2nd_dask.format.chunk.codec import subsets_of
 from b2nd_dask.format.integrity import require_digest, require_digest_of
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
-from b2nd_dask.frame.read.plan import ReadLimits, is_in_one_round, located_chunks, witnesses
+from b2nd_dask.frame.read.plan import ReadLimits, is_in_one_round, located_chunks
 from b2nd_dask.storage import Item, Span, chunk_member
 
 
@@ -105,27 +105,21 @@ def batches(
 def verifying(
     opened: OpenedFrame,
     requests: list[ChunkRequest],
-    takes: Callable[[int, tuple[int, ...]], bool],
+    claimed: Callable[[NDArray[np.int64], NDArray[np.uint64]], NDArray[np.bool_]],
 ) -> list[ChunkRequest]:
     """Change requests to whole chunks for the chunks to be verified.
 
-    `takes` says whether the request with a number claims a position of the array. Of several
-    requests for parts of a large chunk, the first one verifies it.
+    `claimed` says for chunks, one of each request, and their digests whether the read claims the
+    witness. Of several requests for parts of a large chunk, the first one verifies it.
     """
     digests = opened.digests
-    if digests is None:
+    if digests is None or all(request.blocks is None for request in requests):
         return requests
-    some = [number for number, request in enumerate(requests) if request.blocks is not None]
-    chunks = np.array([requests[number].chunk for number in some], np.int64)
-    axes = witnesses(chunks, digests[chunks], opened.parsed.grid)
-    found, done = list(requests), set()
-    # Python integers, which a range finds without a search
-    for number, position in zip(some, zip(*map(np.ndarray.tolist, axes), strict=True), strict=True):
-        request = requests[number]
-        if request.chunk not in done and (opened.verify is True or takes(number, position)):
-            found[number] = request._replace(whole=True)
-            done.add(request.chunk)
-    return found
+    chunks = np.array([request.chunk for request in requests], np.int64)
+    is_first = np.diff(chunks, prepend=-1) != 0
+    whole = is_first & (opened.verify is True or claimed(chunks, digests[chunks]))
+    rows = zip(requests, whole.tolist(), strict=True)
+    return [request._replace(whole=verifies) for request, verifies in rows]
 
 
 def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[ChunkBytes]:

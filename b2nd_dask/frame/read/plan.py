@@ -10,7 +10,6 @@ contains it: on average the verified fraction of chunks equals the fraction of t
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,8 +31,6 @@ NEARLY_ALL = 0.9
 MOST_BATCH = 1 << 20
 #: Not a `ChunkKind`.
 _LEFT_OUT = np.uint8(255)
-#: Finding a chunk and its blocks takes 0.1 ms, as long as decoding this many bytes.
-VISIT_NBYTES = 1 << 17
 #: A first read locates the blocks of a chunk, a second one reads them. A chunk is read whole if it
 #: wastes at most this many bytes, which costs less than a second read.
 LITTLE_IN_VAIN = 1 << 14
@@ -42,7 +39,6 @@ LITTLE_IN_VAIN = 1 << 14
 SECOND_ROUND = 2 << 20
 #: Positions along each axis of an array.
 Axes = tuple[range, ...]
-Sizes = tuple[tuple[int, ...], ...]
 
 
 class Part(NamedTuple):
@@ -189,80 +185,10 @@ def touched_along(positions: range, block: int) -> list[int]:
     return [position // block for position in positions]
 
 
-def decodes_per_block(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
-    """Compute how often each block is decoded on average if an array is read in boxes.
-
-    The array is not empty. Lengths of the boxes along each axis together cover it, or a part of it
-    from a corner on, by default the first element. The result is 1.0 if every box ends at edges of
-    blocks.
-
-    Examples
-    --------
-    Maps as time series: boxes of whole blocks, and boxes that are smaller than a block.
-
-    >>> maps = Grid((6, 100, 100), chunks=(1, 100, 100), blocks=(1, 50, 50), itemsize=4)
-    >>> decodes_per_block(maps, ((6,), (50, 50), (50, 50)))
-    1.0
-    >>> decodes_per_block(maps, ((6,), (25,) * 4, (100,)))
-    2.0
-    """
-    axes = zip(sizes, corner or (0,) * grid.ndim, grid.chunks, grid.blocks, strict=True)
-    return math.prod(
-        _touched(along, start, chunk, block) / _touched((sum(along),), start, chunk, block)
-        for along, start, chunk, block in axes
-    )
-
-
-def visits_per_chunk(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
-    """Compute how many boxes read from a chunk on average; arguments as `decodes_per_block`."""
-    return decodes_per_block(replace(grid, blocks=grid.chunks), sizes, corner)
-
-
-def relative_work(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
-    """Compute the time of reading in boxes relative to decoding each touched block once.
-
-    Arguments are those of `decodes_per_block`.
-
-    Examples
-    --------
-    Chunks of 40 kB that are found four times, and not decoded more often for that:
-
-    >>> maps = Grid((6, 100, 100), chunks=(1, 100, 100), blocks=(1, 50, 50), itemsize=4)
-    >>> round(relative_work(maps, ((6,), (50, 50), (50, 50))), 1)
-    3.3
-    """
-    visits = visits_per_chunk(grid, sizes, corner)
-    decodes = decodes_per_block(grid, sizes, corner)
-    once = VISIT_NBYTES + grid.chunk_nbytes
-    return (visits * VISIT_NBYTES + decodes * grid.chunk_nbytes) / once
-
-
-def _touched(sizes: tuple[int, ...], start: int, chunk: int, block: int) -> int:
-    """Count the blocks along one axis that boxes touch, once per box."""
-    ends = np.fromiter(itertools.accumulate(sizes, initial=start), np.int64, len(sizes) + 1)
-    starts, lasts = ends[:-1], ends[1:] - 1
-    touched = block_number(lasts, chunk, block) - block_number(starts, chunk, block) + 1
-    return int(touched[lasts >= starts].sum())
-
-
 def block_number(position: Any, chunk: int, block: int) -> Any:
     """Compute the numbers of the blocks with these positions; numbers restart in each chunk."""
     cell, inner = position // chunk, position % chunk
     return cell * -(-chunk // block) + inner // block
-
-
-def touched_blocks_along(positions: range, chunk: int, block: int) -> int:
-    """Count the blocks along one axis with some of ascending positions; may be slightly too large.
-
-    Examples
-    --------
-    >>> touched_blocks_along(range(5, 25), 10, 4), touched_blocks_along(range(0, 100, 50), 10, 4)
-    (7, 2)
-    """
-    if not positions:
-        return 0
-    span = block_number(positions[-1], chunk, block) - block_number(positions[0], chunk, block)
-    return min(len(positions), int(span) + 1)
 
 
 class ReadLimits(NamedTuple):
@@ -329,3 +255,16 @@ def witnesses(
         rest, position = np.divmod(rest, length)
         found.append(start + position.astype(np.int64))
     return tuple(reversed(found))
+
+
+def claimed(
+    chunks: NDArray[np.int64], digests: NDArray[np.uint64], grid: Grid, claims: Iterable[Any]
+) -> NDArray[np.bool_]:
+    """Whether a read claims the witnesses of chunks, which it verifies then.
+
+    `claims` has start, stop and step of positions along each axis: those of each chunk, or of all.
+    """
+    found = np.ones(chunks.shape, np.bool_)
+    for at, (start, stop, step) in zip(witnesses(chunks, digests, grid), claims, strict=True):
+        found &= (start <= at) & (at < stop) & ((at - start) % step == 0)
+    return found

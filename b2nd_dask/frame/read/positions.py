@@ -18,7 +18,7 @@ from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.decode import Fill, carrier, constant_in, decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, fetch_all, verifying
-from b2nd_dask.frame.read.plan import block_number, is_nearly_all
+from b2nd_dask.frame.read.plan import block_number, is_nearly_all, witnesses
 from b2nd_dask.frame.read.region import special_elements
 
 #: Bytes of blocks between two positions that are read with them. To read a run of blocks costs
@@ -141,12 +141,14 @@ def read_points(
     order = order[kinds[order] == ChunkKind.STORED]
     groups = np.split(order, np.flatnonzero(np.diff(chunks[order])) + 1) if len(order) else []
 
-    def takes(number: int, position: tuple[int, ...]) -> bool:
-        found = [along[groups[number]] == at for along, at in zip(coords, position, strict=True)]
-        return bool(np.logical_and.reduce(found).any())
+    def claimed(touched: NDArray[np.int64], digests: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        which = np.searchsorted(touched, chunks[order])
+        columns = zip(coords, witnesses(touched, digests, frame.grid), strict=True)
+        found = np.logical_and.reduce([along[order] == at[which] for along, at in columns])
+        return np.bincount(which, found, len(touched)) > 0
 
     requests = [ChunkRequest(int(chunks[g[0]]), _wanted(blocks[g], frame.grid)) for g in groups]
-    requests = verifying(opened, requests, takes)
+    requests = verifying(opened, requests, claimed)
     for fetched in fetch_all(opened, requests):
         at = groups[fetched.number]
         touched = requests[fetched.number].blocks if fetched.some_blocks else None

@@ -1,11 +1,11 @@
-"""Cost estimates of reads: chunks, blocks and bytes, before anything is read.
+"""Estimates of the work of reads, before anything is read.
 
-They follow from the offset index and the grid, except for the compressed lengths of a chunk's
-blocks, which are taken as equal.
+`read_costs` estimates the chunks, blocks and bytes of regions. They follow from the offset index
+and the grid, except for the compressed lengths of a chunk's blocks, which are taken as equal.
+Regions are columns: a hundred thousand of them share a few cuts of an axis.
 
-Regions are columns: a hundred thousand of them share a few cuts of an axis. For an array that is
-read in boxes, the decoded work is counted in blocks: a block that several boxes touch is decoded
-for each. The estimate ignores that a task reads all blocks of a chunk if it touches nearly all
+`relative_work` compares reads of an array in boxes: a block that several boxes touch is decoded for
+each. It ignores that a task reads all blocks of a chunk if it touches nearly all
 (`plan.NEARLY_ALL`), since this adds little.
 """
 
@@ -13,28 +13,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, head_nbytes
 from b2nd_dask.format.grid import AxisCells, Grid
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
 from b2nd_dask.frame.read.plan import (
     Axes,
     ReadLimits,
+    block_number,
     blocks_at,
+    claimed,
     is_in_one_round,
     located_chunks,
     reads_in_boxes,
     touched_along,
-    witnesses,
 )
+
+Sizes = tuple[tuple[int, ...], ...]
 
 
 class Region(NamedTuple):
@@ -47,6 +50,8 @@ class Region(NamedTuple):
     """False for whole chunks that are only fetched."""
 
 
+#: Finding a chunk and its blocks takes 0.1 ms, as long as decoding this many bytes.
+VISIT_NBYTES = 1 << 17
 #: Visits of chunks to process together, unless a single region has more.
 _BATCH = 1 << 20
 #: The limits of local files.
@@ -55,51 +60,45 @@ _LOCAL = ReadLimits(max_gap=0, batch_nbytes=1 << 20, is_far=False)
 
 @dataclass(frozen=True, eq=False)
 class ReadCosts:
-    """Cost of reads, with a row for each region."""
+    """Cost of reads: totals, and columns with a row for each region."""
 
-    visits: NDArray[np.int64]
-    """Number of chunks with data."""
-    constants: NDArray[np.int64]
+    nchunks: int
+    """Number of chunks of the frame that are read."""
+    visits: int
+    """Number of reads of these chunks."""
+    constants: int
     """Number of chunks that the index marks as zeros, NaN or never written: they are not read."""
-    blocks: NDArray[np.int64]
+    blocks: int
     """Number of blocks to decode, which include the padding of chunks."""
     fetched: NDArray[np.float64]
     """Bytes to fetch."""
     buffers: NDArray[np.float64]
     """Most bytes that are fetched at a time."""
-    largest: NDArray[np.int64]
+    largest: NDArray[np.float64]
     """Most bytes that are decoded at a time."""
     whole: NDArray[np.bool_]
     """Whether the region consists of whole chunks with elements in C order."""
     direct: NDArray[np.bool_]
     """Whether the chunks are decoded directly into the result, without a scratch buffer."""
-    nchunks: int
-    """Number of chunks of the frame that are read."""
 
 
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
     """Estimate the cost of reading regions."""
     parsed, limits = opened.parsed, ReadLimits.of(opened)
-    stored = _Stored(
-        parsed.grid,
-        parsed.index.kinds,
-        None if parsed.index.single_kind else _compressed_lengths(parsed),
-        limits,
-        opened.verify is True,
-        opened.digests,
-        reads_in_boxes(parsed, limits.batch_nbytes),
-    )
-    return stored.costs(regions)
+    if opened.verify is True:
+        everything = tuple(map(range, parsed.grid.shape))
+        regions = [region._replace(claims=everything) for region in regions]
+    lengths, in_boxes = _compressed_lengths(parsed), reads_in_boxes(parsed, limits.batch_nbytes)
+    return _Stored(parsed.grid, lengths, limits, opened.digests, in_boxes).costs(regions)
 
 
 def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
     """Estimate the cost of reading regions of a future local frame, as if it were uncompressed."""
-    kinds = np.full(grid.nchunks, ChunkKind.STORED, np.uint8)
     lengths = np.full(grid.nchunks, float(HEADER_LEN + grid.chunk_nbytes))
     # any element may be the witness
-    digests = np.zeros(kinds.size, np.uint64)
+    digests = np.zeros(grid.nchunks, np.uint64)
     in_boxes = grid.chunk_nbytes > MAX_SCRATCH_NBYTES
-    return _Stored(grid, kinds, lengths, _LOCAL, False, digests, in_boxes).costs(regions)
+    return _Stored(grid, lengths, _LOCAL, digests, in_boxes).costs(regions)
 
 
 class _AxisCuts:
@@ -126,14 +125,9 @@ class _AxisCuts:
         """Whether each cut has whole chunks only."""
 
 
-class _Visits(NamedTuple):
-    """Visits of chunks by some regions."""
-
-    rows: NDArray[np.int64]
-    """Numbers of the regions."""
-    chunks: NDArray[np.int64]
-    patterns: NDArray[np.int64]
-    """Touched blocks of each chunk, as a pattern number for `_Cuts.blocks_of`."""
+#: Visits of chunks by regions: numbers of the regions, of the chunks, and of the patterns of their
+#: touched blocks (`_Cuts.blocks_of`).
+_Visits = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 class _Cuts:
@@ -142,22 +136,23 @@ class _Cuts:
     def __init__(self, grid: Grid, regions: Sequence[Region]) -> None:
         self._grid = grid
         ends = [[(r.start, r.stop, r.step) for r in each.claims or each.axes] for each in regions]
-        self.claims = np.array(ends, np.int64).reshape(len(regions), grid.ndim, 3)
-        """Start, stop and step of the positions that each region claims along each axis."""
+        shape = len(regions), grid.ndim, 3
+        self.claims = np.array(ends, np.int64).reshape(shape).transpose(1, 2, 0).copy()
+        """For each axis start, stop and step of the positions that each region claims."""
         self.decoded = np.array([each.is_decoded for each in regions], np.bool_)
         """Whether each region is decoded."""
         boxes = (each.axes for each in regions)
         along = zip(*boxes, strict=True) if regions else ((),) * grid.ndim
         self.axes = list(map(_AxisCuts, grid.chunks, grid.padded_chunk, grid.blocks, along))
-        self.whole = np.full(len(regions), grid.chunk_is_c_order)
-        """Whether each region consists of whole chunks with elements in C order."""
-        for axis in self.axes:
-            self.whole &= axis.whole[axis.which]
         counts = [axis.lengths[axis.which] for axis in self.axes]
-        self.counts = np.array(counts, np.int64).reshape(grid.ndim, len(regions)).T
-        """Number of touched chunks along each axis for each region."""
-        self.totals: NDArray[np.int64] = self.counts.prod(axis=1)
+        self.totals = math.prod(counts, start=np.ones(len(regions), np.int64))
         """Number of touched chunks of each region."""
+        wholes = [axis.whole[axis.which] for axis in self.axes]
+        in_order = np.full(len(regions), grid.chunk_is_c_order)
+        self.whole = np.logical_and.reduce([in_order, *wholes])
+        """Whether each region consists of whole chunks with elements in C order."""
+        self.direct = np.logical_and.reduce([self.whole, *(each == 1 for each in counts[1:])])
+        """Whether these chunks are also contiguous in the region."""
 
     def visits(self) -> Iterator[_Visits]:
         """Iterate over the visited chunks, for some regions at a time."""
@@ -174,7 +169,7 @@ class _Cuts:
             at = np.arange(len(repeats)) + first[repeats]
             rows, chunks = rows[repeats], chunks[repeats] * count + axis.numbers[at]
             patterns = patterns[repeats] * len(axis.touched) + axis.patterns[at]
-        return _Visits(rows, chunks, patterns)
+        return rows, chunks, patterns
 
     def blocks_of(self, pattern: int) -> NDArray[np.int64] | None:
         """Ascending numbers of the blocks of a pattern; None for whole chunks."""
@@ -187,12 +182,9 @@ class _Stored(NamedTuple):
     """Storage of a frame's chunks, limits of its reader, and the costs of reads."""
 
     grid: Grid
-    kinds: NDArray[np.uint8]
-    lengths: NDArray[np.float64] | None
-    """Compressed bytes of each chunk; None if no chunk has data."""
+    lengths: NDArray[np.float64]
+    """Compressed bytes of each chunk, 0 without data; empty if no chunk has data."""
     limits: ReadLimits
-    fetches_whole: bool
-    """Whether chunks are always fetched as a whole."""
     digests: NDArray[np.uint64] | None
     """Checksums of the chunks; a chunk whose witness is read is fetched as a whole."""
     in_boxes: bool
@@ -200,74 +192,56 @@ class _Stored(NamedTuple):
 
     def costs(self, regions: Sequence[Region]) -> ReadCosts:
         """Estimate the cost of reading regions."""
-        cuts = _Cuts(self.grid, regions)
-        direct = cuts.whole & (cuts.counts[:, 1:] == 1).all(axis=1)
-        columns: dict[str, Any] = {"whole": cuts.whole, "direct": direct}
-        if self.lengths is None:
-            # read-only columns may share memory
-            none, nothing = (np.broadcast_to(zero, len(regions)) for zero in (np.int64(0), 0.0))
-            columns |= dict.fromkeys(("visits", "blocks", "largest"), none)
-            columns |= dict.fromkeys(("fetched", "buffers"), nothing)
-            return ReadCosts(**columns, constants=cuts.totals, nchunks=0)
-        is_read = np.zeros(len(self.kinds), np.bool_)
-        found = []
-        for visits in cuts.visits():
-            found.append(self._costs(visits, cuts, self.lengths[visits.chunks], direct))
-            is_read[visits.chunks] = True
-        is_read &= self.kinds == ChunkKind.STORED
-        columns |= {name: sum(each[name] for each in found) for name in found[0]}
-        return ReadCosts(**columns, nchunks=int(is_read.sum()))
-
-    def _costs(
-        self, visits: _Visits, cuts: _Cuts, lengths: NDArray[np.float64], direct: NDArray[np.bool_]
-    ) -> dict[str, NDArray[Any]]:
-        """Columns of `ReadCosts`; `lengths` are the compressed bytes of the visited chunks."""
-        grid, rows = self.grid, visits.rows
-
-        def total(values: NDArray[Any], dtype: Any = np.int64) -> NDArray[Any]:
-            return np.bincount(rows, values, len(direct)).astype(dtype)
-
-        def most(values: NDArray[Any]) -> NDArray[Any]:
-            found = np.zeros(len(direct), values.dtype)
-            np.maximum.at(found, rows, values)
-            return found
-
-        stored = self.kinds[visits.chunks] == ChunkKind.STORED
-        blocks, fetched, copied = self._fetched(visits, cuts, lengths)
-        # a header and one element: all elements are equal, and nothing is decoded
-        repeated = (lengths == HEADER_LEN + grid.itemsize) & (grid.chunk_nbytes > grid.itemsize)
-        blocks = np.where(stored & ~repeated & cuts.decoded[rows], blocks, 0)
-        largest = most(blocks) * grid.block_nbytes
+        grid, cuts = self.grid, _Cuts(self.grid, regions)
+        is_read, nvisits, nblocks = np.zeros(grid.nchunks, np.bool_), 0, 0
+        fetched, held, longest, largest = np.zeros((4, len(regions)))
+        # constant time for any number of constant chunks
+        for rows, chunks, patterns in cuts.visits() if self.lengths.size else ():
+            lengths = self.lengths[chunks]
+            is_read[chunks] = lengths > 0
+            nvisits += int(np.count_nonzero(lengths))
+            verified = np.zeros(chunks.shape, np.bool_)
+            if self.digests is not None:
+                claims = (along[:, rows] for along in cuts.claims)
+                verified = claimed(chunks, self.digests[chunks], grid, claims)
+            blocks, its_bytes, copied = self._of_visits(rows, patterns, lengths, verified, cuts)
+            nblocks += int(blocks.sum())
+            fetched += np.bincount(rows, its_bytes, len(regions))
+            held += np.bincount(rows, its_bytes + copied, len(regions))
+            np.maximum.at(longest, rows, lengths + copied)
+            np.maximum.at(largest, rows, blocks * float(grid.block_nbytes))
         if self.in_boxes:
-            # a chunk is verified first, then the blocks of each box are fetched
-            is_whole = blocks == math.prod(grid.blocks_per_chunk)
-            again = ~direct[rows] & is_whole & (self.digests is not None)
-            fetched += np.where(again, lengths, 0.0)
-            divided = ~direct & (largest > MAX_SCRATCH_NBYTES)
+            divided = ~cuts.direct & (largest > MAX_SCRATCH_NBYTES)
             largest = np.where(divided, max(BOX_NBYTES, grid.block_nbytes), largest)
-        at_once = self.limits.batch_nbytes + most(lengths + copied)
-        return {
-            "visits": total(stored),
-            "constants": total(~stored),
-            "blocks": total(blocks),
-            "fetched": total(fetched, float),
-            "largest": largest,
-            "buffers": np.minimum(total(fetched + copied, float), at_once),
-        }
+        return ReadCosts(
+            nchunks=int(np.count_nonzero(is_read)),
+            visits=nvisits,
+            constants=int(cuts.totals.sum()) - nvisits,
+            blocks=nblocks,
+            fetched=fetched,
+            buffers=np.minimum(held, self.limits.batch_nbytes + longest),
+            largest=largest,
+            whole=cuts.whole,
+            direct=cuts.direct,
+        )
 
-    def _fetched(
-        self, visits: _Visits, cuts: _Cuts, lengths: NDArray[np.float64]
+    def _of_visits(
+        self,
+        rows: NDArray[np.int64],
+        patterns: NDArray[np.int64],
+        lengths: NDArray[np.float64],
+        verified: NDArray[np.bool_],
+        cuts: _Cuts,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Blocks to decode and bytes to fetch of each visit, and the fetched bytes to copy."""
-        nblocks = math.prod(self.grid.blocks_per_chunk)
-        patterns, which = np.unique(visits.patterns, return_inverse=True)
+        grid = self.grid
+        nblocks = math.prod(grid.blocks_per_chunk)
+        patterns, which = np.unique(patterns, return_inverse=True)
         wanted = [cuts.blocks_of(pattern) for pattern in patterns.tolist()]
         counts = np.array([nblocks if each is None else len(each) for each in wanted], np.int64)
-        blocks = counts[which]
-        partial = np.array([each is not None for each in wanted], np.bool_)[which]
-        partial &= cuts.decoded[visits.rows]
-        verified = self._verified(visits, cuts)
-        requests = np.bincount(visits.rows, partial & ~verified & (lengths > 0))[visits.rows]
+        blocks, decoded = counts[which], cuts.decoded[rows]
+        partial = np.array([each is not None for each in wanted], np.bool_)[which] & decoded
+        requests = np.bincount(rows, partial & ~verified & (lengths > 0))[rows]
         in_vain = self.limits.most_in_vain(requests)
         some = lengths.copy()
         for number, each in enumerate(wanted):
@@ -279,9 +253,14 @@ class _Stored(NamedTuple):
         # a long chunk is verified first, then its blocks are fetched; for other chunks they are
         # copied from the verified bytes
         again = partial & verified & (lengths > self.limits.batch_nbytes)
-        fetched = np.where(verified, lengths, some) + np.where(again, some, 0.0)
         copied = np.where(partial & verified & ~again, lengths * blocks / nblocks, 0.0)
-        return blocks, fetched, copied
+        # a header and one element: all elements are equal, and nothing is decoded
+        repeated = (lengths == HEADER_LEN + grid.itemsize) & (grid.chunk_nbytes > grid.itemsize)
+        blocks = np.where((lengths > 0) & ~repeated & decoded, blocks, 0)
+        if self.in_boxes and self.digests is not None:
+            # a chunk is verified first, then the blocks of each box are fetched
+            again |= ~cuts.direct[rows] & (blocks == nblocks)
+        return blocks, np.where(verified, lengths, some) + np.where(again, some, 0.0), copied
 
     def _of_blocks(
         self, lengths: NDArray[np.float64], blocks: NDArray[np.int64]
@@ -297,26 +276,69 @@ class _Stored(NamedTuple):
             fetched += np.where(gap * block <= self.limits.max_gap, count * gap * block, 0)
         return fetched
 
-    def _verified(self, visits: _Visits, cuts: _Cuts) -> NDArray[np.bool_]:
-        """Whether each visit fetches its chunk as a whole to verify it."""
-        chunks, digests = visits.chunks, self.digests
-        if digests is None or self.fetches_whole:
-            return np.full(chunks.shape, self.fetches_whole)
-        found = np.ones(chunks.shape, np.bool_)
-        positions = witnesses(chunks, digests[chunks], self.grid)
-        for axis, at in enumerate(positions):
-            start, stop, step = cuts.claims[visits.rows, axis].T
-            found &= (start <= at) & (at < stop) & ((at - start) % step == 0)
-        return found
-
 
 def _compressed_lengths(frame: ParsedFrame) -> NDArray[np.float64]:
-    """Compressed bytes of each chunk; for a sparse frame their mean, since its index has none."""
-    kinds = frame.index.kinds
-    lengths = np.zeros(kinds.size)
-    stored = np.flatnonzero(kinds == ChunkKind.STORED)
+    """`_Stored.lengths`; for a sparse frame their mean, since its index has none."""
+    stored = stored_chunks(frame.index.offsets)
+    lengths = np.zeros(frame.grid.nchunks if len(stored) else 0)
     if frame.header.sparse:
-        lengths[stored] = frame.header.cbytes / max(1, len(stored))
+        lengths[stored] = max(HEADER_LEN, frame.header.cbytes / max(1, len(stored)))
     else:
         _, lengths[stored] = located_chunks(frame, stored)
     return lengths
+
+
+def decodes_per_block(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
+    """Compute how often each block is decoded on average if an array is read in boxes.
+
+    The array is not empty. Lengths of the boxes along each axis together cover it, or a part of it
+    from a corner on, by default the first element. The result is 1.0 if every box ends at edges of
+    blocks.
+
+    Examples
+    --------
+    Maps as time series: boxes of whole blocks, and boxes that are smaller than a block.
+
+    >>> maps = Grid((6, 100, 100), chunks=(1, 100, 100), blocks=(1, 50, 50), itemsize=4)
+    >>> decodes_per_block(maps, ((6,), (50, 50), (50, 50)))
+    1.0
+    >>> decodes_per_block(maps, ((6,), (25,) * 4, (100,)))
+    2.0
+    """
+    axes = zip(sizes, corner or (0,) * grid.ndim, grid.chunks, grid.blocks, strict=True)
+    return math.prod(
+        _touched(along, start, chunk, block) / _touched((sum(along),), start, chunk, block)
+        for along, start, chunk, block in axes
+    )
+
+
+def visits_per_chunk(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
+    """Compute how many boxes read from a chunk on average; arguments as `decodes_per_block`."""
+    return decodes_per_block(replace(grid, blocks=grid.chunks), sizes, corner)
+
+
+def relative_work(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
+    """Compute the time of reading in boxes relative to decoding each touched block once.
+
+    Arguments are those of `decodes_per_block`.
+
+    Examples
+    --------
+    Chunks of 40 kB that are found four times, and not decoded more often for that:
+
+    >>> maps = Grid((6, 100, 100), chunks=(1, 100, 100), blocks=(1, 50, 50), itemsize=4)
+    >>> round(relative_work(maps, ((6,), (50, 50), (50, 50))), 1)
+    3.3
+    """
+    visits = visits_per_chunk(grid, sizes, corner)
+    decodes = decodes_per_block(grid, sizes, corner)
+    once = VISIT_NBYTES + grid.chunk_nbytes
+    return (visits * VISIT_NBYTES + decodes * grid.chunk_nbytes) / once
+
+
+def _touched(sizes: tuple[int, ...], start: int, chunk: int, block: int) -> int:
+    """Count the blocks along one axis that boxes touch, once per box."""
+    ends = np.cumsum((start, *sizes))
+    starts, lasts = ends[:-1], ends[1:] - 1
+    touched = block_number(lasts, chunk, block) - block_number(starts, chunk, block) + 1
+    return int(touched[lasts >= starts].sum())

@@ -7,6 +7,7 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +26,14 @@ from b2nd_dask.frame.read.fetch import (
     first_reads,
     verifying,
 )
-from b2nd_dask.frame.read.plan import Axes, Part, RegionPlan, reads_in_boxes, touched_blocks
+from b2nd_dask.frame.read.plan import (
+    Axes,
+    Part,
+    RegionPlan,
+    claimed,
+    reads_in_boxes,
+    touched_blocks,
+)
 from b2nd_dask.storage import Item, is_reading_ahead
 from b2nd_dask.system import usable_cores
 
@@ -164,13 +172,9 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
 
 def chunk_requests(opened: OpenedFrame, parts: Sequence[Part], claims: Axes) -> list[ChunkRequest]:
     """Create the chunk requests of a region; for `claims` see `RegionPlan`."""
-    grid = opened.parsed.grid
-
-    def takes(_: int, position: tuple[int, ...]) -> bool:
-        return all(at in along for at, along in zip(position, claims, strict=True))
-
+    grid, ends = opened.parsed.grid, [(r.start, r.stop, r.step) for r in claims]
     requests = [ChunkRequest(part.chunk, touched_blocks(part.inner, grid)) for part in parts]
-    return verifying(opened, requests, takes)
+    return verifying(opened, requests, partial(claimed, grid=grid, claims=ends))
 
 
 def special_elements(

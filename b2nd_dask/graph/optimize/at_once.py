@@ -17,8 +17,8 @@ import dask
 import numpy as np
 from dask.typing import Key
 
+from b2nd_dask.format.grid import AxisCells
 from b2nd_dask.frame.joined import JoinedReference
-from b2nd_dask.frame.read.plan import touched_blocks_along
 from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, core, held_tasks
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
@@ -128,6 +128,7 @@ def _threads_for(read: Read, nbytes: int) -> int | None:
 
 def _touched_nbytes(read: Read) -> int:
     """Bytes of the blocks that a read touches."""
+    # without those that start anew at a chunk; an empty array may have empty blocks
     grid = read.source.grid
-    axes = zip(read.ascending, grid.chunks, grid.blocks, strict=True)
-    return math.prod(itertools.starmap(touched_blocks_along, axes)) * grid.block_nbytes
+    axes = zip(read.ascending, grid.blocks, strict=True)
+    return math.prod(len(AxisCells(at, block or 1)) for at, block in axes) * grid.block_nbytes

@@ -104,18 +104,18 @@ def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
     frame = pieces[0][1].frame
     costs = frame.read_costs([piece.region for _, piece in pieces])
     grid = frame.grid if isinstance(frame, IntermediateFrame) else frame.stored_grid
-    group, blocks = group_nbytes(frame.grid), int(costs.blocks.sum())
+    group = group_nbytes(frame.grid)
     for row, (read, piece) in enumerate(pieces):
         read.add(piece, costs, row, group)
     return FrameReads(
         **_described(frame.location.label, grid, frame.dtype),
         reads=len(pieces),
         chunks=costs.nchunks,
-        visits=int(costs.visits.sum()),
-        blocks=blocks,
-        constants=int(costs.constants.sum()),
+        visits=costs.visits,
+        blocks=costs.blocks,
+        constants=costs.constants,
         fetch_nbytes=round(costs.fetched.sum()),
-        decode_nbytes=blocks * frame.grid.block_nbytes,
+        decode_nbytes=costs.blocks * frame.grid.block_nbytes,
         is_intermediate=isinstance(frame, IntermediateFrame),
     )
 

@@ -15,7 +15,7 @@ from dask.array.core import normalize_chunks
 from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
 from b2nd_dask.format.grid import Grid, steps
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.read.plan import relative_work, visits_per_chunk
+from b2nd_dask.frame.read.read_cost import relative_work, visits_per_chunk
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.resources import (

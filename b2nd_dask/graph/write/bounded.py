@@ -18,7 +18,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.frame.read.buffers import writable
-from b2nd_dask.frame.read.plan import decodes_per_block
+from b2nd_dask.frame.read.read_cost import decodes_per_block
 from b2nd_dask.frame.rechunk.one_pass import PER_KEY, TooLittleMemoryError, shown
 from b2nd_dask.frame.rechunk.passes import Box
 from b2nd_dask.frame.rechunk.work import RegionSource, View
