@@ -156,9 +156,8 @@ def is_in_place(
 @lru_cache(maxsize=1024)
 def _is_c_order(grid: Grid, inner: tuple[range, ...], *, some_blocks: bool) -> bool:
     """Whether the decoded bytes are the selected elements in C order."""
-    if not some_blocks:
-        whole = tuple(map(range, grid.padded_chunk))
-        return grid.chunk_is_c_order and inner == whole
+    if not some_blocks and inner != tuple(map(range, grid.padded_chunk)):
+        return False
     aligned = all(
         positions.step == 1 and not positions.start % block and not positions.stop % block
         for positions, block in zip(inner, grid.blocks, strict=True)

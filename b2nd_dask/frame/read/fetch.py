@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -130,10 +131,9 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
     for request in batch:
         if request.piece:
             verify_in_pieces(opened, request)
-    wanted = [(request, Span(0, request.first)) for request in batch]
-    with scratch.borrow(sum(span.stop for _, span in wanted)) as room:
+    with _read(opened, [(request, Span(0, request.first)) for request in batch]) as found:
         later: list[_FirstRead] = []
-        for request, data, size in _read(opened, wanted, room.data):
+        for request, data, size in found:
             if request.blocks is None:
                 with located(opened, request.chunk):
                     verify_chunk(opened, request.chunk, data)
@@ -168,17 +168,15 @@ def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest) -> None:
     """
     if opened.digests is None:
         return
-    available, nbytes = request.available, request.piece
 
     def pieces() -> Iterator[memoryview]:
-        for start in range(0, available, nbytes):
-            span = Span(start, min(start + nbytes, available))
-            ((_, data, _),) = _read(opened, [(request, span)], room.data)
-            yield data
+        for start in range(0, request.available, request.piece):
+            span = Span(start, min(start + request.piece, request.available))
+            with _read(opened, [(request, span)]) as ((_, data, _),):
+                yield data
 
-    expected = int(opened.digests[request.chunk])
-    with scratch.borrow(min(nbytes, available)) as room, located(opened, request.chunk):
-        require_digest_of(pieces(), available, expected)
+    with located(opened, request.chunk):
+        require_digest_of(pieces(), request.available, int(opened.digests[request.chunk]))
 
 
 def read_whole(
@@ -189,9 +187,8 @@ def read_whole(
     More bytes may be behind a chunk; all are valid until the next iteration. Raises
     `CorruptChunkError` if the file of a chunk is missing.
     """
-    wanted = [(request, Span(0, request.available)) for request in batch]
-    with scratch.borrow(sum(span.stop for _, span in wanted)) as room:
-        for request, data, _ in _read(opened, wanted, room.data):
+    with _read(opened, [(request, Span(0, request.available)) for request in batch]) as found:
+        for request, data, _ in found:
             yield request, data
 
 
@@ -229,16 +226,18 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
             yield ChunkBytes(request.number, request.chunk, row.header, chunk, row.some_blocks)
 
 
+@contextmanager
 def _read(
-    opened: OpenedFrame, wanted: list[tuple[LocatedRequest, Span]], room: memoryview
-) -> list[tuple[LocatedRequest, memoryview, int]]:
-    """Read spans relative to chunk starts into a buffer, one behind the other; see `_read_into`."""
-    rows, start = [], 0
-    for request, span in wanted:
-        stop = start + span.stop - span.start
-        rows.append((request, span, room[start:stop]))
-        start = stop
-    return _read_into(opened, rows)
+    opened: OpenedFrame, wanted: list[tuple[LocatedRequest, Span]]
+) -> Iterator[list[tuple[LocatedRequest, memoryview, int]]]:
+    """Read spans relative to chunk starts into a scratch buffer; see `_read_into`."""
+    with scratch.borrow(sum(b - a for _, (a, b) in wanted)) as room:
+        rows, rest = [], room.data
+        for request, span in wanted:
+            length = span.stop - span.start
+            rows.append((request, span, rest[:length]))
+            rest = rest[length:]
+        yield _read_into(opened, rows)
 
 
 def _read_into(
