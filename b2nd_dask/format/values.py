@@ -29,7 +29,10 @@ EXTENSION_ITEMS = 16
 #: more often; in CPython a set of n members with equal hashes takes n * n steps.
 MAX_EQUAL_HASHES = 64
 
-_PLAIN, _COUNTED, _EXTENSION, _INVALID = range(4)
+#: First bytes of arrays, maps and extension values in msgpack.
+_ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
+_MAPS = frozenset([*range(0x80, 0x90), 0xDE, 0xDF])
+_EXTENSIONS = frozenset([0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)])
 #: An entry of vlmeta may always unpack to this many bytes ...
 FREE_NBYTES = 64 << 20
 #: ... and more only up to this multiple of its compressed size; bombs shrink 1,000 times and more.
@@ -44,31 +47,6 @@ _MAX_ARRAY_NDIM = 64
 _CFRAME, _REFERENCE, _COMPLEX, _SET, _NDARRAY = 42, 43, 44, 45, 46
 
 
-def _tables() -> tuple[list[int], list[int], list[int], list[int]]:
-    """Tables by first byte: class, bytes of head and content, bytes of length, child values."""
-    kinds, sizes, widths, children = [_PLAIN] * 256, [1] * 256, [0] * 256, [0] * 256
-    for n in range(16):
-        children[0x80 + n], children[0x90 + n] = 2 * n, n
-    for n in range(32):
-        sizes[0xA0 + n] = 1 + n
-    kinds[0xC1] = _INVALID
-    for i, width in enumerate((1, 2, 4)):
-        widths[0xC4 + i] = widths[0xC7 + i] = widths[0xD9 + i] = width
-        kinds[0xC7 + i] = _EXTENSION
-        sizes[0xC7 + i] = 2
-    for i, nbytes in enumerate((4, 8, 1, 2, 4, 8, 1, 2, 4, 8)):
-        sizes[0xCA + i] = 1 + nbytes
-    for i in range(5):
-        kinds[0xD4 + i], sizes[0xD4 + i] = _EXTENSION, 2 + (1 << i)
-    for i, width in enumerate((2, 4)):
-        for first in (0xDC, 0xDE):
-            kinds[first + i], widths[first + i] = _COUNTED, width
-    return kinds, sizes, widths, children
-
-
-_KINDS, _SIZES, _WIDTHS, _CHILDREN = _tables()
-
-
 class ItemBudget:
     """Remaining number of values for a metadata entry, its extension values included."""
 
@@ -81,32 +59,33 @@ class ItemBudget:
         Raises `FrameFormatError` for too many values, or fewer than its arrays and maps announce:
         decoders allocate memory for the announced number.
         """
-        pos, waiting, left = 0, 1, self._left
-        size = len(raw)
-        while waiting:
-            if pos >= size:
-                raise FrameFormatError("it is not a msgpack value: it ends too early")
-            first = raw[pos]
-            kind, width = _KINDS[first], _WIDTHS[first]
-            length = int.from_bytes(raw[pos + 1 : pos + 1 + width], "big") if width else 0
-            waiting -= 1
-            left -= EXTENSION_ITEMS if kind == _EXTENSION else 1
-            if kind == _INVALID:
-                raise FrameFormatError("it is not a msgpack value: 0xc1 starts none")
-            pos += _SIZES[first] + width
-            if kind == _COUNTED:
-                waiting += length if first < 0xDE else 2 * length
-            else:
-                pos += length
-                waiting += _CHILDREN[first]
-            if waiting > left:
-                raise FrameFormatError(
-                    f"it holds more than {MAX_ITEMS} values, which should be an array; "
-                    "`raw(name)` returns its bytes"
-                )
-        if pos != size:
+        waiting, left, pos = 1, self._left, 0
+        reader = msgpack.Unpacker(max_buffer_size=0)
+        reader.feed(raw)
+        try:
+            while waiting:
+                first = raw[pos]
+                waiting -= 1
+                left -= EXTENSION_ITEMS if first in _EXTENSIONS else 1
+                if first in _ARRAYS:
+                    waiting += reader.read_array_header()
+                elif first in _MAPS:
+                    waiting += 2 * reader.read_map_header()
+                else:
+                    reader.skip()
+                if waiting > left:
+                    raise FrameFormatError(
+                        f"it holds more than {MAX_ITEMS} values, which should be an array; "
+                        "`raw(name)` returns its bytes"
+                    )
+                pos = reader.tell()
+        except (IndexError, msgpack.OutOfData) as error:
+            raise FrameFormatError("it is not a msgpack value: it ends too early") from error
+        except msgpack.FormatError as error:
+            raise FrameFormatError("it is not a msgpack value: 0xc1 starts none") from error
+        if pos != len(raw):
             raise FrameFormatError(
-                f"it is not a msgpack value: it should have {pos} bytes, not {size}"
+                f"it is not a msgpack value: it should have {pos} bytes, not {len(raw)}"
             )
         self._left = left
 
