@@ -7,8 +7,9 @@ and comparisons between numbers and times are not monotone (-2**63 becomes NaT),
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -58,8 +59,13 @@ class Range:
         """Whether the values are booleans."""
         return self.kind == "b"
 
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is a value of the program, the same in all chunks."""
+        return self.low is self.high
 
-def anything_of(args: list[Range]) -> Range:
+
+def anything_of(args: Sequence[Range]) -> Range:
     """The result of an unknown function that depends only on its arguments."""
     constant: Any = True
     for arg in args:
@@ -73,25 +79,28 @@ def _truths(low: Any, high: Any) -> Range:
     return Range(low, high, False, True, low == high)
 
 
-def _comparison(
-    is_least: Callable[[Range, Range], Any], is_most: Callable[[Range, Range], Any]
-) -> Callable[[Range, Range], Range]:
-    """Make the rule of a comparison, which is false for NaN."""
+def _ends(func: np.ufunc, *args: Range) -> tuple[Any, Any]:
+    """The bounds of a function that is monotone in each argument; NaN if one of the ends is NaN."""
+    ends = [(arg.low,) if arg.is_scalar else (arg.low, arg.high) for arg in args]
+    corners = [func(*each) for each in itertools.product(*ends)]
+    return functools.reduce(np.minimum, corners), functools.reduce(np.maximum, corners)
 
-    def compare(a: Range, b: Range) -> Range:
-        a, b = _in_one_unit(a, b)
-        always = is_least(a, b) & ~_any(a.has_nan, b.has_nan)
-        return _truths(always & _all(a, b), is_most(a, b) & _all(a, b))
 
-    return compare
+def _comparison(compare: np.ufunc, a: Range, b: Range) -> Range:
+    """The rule of an order, which is false for NaN."""
+    a, b = _in_one_unit(a, b)
+    low, high = _ends(compare, a, b)
+    others = np.logical_and(a.has_others, b.has_others)
+    return _truths(low & ~_any(a.has_nan, b.has_nan) & others, high & others)
+
+
+def _equal(a: Range, b: Range) -> Range:
+    orders = (_comparison(order, a, b) for order in (np.less_equal, np.greater_equal))
+    return _logical(np.logical_and, *orders)
 
 
 def _any(*flags: Any) -> Any:
     return np.logical_or.reduce(np.broadcast_arrays(*flags))
-
-
-def _all(a: Range, b: Range) -> Any:
-    return np.logical_and(a.has_others, b.has_others)
 
 
 def _in_one_unit(a: Range, b: Range) -> tuple[Range, Range]:
@@ -121,23 +130,6 @@ def _in_unit(a: Range, unit: np.dtype[Any]) -> Range:
     return replace(a, low=np.where(fits, ends[0], least), high=np.where(fits, ends[1], most))
 
 
-_GREATER = _comparison(lambda a, b: a.low > b.high, lambda a, b: a.high > b.low)
-_GREATER_EQUAL = _comparison(lambda a, b: a.low >= b.high, lambda a, b: a.high >= b.low)
-_EQUAL = _comparison(
-    lambda a, b: (a.low == b.high) & (a.high == b.low),
-    lambda a, b: (a.low <= b.high) & (a.high >= b.low),
-)
-
-
-def _not_equal(a: Range, b: Range) -> Range:
-    return _not(_EQUAL(a, b))
-
-
-def _not(a: Range) -> Range:
-    truth = _truth(a)
-    return _truths(~truth.high, ~truth.low)
-
-
 def _truth(a: Range) -> Range:
     """The range after `astype(bool)`; NaN is true."""
     if a.is_boolean:
@@ -147,14 +139,9 @@ def _truth(a: Range) -> Range:
     return _truths(~np.asarray(some_zero), _any(~np.asarray(all_zero), a.has_nan))
 
 
-def _logical(operation: np.ufunc) -> Callable[[Range, Range], Range]:
-    """Make the rule of a monotone operation on booleans."""
-
-    def combine(a: Range, b: Range) -> Range:
-        first, second = _truth(a), _truth(b)
-        return _truths(operation(first.low, second.low), operation(first.high, second.high))
-
-    return combine
+def _logical(operation: np.ufunc, *args: Range) -> Range:
+    """The rule of a monotone operation on booleans."""
+    return _truths(*_ends(operation, *map(_truth, args)))
 
 
 def _is_nan(a: Range) -> Range:
@@ -196,7 +183,7 @@ def cast(a: Range, dtype: np.dtype[Any]) -> Range | None:
     return Range(low.astype(dtype), high.astype(dtype), a.has_nan, a.has_others, a.is_constant)
 
 
-def _floats(low: Any, high: Any, args: list[Range]) -> Range | None:
+def _floats(low: Any, high: Any, *args: Range) -> Range | None:
     """The result of an operation on floats; None for whole numbers, which may wrap around."""
     if np.asarray(low).dtype.kind != "f":
         return None
@@ -207,19 +194,13 @@ def _floats(low: Any, high: Any, args: list[Range]) -> Range | None:
     return Range(low, high, has_nan, has_others, anything_of(args).is_constant)
 
 
-def _with_scalar(operation: Callable[[Any, Any], Any]) -> Callable[[Range, Range], Range | None]:
-    """Make the rule of an operation that is monotone if the other argument is a finite scalar."""
-
-    def combine(a: Range, b: Range) -> Range | None:
-        scalar = next((arg.low for arg in (a, b) if arg.low is arg.high), None)
-        if scalar is None:
-            return None
-        ends = operation(a.low, b.low), operation(a.high, b.high)
-        if np.isinf(_as_result(scalar, ends[0])):
-            return None
-        return _floats(np.minimum(*ends), np.maximum(*ends), [a, b])
-
-    return combine
+def _with_scalar(operation: np.ufunc, a: Range, b: Range) -> Range | None:
+    """The rule of an operation that is monotone if the other argument is a finite scalar."""
+    scalar = next((arg.low for arg in (a, b) if arg.is_scalar), None)
+    if scalar is None:
+        return None
+    low, high = _ends(operation, a, b)
+    return None if np.isinf(_as_result(scalar, low)) else _floats(low, high, a, b)
 
 
 def _as_result(scalar: Any, result: Any) -> Any:
@@ -229,19 +210,19 @@ def _as_result(scalar: Any, result: Any) -> Any:
 
 def _divided(a: Range, b: Range) -> Range | None:
     # division has a pole at 0
-    if b.low is not b.high or np.any(_as_result(b.low, a.low / b.low) == 0):
+    if not b.is_scalar or np.any(_as_result(b.low, a.low / b.low) == 0):
         return None
-    return _with_scalar(operator.truediv)(a, b)
+    return _with_scalar(np.true_divide, a, b)
 
 
 def _negative(a: Range) -> Range | None:
-    return _floats(-a.high, -a.low, [a])
+    return _floats(*_ends(np.negative, a), a)
 
 
 def _absolute(a: Range) -> Range | None:
     low, high = np.abs(a.low), np.abs(a.high)
     least = np.where((a.low <= 0) & (a.high >= 0), low.dtype.type(0), np.minimum(low, high))
-    return _floats(least, np.maximum(low, high), [a])
+    return _floats(least, np.maximum(low, high), a)
 
 
 def where(condition: Range, a: Range, b: Range) -> Range:
@@ -266,10 +247,6 @@ def where(condition: Range, a: Range, b: Range) -> Range:
     )
 
 
-def _swapped(rule: Callable[[Range, Range], Range]) -> Callable[[Range, Range], Range]:
-    return lambda a, b: rule(b, a)
-
-
 class _Rule(NamedTuple):
     """The rule that maps a function's argument ranges to its result."""
 
@@ -288,27 +265,23 @@ def _are_of(kinds: tuple[str, ...], args: list[Range]) -> bool:
     return any(all(arg.kind and arg.kind in entry for arg in args) for entry in kinds)
 
 
+_ORDERS = (np.greater, np.less, np.greater_equal, np.less_equal)
+_BITWISE = (np.bitwise_and, np.bitwise_or, np.invert)
+_LOGICAL = (np.logical_and, np.logical_or, np.logical_not)
+_LINEAR = (np.add, np.subtract, np.multiply)
+
 #: The interval rule of each function, operators by their ufuncs; other results are unknown.
-RULES = {
-    np.greater: _Rule(_ORDERED, _GREATER),
-    np.less: _Rule(_ORDERED, _swapped(_GREATER)),
-    np.greater_equal: _Rule(_ORDERED, _GREATER_EQUAL),
-    np.less_equal: _Rule(_ORDERED, _swapped(_GREATER_EQUAL)),
-    np.equal: _Rule(_ORDERED, _EQUAL),
-    np.not_equal: _Rule(_ORDERED, _not_equal),
-    np.bitwise_and: _Rule(("b",), _logical(np.logical_and)),
-    np.bitwise_or: _Rule(("b",), _logical(np.logical_or)),
-    np.invert: _Rule(("b",), _not),
-    np.logical_and: _Rule((_REALS,), _logical(np.logical_and)),
-    np.logical_or: _Rule((_REALS,), _logical(np.logical_or)),
-    np.logical_not: _Rule((_REALS,), _not),
+RULES: dict[np.ufunc, _Rule] = {
+    **{order: _Rule(_ORDERED, functools.partial(_comparison, order)) for order in _ORDERS},
+    np.equal: _Rule(_ORDERED, _equal),
+    np.not_equal: _Rule(_ORDERED, lambda a, b: _logical(np.logical_not, _equal(a, b))),
+    **{func: _Rule(("b",), functools.partial(_logical, func)) for func in _BITWISE},
+    **{func: _Rule((_REALS,), functools.partial(_logical, func)) for func in _LOGICAL},
     np.isnan: _Rule(_ORDERED, _is_nan),
     np.isnat: _Rule(_ORDERED, _is_nan),
     np.isfinite: _Rule((_REALS,), _is_finite),
     np.isinf: _Rule((_REALS,), _is_infinite),
-    np.add: _Rule((_REALS,), _with_scalar(operator.add)),
-    np.subtract: _Rule((_REALS,), _with_scalar(operator.sub)),
-    np.multiply: _Rule((_REALS,), _with_scalar(operator.mul)),
+    **{func: _Rule((_REALS,), functools.partial(_with_scalar, func)) for func in _LINEAR},
     np.divide: _Rule((_REALS,), _divided),
     np.negative: _Rule(("f",), _negative),
     np.absolute: _Rule(("f",), _absolute),
