@@ -66,6 +66,16 @@ class ChunkStatistics(NamedTuple):
         """Whether `least` and `greatest` are meaningful: complex numbers have no order."""
         return self.least.dtype.kind != "c"
 
+    def exact_totals(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Mask of chunks, of `counts` elements, whose sum of whole numbers cannot have wrapped."""
+        if self.total.dtype.kind not in "iu":
+            return np.ones(len(counts), np.bool_)
+        low, high = (np.abs(end.astype(np.float64)) for end in (self.least, self.greatest))
+        # the margin allows for rounding in float64
+        most = (2.0**64 if self.total.dtype.kind == "u" else 2.0**63) * (1 - 1e-12)
+        exact: NDArray[np.bool_] = (np.maximum(low, high) * counts < most) | (self.nans >= counts)
+        return exact
+
     def of_chunks(self, chunks: NDArray[np.int64]) -> ChunkStatistics:
         """Select chunks by their numbers."""
         if len(chunks) == len(self.known) and np.array_equal(chunks, np.arange(len(chunks))):

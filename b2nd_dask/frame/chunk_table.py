@@ -182,7 +182,7 @@ class FrameStats:
     def mean(self) -> Any:
         """Mean without NaN and NaT."""
         dtype, n = self.chunks._dtype, 0 if self.nans is None else self.size - self.nans
-        if not n or not self.chunks._exact.all():
+        if not n or not self.chunks._are_exact.all():
             return None
         if dtype.kind in "fc":
             return self.sum / n
@@ -283,7 +283,7 @@ class ChunkStats:
         else:
             means = self._columns.total / n
         found = self._masked(means, some=True)
-        inexact = ~self._exact.reshape(found.shape)
+        inexact = ~self._are_exact.reshape(found.shape)
         return np.ma.masked_array(found, mask=np.ma.getmaskarray(found) | inexact)
 
     @property
@@ -312,14 +312,5 @@ class ChunkStats:
         return np.ma.masked_array(column.copy(), mask=mask).reshape(self._grid.counts)
 
     @cached_property
-    def _exact(self) -> NDArray[np.bool_]:
-        """Whether the sum of integers in each chunk cannot have wrapped around."""
-        kind, counts = self._dtype.kind, element_counts(self._grid)
-        if kind not in "iumM":
-            return np.ones(len(counts), bool)
-        ends = (e.astype(self._dtype) for e in (self._columns.least, self._columns.greatest))
-        low, high = ((e.view(np.int64) if kind in "mM" else e).astype(np.float64) for e in ends)
-        # the margin allows for rounding in float64
-        most = (2.0**64 if kind == "u" else 2.0**63) * (1 - 1e-12)
-        fit = np.maximum(np.abs(low), np.abs(high)) * counts < most
-        return fit | (self._columns.nans >= counts)
+    def _are_exact(self) -> NDArray[np.bool_]:
+        return self._columns.exact_totals(element_counts(self._grid))

@@ -106,7 +106,7 @@ def _total(
         return np.zeros(len(counts)), np.zeros(len(counts), np.bool_)
     most = np.minimum(_MOST_ROUNDED * _rounding(made), _MOST_APART * _most(made))
     follows = (line.rounded <= most) & np.isfinite(line.rounded)
-    follows = follows & line.holds & are_exact_totals(statistics, counts)
+    follows = follows & line.holds & statistics.exact_totals(counts)
     return line.of(statistics.total.astype("f8"), counts), follows
 
 
@@ -118,17 +118,6 @@ def _rounding(floats: Range) -> Any:
 def _most(floats: Range) -> Any:
     """The greatest magnitude of a range."""
     return np.maximum(np.abs(floats.low), np.abs(floats.high)).astype("f8")
-
-
-#: Sums of whole numbers below this did not wrap around, and are as exact as sums of floats.
-_EXACT = 2.0**62
-
-
-def are_exact_totals(statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mask of chunks whose sums of whole numbers did not wrap around."""
-    most = np.maximum(abs(statistics.least.astype("f8")), abs(statistics.greatest.astype("f8")))
-    exact: NDArray[np.bool_] = most * counts < _EXACT
-    return exact
 
 
 def _added(a: Line, b: Line, sign: int = 1) -> Line:
@@ -173,7 +162,7 @@ def _line(func: Any, args: list[Range], result: Range) -> Line | None:
 
 
 def _line_of(arg: Range, dtype: np.dtype[Any]) -> Line | None:
-    if arg.low is not arg.high:
+    if not arg.is_scalar:
         return arg.line
     # rounded to the result's dtype, as in NumPy: 0.1 has another value as float32
     number = np.asarray(arg.low)

@@ -21,7 +21,6 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.derived import (
     Derived,
-    are_exact_totals,
     derived_from,
     or_unknown,
     range_of,
@@ -183,11 +182,8 @@ def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
     wanted = np.sum(np.zeros(1, dtype)).dtype if wanted is None else np.dtype(wanted)
     if statistics.total.dtype.kind in "iu":
         # modulo 2**64, like NumPy's own sums
-        known = (
-            known
-            if wanted.kind in "iu"
-            else are_exact_totals(statistics, chunks.counts) & (wanted.kind == "f")
-        )
+        if wanted.kind not in "iu":
+            known = statistics.exact_totals(chunks.counts) & (wanted.kind == "f")
     else:
         known = known & (wanted.kind == dtype.kind and wanted.itemsize >= dtype.itemsize)
     if not known.any():
