@@ -331,11 +331,10 @@ def _add(
     with staging.prepared(), staging.exclusive():
         if parsed.columns.checksums.is_valid:
             # an update of no chunks does not conflict with updates that were planned before
-            corner = (0,) * parsed.grid.ndim
-            past = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
+            nothing = ChunkBox.between(1, 0, parsed.grid)
+            past = history_with(parsed, staging.key, nothing, parsed.grid)
             envelope = replace(envelope, past=past)
-        nothing = ChunkRecords.of_special(row_dtype())
-        publish(nothing, columns.table(rows), envelope, staging)
+        publish(ChunkRecords.of_special(row_dtype()), columns.table(rows), envelope, staging)
     staging.clean_up()
 
 

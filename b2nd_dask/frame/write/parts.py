@@ -326,7 +326,7 @@ def _regions_of(missing: NDArray[np.bool_], grid: Grid) -> str:
     said: list[str] = []
     while left.any() and len(said) < _LISTED:
         box = _largest_from_first(left)
-        left[tuple(map(slice, box.start, box.stop))] = False
+        left.reshape(-1)[box.chunks(grid)] = False
         said.append(box.region(grid))
     return ", ".join(said) + (" and others" if left.any() else "")
 
@@ -343,4 +343,4 @@ def _largest_from_first(mask: NDArray[np.bool_]) -> ChunkBox:
             if not mask[tuple(beside)].all():
                 break
             stop[axis] += 1
-    return ChunkBox(start, tuple(stop))
+    return ChunkBox(tuple(map(range, start, stop)))

@@ -67,59 +67,53 @@ def row_dtype(elements: np.dtype[Any] | None = None) -> np.dtype[Any]:
 class ChunkBox(NamedTuple):
     """The chunks of a region, by their coordinates in the chunk grid."""
 
-    start: tuple[int, ...]
-    stop: tuple[int, ...]
-    """Exclusive end; at most `start` along an axis without chunks."""
+    along: tuple[range, ...]
 
     @classmethod
     def of(cls, origin: tuple[int, ...], shape: tuple[int, ...], grid: Grid) -> Self:
         """Find the chunks that a region of elements touches."""
-        start = tuple(at // max(c, 1) for at, c in zip(origin, grid.chunks, strict=True))
         if 0 in shape:
-            return cls(start, start)
-        ends = zip(origin, shape, grid.chunks, strict=True)
-        return cls(start, tuple(-(-(at + n) // c) for at, n, c in ends))
+            return cls(tuple(range(0) for _ in shape))
+        axes = zip(origin, shape, grid.chunks, strict=True)
+        return cls(tuple(range(at // c, -(-(at + n) // c)) for at, n, c in axes))
 
     @classmethod
     def between(cls, first: int, last: int, grid: Grid) -> Self:
         """Build the box with these first and last chunks, without chunks if there are none."""
         if not first <= last < grid.nchunks:
-            return cls((0,) * grid.ndim, (0,) * grid.ndim)
-        return cls(grid.cell(first), tuple(at + 1 for at in grid.cell(last)))
+            return cls((range(0),) * grid.ndim)
+        ends = zip(grid.cell(first), grid.cell(last), strict=True)
+        return cls(tuple(range(a, b + 1) for a, b in ends))
 
     @property
     def nchunks(self) -> int:
         """Number of chunks; the box of a 0-d array has one."""
-        ends = zip(self.start, self.stop, strict=True)
-        return math.prod(max(b - a, 0) for a, b in ends)
+        return math.prod(map(len, self.along))
 
     def within(self, grid: Grid) -> ChunkBox:
         """The chunks that exist in a grid."""
-        return self.common(ChunkBox((0,) * grid.ndim, grid.counts))
+        return self.common(ChunkBox(tuple(map(range, grid.counts))))
 
     def chunks(self, grid: Grid) -> NDArray[np.int64]:
         """Number the chunks, ascending."""
-        ends = zip(self.start, self.stop, strict=True)
-        return grid.chunk_numbers(np.arange(a, b) for a, b in ends)
+        return grid.chunk_numbers(np.arange(cells.start, cells.stop) for cells in self.along)
 
     def ends(self, grid: Grid) -> tuple[int, int]:
         """Compute the first and last chunk number; the last is smaller for an empty box."""
         if not self.nchunks:
             return 1, 0
-        ends = zip(self.start, self.stop, strict=True)
-        corners = grid.chunk_numbers(np.array([a, b - 1]) for a, b in ends)
+        corners = grid.chunk_numbers(np.array([cells[0], cells[-1]]) for cells in self.along)
         return int(corners[0]), int(corners[-1])
 
     def common(self, other: ChunkBox) -> ChunkBox:
         """Compute the intersection of two boxes."""
-        return ChunkBox(
-            tuple(map(max, self.start, other.start)), tuple(map(min, self.stop, other.stop))
-        )
+        pairs = zip(self.along, other.along, strict=True)
+        return ChunkBox(tuple(range(max(a.start, b.start), min(a.stop, b.stop)) for a, b in pairs))
 
     def axes(self, grid: Grid) -> tuple[range, ...]:
         """Positions of the elements of the chunks along each axis."""
-        ends = zip(self.start, self.stop, grid.chunks, grid.shape, strict=True)
-        return tuple(range(a * c, min(b * c, n)) for a, b, c, n in ends)
+        axes = zip(self.along, grid.chunks, grid.shape, strict=True)
+        return tuple(range(cells.start * c, min(cells.stop * c, n)) for cells, c, n in axes)
 
     def region(self, grid: Grid) -> str:
         """Format the positions as a NumPy index."""
