@@ -260,31 +260,25 @@ def chunk_statistics(elements: NDArray[Any]) -> Any:
 
 
 def _pieces(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Divide elements into contiguous pieces, in any order."""
-    if elements.flags.f_contiguous:
-        elements = elements.T
-    if elements.flags.c_contiguous:
-        flat = elements.reshape(-1)
-        step = _PIECE_NBYTES // elements.itemsize
-        for start in range(0, len(flat), step):
-            yield flat[start : start + step]
-        return
-    step = len(elements) * _PIECE_NBYTES // elements.nbytes
-    if step >= len(elements):
-        yield elements.reshape(-1)
-    elif step:
-        for start in range(0, len(elements), step):
-            yield elements[start : start + step].reshape(-1)
-    else:
-        for row in elements:
-            yield from _pieces(row)
+    """Divide elements into contiguous pieces of the machine's byte order, in any order."""
+    dtype = elements.dtype.newbyteorder("=")
+    # NumPy compares and adds half floats one by one, which is slow
+    wide = np.dtype(np.float32) if dtype == np.float16 else dtype
+    # the stubs of NumPy do not know "contig"
+    pieces: Any = np.nditer(  # type: ignore[call-overload]
+        elements,
+        ["external_loop", "buffered"],
+        ["readonly", "contig"],
+        op_dtypes=wide,
+        casting="safe",
+        buffersize=_PIECE_NBYTES // elements.itemsize,
+    )
+    return iter(pieces)
 
 
 def _find(piece: NDArray[Any], is_time: bool) -> tuple[Any, ...]:
     """Compute the statistics of a contiguous piece, in the order of `statistics_row`."""
     kind, size = piece.dtype.kind, piece.size
-    if not piece.dtype.isnative:
-        piece = piece.astype(piece.dtype.newbyteorder("="))
     if kind == "b":
         count = np.count_nonzero(piece.view(np.uint8))
         return count, count == size, count > 0, 0, count, True
@@ -295,9 +289,6 @@ def _find(piece: NDArray[Any], is_time: bool) -> tuple[Any, ...]:
             total = np.add.reduce(piece, dtype=np.complex128)
         nans = size - piece.size
         return total, 0, 0, nans, nans + np.count_nonzero(piece != 0), True
-    if piece.dtype == np.float16:
-        # NumPy compares and adds half floats one by one, which is slow
-        piece = piece.astype(np.float32)
     least = np.minimum.reduce(piece)
     # with a NaN or NaT among the elements, it is the least
     if least == _NAT if is_time else least != least:
