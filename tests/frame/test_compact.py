@@ -14,6 +14,7 @@ from b2nd_dask import (
     compact,
     from_b2nd,
     open_b2nd,
+    seal,
     to_b2nd,
     verify,
 )
@@ -142,6 +143,17 @@ def test_damage_is_not_copied_into_a_frame_that_looks_whole(target, contiguous):
         compact(target)
     assert (caught.value.path, caught.value.offset) == (str(path), at - 50)
     assert [error.chunk for error in verify(target).bad] == [4]
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("rewrite", [compact, seal])
+def test_a_missing_chunk_file_is_named(target, rewrite):
+    blosc2.asarray(np.arange(60.0), chunks=(20,), urlpath=str(target), contiguous=False)
+    lost = target / "00000001.chunk"
+    lost.unlink()
+    with pytest.raises(FileNotFoundError, match="the file of chunk 1 is missing") as caught:
+        rewrite(target)
+    assert caught.value.filename == str(lost)
     assert list(target.parent.iterdir()) == [target]
 
 

@@ -165,12 +165,16 @@ def chunk_heads(
             spans = [Span(at, at + HEADER_LEN) for at in starts[first : first + _AT_ONCE]]
             yield from opened.reader.read(spans)
         return
-    for number in offsets.tolist():
+    for chunk, number in zip(chunks.tolist(), offsets.tolist(), strict=True):
         try:
             (head,) = opened.reader.read([Span(0, HEADER_LEN)], chunk_member(number))
-        except (B2ndError, OSError):
+        except (B2ndError, OSError) as error:
             if not is_lenient:
-                raise
+                if not isinstance(error, FileNotFoundError):
+                    raise
+                # by this type, `compact` recognizes a frame that was replaced
+                problem = f"the file of chunk {chunk} is missing; restore it or write the chunk"
+                raise FileNotFoundError(error.errno, problem, error.filename) from error
             head = b""
         yield head
 
