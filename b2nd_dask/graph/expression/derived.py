@@ -75,7 +75,7 @@ def derived_from(
 ) -> Derived | None:
     """Known statistics of a program's floats; None if none are known."""
     top, n = range_of(program, statistics, counts), len(counts)
-    if top is None or top.kind != "f":
+    if top.kind != "f":
         return None
     has_nan, has_others = (np.broadcast_to(each, n) for each in (top.has_nan, top.has_others))
     at_ends = [
@@ -170,19 +170,15 @@ def _line_of(arg: Range, dtype: np.dtype[Any]) -> Line | None:
     return Line(0, float(number.astype(dtype))) if is_number else None
 
 
-def range_of(
-    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
-) -> Range | None:
-    """The range of a program's results in each chunk; None if unknown.
-
-    `counts` are the numbers of elements of the chunks.
-    """
+def range_of(program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Range:
+    """The range of a program's results in each chunk, of `counts` elements."""
+    unknown = Range(None, None, True, True, False)
     if not statistics.has_range:
-        return None
+        return unknown
     has_nan, has_others = statistics.nans > 0, statistics.nans < counts
     line = Line(1, 0) if statistics.least.dtype.kind in "biu" else None
     elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False, line)
-    return or_unknown(lambda: _range(program, elements), None)
+    return or_unknown(lambda: _range(program, elements), unknown)
 
 
 def _range(program: Program, elements: Range) -> Range:

@@ -73,19 +73,15 @@ class Question:
             return Answers(totals=self._totals(chunks.filled() if is_filled else chunks, dtype))
         if not self.program.steps:
             return Answers()
-        totals = or_unknown(lambda: self._totals_of_made(chunks), None)
+        measured = self.program, chunks.statistics, chunks.counts
+        totals = or_unknown(lambda: self._totals(self.fields and derived_from(*measured)), None)
         return Answers([*self._constants(chunks), *self._classes(chunks)], totals)
 
-    def _totals_of_made(self, chunks: Derived) -> _Totals | None:
-        if self.fields is None:
+    def _totals(self, chunks: Derived | None, dtype: np.dtype[Any] | None = None) -> _Totals | None:
+        """The fields of the chunk step, or of elements cast to a dtype; None if unknown."""
+        if self.fields is None or chunks is None:
             return None
-        made = derived_from(self.program, chunks.statistics, chunks.counts)
-        return None if made is None else self._totals(made, made.statistics.least.dtype)
-
-    def _totals(self, chunks: Derived, dtype: np.dtype[Any]) -> _Totals | None:
-        """The fields of the chunk step, for elements cast to a dtype; None if unknown."""
-        if self.fields is None:
-            return None
+        dtype = chunks.statistics.least.dtype if dtype is None else dtype
         fields = self.fields(chunks, dtype, self.keywords)
         known = [chunks.statistics.known, *(known for _, known in fields.values())]
         answered: NDArray[np.bool_] = np.logical_and.reduce(known)
@@ -251,8 +247,7 @@ def is_constant(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Mask of chunks in which a program has one result, whatever their elements are."""
-    made = range_of(program, statistics, counts)
-    constant = False if made is None else made.is_constant
+    constant = range_of(program, statistics, counts).is_constant
     return np.broadcast_to(constant, len(counts)) & statistics.known
 
 
@@ -261,7 +256,7 @@ def is_false(
 ) -> NDArray[np.bool_]:
     """Mask of chunks in which a program is false, whatever their elements are."""
     made = range_of(program, statistics, counts)
-    false = False if made is None or not made.is_boolean else ~np.asarray(made.high)
+    false = ~np.asarray(made.high) if made.is_boolean else False
     return np.broadcast_to(false, len(counts)) & statistics.known
 
 
