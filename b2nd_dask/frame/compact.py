@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import (
-    ChecksumError,
-    StaleFrameError,
-    locating,
-)
+from b2nd_dask.errors import ChecksumError, StaleFrameError, locating
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.chunk_table import superseded_at
 from b2nd_dask.frame.members.writable import local_frame
@@ -23,19 +19,9 @@ from b2nd_dask.frame.open.opening import parse_frame
 from b2nd_dask.frame.read.fetch import ChunkRequest, fetch_all
 from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.records import row_dtype
-from b2nd_dask.frame.write.transaction import (
-    Envelope,
-    publish,
-)
+from b2nd_dask.frame.write.transaction import Envelope, publish
 from b2nd_dask.frame.write.writer import StagedBatches
-from b2nd_dask.storage import (
-    Location,
-    Staging,
-    frame_locked,
-    identity_at,
-    require_end,
-    staging_for,
-)
+from b2nd_dask.storage import Location, Staging, frame_locked, identity_at, require_end, staging_for
 from b2nd_dask.system import opened as opened_file
 
 #: Chunks that are requested together.

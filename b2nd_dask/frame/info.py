@@ -14,7 +14,6 @@ import numpy as np
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.labels import PACKING, unpack_labels
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable, chunk_table, superseded_in
@@ -31,13 +30,6 @@ KIND_NAMES = {
 }
 
 _BY_INDEX = " (by the index; headers of chunks were not read)"
-
-_CHECKSUMS = {
-    ChecksumState.VALID: "present (not verified: `b2nd_dask.verify`)",
-    ChecksumState.ABSENT: "absent: {}",
-    ChecksumState.STALE: "stale: {}",
-    ChecksumState.DAMAGED: "damaged: {}",
-}
 
 #: Most headers that `Frame.info` and the drawing of a frame read, at 20 microseconds each. In a
 #: sparse frame each is in its own file, which takes longer.
@@ -116,7 +108,9 @@ def layout_rows(
     yield "codec", f"{choice_name(how.codec)}, level {how.clevel}"
     yield "filters", ", ".join(_filters(how)) or "none"
     checksums = reference.parsed.columns.checksums
-    yield "checksums", _CHECKSUMS[checksums.state].format(checksums.reason)
+    present = "present (not verified: `b2nd_dask.verify`)"
+    problem = f"{checksums.state.value}: {checksums.reason}"
+    yield "checksums", present if checksums.is_valid else problem
     if reference.statistics is not None:
         records = records_of(reference)
         count, of = records["chunks"], records["of"]

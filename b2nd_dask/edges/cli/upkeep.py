@@ -7,14 +7,7 @@ from typing import Any
 
 import click
 
-from b2nd_dask.edges.cli.group import (
-    FAILED,
-    NO_CHECKSUMS,
-    Failures,
-    Verb,
-    as_commands,
-    safe,
-)
+from b2nd_dask.edges.cli.group import FAILED, NO_CHECKSUMS, Failures, Verb, as_commands, safe
 from b2nd_dask.edges.cli.shared import (
     files_in,
     frames_at,

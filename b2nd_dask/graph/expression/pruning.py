@@ -19,12 +19,7 @@ from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.frame.read.reduction import Answers, Counted
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import chunk
-from b2nd_dask.graph.expression.derived import (
-    Derived,
-    derived_from,
-    or_unknown,
-    range_of,
-)
+from b2nd_dask.graph.expression.derived import Derived, derived_from, or_unknown, range_of
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Read
 from b2nd_dask.graph.expression.program import (
