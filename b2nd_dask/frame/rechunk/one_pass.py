@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES
+from b2nd_dask.frame.read.plan import block_number
 
-#: Ratio of the elements of successive candidate regions.
-_GROWTH = 1.2
+#: About the number of regions to compare.
+_REGIONS = 30_000
 #: Of regions within this factor of the shortest time, the one with the least memory is chosen.
 _ABOUT = 1.03
 
@@ -80,9 +83,9 @@ class Budget(NamedTuple):
         """The remaining budget if the rest of the graph takes `taken` more bytes."""
         return self._replace(nbytes=self.nbytes - taken, taken=self.taken + taken)
 
-    def concurrency(self, each: float, always: float = 0.0) -> int:
+    def concurrency(self, each: Any, always: Any = 0.0) -> Any:
         """Compute how many tasks of `each` bytes may run at once, with `always` bytes for all."""
-        return max(0, min(self.threads, int((self.nbytes - always) // each)))
+        return np.clip((self.nbytes - always) // each, 0, self.threads).astype(int)
 
     def too_little(
         self, what: str, least: Callable[[Budget], float], advice: str = ""
@@ -135,10 +138,10 @@ class OnePass(NamedTuple):
     """How often a block is decoded on average."""
 
 
-def best_pass(source: Grid, target: Grid, budget: Budget) -> OnePass | None:
+def best_pass(source: Grid, target: Grid, budget: Budget) -> OnePass:
     """Choose the region with the least time, for two non-empty frames of the same shape.
 
-    None if the memory is too small for a single task.
+    If the memory is too small for a single task, the one with the least memory.
 
     Examples
     --------
@@ -148,67 +151,62 @@ def best_pass(source: Grid, target: Grid, budget: Budget) -> OnePass | None:
     >>> found.region, found.decodes
     ((100, 100, 400), 1.0)
     """
-    ways = [way for way in _ways(source, target, budget) if way.concurrency]
-    about = min((way.seconds for way in ways), default=0.0) * _ABOUT
-    near = (way for way in ways if way.seconds <= about)
-    return min(near, key=lambda way: way.nbytes, default=None)
+    lengths, ways = _ways(source, target, budget)
+    seconds = np.where(ways["concurrency"] > 0, ways["seconds"], np.inf)
+    is_near = seconds <= seconds.min() * _ABOUT
+    best = np.unravel_index(np.argmin(np.where(is_near, ways["nbytes"], np.inf)), seconds.shape)
+    region = tuple(int(along[at]) for along, at in zip(lengths, best[1:], strict=True))
+    return OnePass(target, region, **{name: column[best].item() for name, column in ways.items()})
 
 
-def least_nbytes(source: Grid, target: Grid, budget: Budget) -> float:
-    """Compute the least memory for one pass; within the budget if the budget suffices."""
-    return min(way.nbytes for way in _ways(source, target, budget))
+def _ways(
+    source: Grid, target: Grid, budget: Budget
+) -> tuple[list[NDArray[np.int64]], dict[str, NDArray[Any]]]:
+    """Lengths of regions along each axis, and the fields of `OnePass` for all their combinations.
 
-
-def _ways(source: Grid, target: Grid, budget: Budget) -> Iterator[OnePass]:
-    """Iterate over passes with growing regions, each extended along another axis first.
-
-    The regions do not depend on the memory, so more memory always suffices, too.
+    As many tasks run at once as the memory allows. The regions do not depend on the memory, so more
+    memory always suffices, too.
     """
-    unit = tuple(map(min, target.chunks, source.shape))
-    found = {
-        grown(source, unit, room, axis): None
-        for room in rooms(math.prod(unit), math.prod(source.shape))
-        for axis in range(max(1, source.ndim))
-    }
-    return (_way(source, target, region, budget) for region in found)
-
-
-def _way(source: Grid, target: Grid, region: tuple[int, ...], budget: Budget) -> OnePass:
-    """Estimate a pass with as many concurrent tasks as the memory allows."""
-    axes = map(_touched, source.shape, region, source.chunks, source.blocks)
-    # for an array without axes all are 1
-    counts = zip((1,) * 6, *axes, strict=True)
-    regions, chunks, blocks, all_blocks, most_chunks, most_blocks = map(math.prod, counts)
+    free = sum(chunk < n for n, chunk in zip(source.shape, target.chunks, strict=True))
+    count = max(2, int(_REGIONS ** (1 / max(1, free))))
+    sides = zip(source.shape, target.chunks, source.chunks, source.blocks, strict=True)
+    lengths = [_lengths(*axis, count) for axis in sides]
+    axes = map(_touched, source.shape, lengths, source.chunks, source.blocks)
+    # one more axis, for arrays without axes
+    columns = zip(np.ones((7, 1)), *axes, strict=True)
+    elements, regions, chunks, blocks, all_blocks, most_chunks, most_blocks = (
+        math.prod(np.ix_(*column)) for column in columns
+    )
     # compressed and decoded bytes of touched blocks; gathered, compressed and staged chunks
     reading = 2 * budget.read_batch + 3 * most_blocks * source.block_nbytes
     writing = budget.write_batch + 4 * target.chunk_nbytes
     buffers = reading + writing + most_chunks * _PER_CHUNK + PER_TASK
     graph = regions * PER_KEY + target.nchunks * PER_RECORD
     # a thread keeps the buffers of its earlier tasks
-    kept = min(buffers, MAX_SCRATCH_NBYTES)
+    kept = np.minimum(buffers, MAX_SCRATCH_NBYTES)
     always = graph + ALWAYS + budget.threads * kept
-    each = math.prod(region) * source.itemsize + buffers - kept
+    each = elements * source.itemsize + buffers - kept
     concurrency = budget.concurrency(each, always)
-    running = max(1, concurrency)
+    running = np.maximum(1, concurrency)
     work = blocks * source.block_nbytes * _DECODE + chunks * _VISIT + regions * _TASK
-    # at the end fewer tasks remain than may run at once
-    seconds = work * math.ceil(regions / running) / regions
-    nbytes = always + running * each
-    decodes = blocks / all_blocks
-    return OnePass(target, region, concurrency, nbytes, graph, seconds, decodes)
+    return lengths, {
+        "concurrency": concurrency,
+        "nbytes": always + running * each,
+        "graph_nbytes": graph,
+        # at the end fewer tasks remain than may run at once
+        "seconds": work * np.ceil(regions / running) / regions,
+        "decodes": blocks / all_blocks,
+    }
 
 
-def _touched(size: int, length: int, chunk: int, block: int) -> tuple[int, ...]:
-    """Along one axis: regions, their chunks and blocks in all, blocks, and the most per region."""
-    regions, chunks = -(-size // length), -(-size // chunk)
-    in_chunk = -(-min(size, chunk) // block)
-    blocks = size // chunk * -(-chunk // block) + -(-(size % chunk) // block)
-    # regions that start inside a cell, which the previous region touches, too
-    cut_chunks = regions - 1 - (size - 1) // math.lcm(length, chunk)
-    cut_blocks = regions - 1 - (size - 1) // math.lcm(length, _whole_blocks(chunk, block))
-    most_chunks = min(chunks, _most(length, chunk, cut_chunks > 0))
-    most_blocks = min(in_chunk, _most(length, block, cut_blocks > 0))
-    return regions, chunks + cut_chunks, blocks + cut_blocks, blocks, most_chunks, most_blocks
+def _lengths(size: int, unit: int, chunk: int, block: int, count: int) -> NDArray[np.int64]:
+    """Choose lengths of regions along an axis: whole units, which end at block ends if possible."""
+    if unit >= size:
+        return np.array([size])
+    lengths = np.geomspace(unit, size, count).astype(np.int64)
+    both = math.lcm(unit, _whole_blocks(chunk, block))
+    steps = np.where(lengths >= both, both, unit)
+    return np.unique(np.where(lengths < size, lengths // steps * steps, size))
 
 
 def _whole_blocks(chunk: int, block: int) -> int:
@@ -216,41 +214,30 @@ def _whole_blocks(chunk: int, block: int) -> int:
     return chunk if chunk % block else block
 
 
-def _most(length: int, cell: int, is_cut: bool) -> int:
-    """Compute the most cells that a region touches; `is_cut`: some regions start inside a cell."""
-    return (length - 2) // cell + 2 if is_cut else -(-length // cell)
+def _touched(
+    size: int, lengths: NDArray[np.int64], chunk: int, block: int
+) -> tuple[NDArray[np.int64], ...]:
+    """Count what regions touch along one axis, for each of some lengths.
 
-
-def rooms(least: int, most: int) -> Iterator[int]:
-    """Iterate over numbers of elements from `least` to `most`, both included."""
-    room = float(least)
-    while room < most:
-        yield int(room)
-        room *= _GROWTH
-    yield most
-
-
-def grown(grid: Grid, unit: tuple[int, ...], room: float, first: int) -> tuple[int, ...]:
-    """Compute a box of whole units of at most `room` elements, extended along axis `first` first.
-
-    Other axes follow in the order of the fraction of a block that a unit covers, smallest first. No
-    axis exceeds a block while another is shorter than one. Boxes end at block ends if possible.
+    Returns the elements of a region; all regions, their chunks and their blocks; the blocks of the
+    axis; and the most chunks and blocks of a region.
     """
-    parts = [u / b for u, b in zip(unit, grid.blocks, strict=True)]
-    order = sorted(range(len(unit)), key=lambda axis: (axis != first, parts[axis], -axis))
-    blocks = [-(-b // u) * u for b, u in zip(grid.blocks, unit, strict=True)]
-    box = list(unit)
-    for most, axis in itertools.product((blocks, grid.shape), order):
-        left = min(most[axis], int(room / (math.prod(box) // box[axis])))
-        cell = _whole_blocks(grid.chunks[axis], grid.blocks[axis])
-        box[axis] = max(box[axis], _longest(grid.shape[axis], unit[axis], cell, left))
-    return tuple(box)
+    regions = -(-size // lengths)
+    chunks, blocks = -(-size // chunk), block_number(size - 1, chunk, block) + 1
+    cut_chunks, most_chunks = _cut(regions, lengths, chunk, chunk)
+    cut_blocks, most_blocks = _cut(regions, lengths, block, _whole_blocks(chunk, block))
+    most_blocks = np.minimum(most_blocks, -(-min(size, chunk) // block))
+    most = np.minimum(most_chunks, chunks), most_blocks
+    return lengths, regions, chunks + cut_chunks, blocks + cut_blocks, np.array([blocks]), *most
 
 
-def _longest(size: int, unit: int, cell: int, most: int) -> int:
-    """Return the whole axis or a length in whole units, which ends at cell ends if possible."""
-    if most >= size:
-        return size
-    both = math.lcm(unit, cell)
-    step = both if both <= most else unit
-    return most // step * step
+def _cut(
+    regions: NDArray[np.int64], lengths: NDArray[np.int64], cell: int, distance: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count regions that start inside a cell, and the most cells that a region touches.
+
+    The known ends of cells have a `distance`.
+    """
+    behind = regions - 1
+    cut = behind - behind // (distance // np.gcd(lengths, distance))
+    return cut, np.where(cut > 0, (lengths - 2) // cell + 2, -(-lengths // cell))

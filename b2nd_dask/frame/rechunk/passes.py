@@ -20,9 +20,6 @@ from b2nd_dask.frame.rechunk.one_pass import (
     Budget,
     OnePass,
     best_pass,
-    grown,
-    least_nbytes,
-    rooms,
     shown,
 )
 from b2nd_dask.frame.write.new_frame import halved
@@ -45,6 +42,8 @@ _REGION_SHARES = (0.8, 0.4, 0.2)
 _COPIED_AT_ONCE = 64 << 20
 #: Bytes of the chunks of a reshape, and their largest fraction of a region.
 _FLAT_CHUNK, _FLAT_SHARE = 4 << 20, 1 / 4
+#: Number of lengths of ranges to compare.
+_FLAT_WAYS = 200
 
 
 class PassPlan(NamedTuple):
@@ -60,6 +59,10 @@ class PassPlan(NamedTuple):
         running = max(step.nbytes - step.graph_nbytes for step in self.steps)
         # one graph has the tasks of all passes
         return running + sum(step.graph_nbytes for step in self.steps)
+
+
+#: Longer than any plan.
+_NO_PLAN = PassPlan((), math.inf)
 
 
 def plan_passes(source: Grid, target: Grid, budget: Budget) -> PassPlan:
@@ -79,45 +82,39 @@ def plan_passes(source: Grid, target: Grid, budget: Budget) -> PassPlan:
     >>> len(plan.steps)
     2
     """
-    best: PassPlan | None = None
-    nbytes = math.prod(source.shape) * source.itemsize
+    best = _NO_PLAN
     for count in range(MOST_INTERMEDIATE + 1):
-        # time to compress the array as many more times
-        if best is not None and best.seconds <= count * nbytes * _INTERMEDIATE / budget.threads:
-            break
-        most = best.seconds * _SAVED if best is not None else math.inf
         found = (
             _plan(source, (*between, target), budget)
             for between in _between(source, target, budget, count)
         )
-        fitting = (plan for plan in found if plan is not None and plan.seconds < most)
-        best = min(fitting, key=lambda plan: plan.seconds, default=best)
-    if best is None:
+        better = (plan for plan in found if plan.seconds < best.seconds * _SAVED)
+        best = min(better, key=lambda plan: plan.seconds, default=best)
+    if best is _NO_PLAN:
         raise budget.too_little(
             f"for new chunks {target.chunks} of {shown(target.chunk_nbytes)} from chunks "
             f"{source.chunks} of {shown(source.chunk_nbytes)} in blocks {source.blocks}: a task "
             "holds a few new chunks, and the blocks of the old chunks that they overlap",
-            lambda more: least_nbytes(source, target, more),
+            lambda more: best_pass(source, target, more).nbytes,
             "choose smaller chunks=",
         )
     return best
 
 
-def _plan(source: Grid, targets: tuple[Grid, ...], budget: Budget) -> PassPlan | None:
-    """Plan the passes from each frame to the next; None if they do not fit."""
-    steps: list[OnePass] = []
+def _plan(source: Grid, targets: tuple[Grid, ...], budget: Budget) -> PassPlan:
+    """Plan the passes from each frame to the next, if they fit."""
     nbytes = math.prod(source.shape) * source.itemsize
     records = sum(target.nchunks for target in targets) * PER_RECORD
+    steps: tuple[OnePass, ...] = ()
     for target in targets:
-        way = best_pass(source, target, budget.without(records - target.nchunks * PER_RECORD))
-        if way is None:
-            return None
-        steps.append(way)
-        source = target
+        step = best_pass(source, target, budget.without(records - target.nchunks * PER_RECORD))
+        if not step.concurrency:
+            return _NO_PLAN
+        source, steps = target, (*steps, step)
     seconds = sum(step.seconds for step in steps)
     seconds += sum(nbytes * _INTERMEDIATE / step.concurrency for step in steps[:-1])
-    plan = PassPlan(tuple(steps), seconds)
-    return plan if plan.nbytes <= budget.nbytes else None
+    plan = PassPlan(steps, seconds)
+    return plan if plan.nbytes <= budget.nbytes else _NO_PLAN
 
 
 def _between(source: Grid, target: Grid, budget: Budget, count: int) -> Iterator[tuple[Grid, ...]]:
@@ -143,9 +140,17 @@ def _between(source: Grid, target: Grid, budget: Budget, count: int) -> Iterator
         yield tuple(Grid(shape, chunks, chunks, source.itemsize) for chunks in frames)
 
 
-def _box(shape: tuple[int, ...], unit: tuple[int, ...], room: float, axis: int) -> tuple[int, ...]:
-    unit = tuple(map(min, shape, unit))
-    return grown(Grid(shape, unit, unit, 1), unit, room, axis)
+def _box(shape: tuple[int, ...], unit: tuple[int, ...], room: float, first: int) -> tuple[int, ...]:
+    """Compute a box of whole units of at most `room` elements, extended along axis `first` first.
+
+    The last axes follow.
+    """
+    box = list(map(min, shape, unit))
+    for axis in sorted(range(len(shape)), key=lambda axis: (axis != first, -axis)):
+        n, least = shape[axis], box[axis]
+        most = int(room / (math.prod(box) // least))
+        box[axis] = n if most >= n else max(least, most // least * least)
+    return tuple(box)
 
 
 def _on_the_way(first: int, last: int, part: float) -> int:
@@ -201,7 +206,7 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:
     --------
     >>> way = flat_pass((1000, 200), 4, Budget(16e6, 2, write_batch=1 << 20))
     >>> way.target.chunks, way.region
-    ((146, 200), (584, 200))
+    ((162, 200), (648, 200))
     """
     fitting = [way for way in _flat_ways(shape, itemsize, budget) if way.concurrency]
     if not fitting:
@@ -214,7 +219,7 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:
 
 def _flat_ways(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterator[OnePass]:
     """Iterate over longer and longer ranges, with as many concurrent tasks as the memory allows."""
-    for room in rooms(1, math.prod(shape)):
+    for room in np.geomspace(1, math.prod(shape), _FLAT_WAYS).astype(int).tolist():
         box = contiguous_box(shape, room)
         chunks = contiguous_box(shape, int(min(_FLAT_CHUNK / itemsize, room * _FLAT_SHARE)))
         grid = Grid(shape, chunks, chunks, itemsize)
