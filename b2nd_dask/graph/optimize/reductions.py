@@ -7,10 +7,9 @@ of chunks answer a reduction, one task does the small remaining read.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import steps
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef, flatten, held_tasks
 from b2nd_dask.graph.expression.chunk_steps import Fold, combining_step
-from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read, nodes_of
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.lower import Lowered, input_of, own_name
@@ -51,24 +50,18 @@ class CombiningLayer(NamedTuple):
     """Number of combined results along each axis."""
     keepdims: bool
 
-    def key(self, name: str, number: tuple[int, ...], axis: tuple[int, ...]) -> Key:
-        """The key of a task, by its number along each axis."""
-        return (name, *(n for i, n in enumerate(number) if self.keepdims or i not in axis))
-
-    def tasks(
+    def calls(
         self, name: str, below: NDArray[Any], every: tuple[int, ...], axis: tuple[int, ...]
-    ) -> NDArray[Any]:
-        """Make the tasks, each of which combines `every` results along each axis."""
+    ) -> Iterator[tuple[Key, Any]]:
+        """The key of each task, and the results that it combines, `every` along each axis.
+
+        These are in nested lists, one level for each reduced axis.
+        """
         sizes = tuple(map(steps, below.shape, every))
-        made = np.empty(tuple(map(len, sizes)), object)
-        for number, box in zip(np.ndindex(made.shape), regions_of(sizes), strict=True):
-            key = self.key(name, number, axis)
+        for number, box in zip(np.ndindex(*map(len, sizes)), regions_of(sizes), strict=True):
+            key = (name, *(n for i, n in enumerate(number) if self.keepdims or i not in axis))
             part = below[box]
-            # nested lists, one level for each reduced axis
-            lists = part.reshape([n for i, n in enumerate(part.shape) if i in axis]).tolist()
-            nests = part.flat[0].key is None
-            made[number] = Task(key, self.func, _argument(lists), _data_producer=nests)
-        return made
+            yield key, part.reshape([n for i, n in enumerate(part.shape) if i in axis]).tolist()
 
 
 class FoundReduction(NamedTuple):
@@ -76,6 +69,9 @@ class FoundReduction(NamedTuple):
 
     name: str
     """Name of the layer of chunk steps."""
+    fold: Fold
+    below: Read | Elemwise
+    """The node whose blocks it reduces."""
     combining: list[CombiningLayer]
     """The combining layers; the last one has one result for all reduced blocks. May be empty."""
 
@@ -89,43 +85,33 @@ class Reductions:
     """The reductions of a graph."""
 
     def __init__(self, layers: Layers) -> None:
-        self._layers = layers
+        self._rules = layers.rules
         found = [
-            FoundReduction(name, _combining_layers(layers, name, fold))
+            FoundReduction(name, fold, node, _combining_layers(layers, name, fold, node))
             for name, (fold, below) in layers.folds.items()
             if "reductions" in layers.rules
             and isinstance(node := layers.nodes[below], Read | Elemwise)
             and not node.filters
         ]
         self._by_top = {each.top: each for each in found}
-        reads = (node for node in layers.nodes.values() if isinstance(node, Read))
-        has_statistics = "statistics" in layers.rules and any(
-            read.source.has_statistics for read in reads
-        )
-        self._answered = {
-            each.name: reduced
-            for each in found
-            if has_statistics and (reduced := self._reduced_whole(each)) is not None
+        self.answered = {
+            each.name: whole for each in found if (whole := self._answered(each)) is not None
         }
+        """Layers of chunk steps that statistics answer, whatever else reads their blocks."""
 
     @cached_property
     def _limit(self) -> int:
         """Maximum bytes of elements of blocks that share a task."""
-        belows = (self._layers.folds[found.name][1] for found in self._by_top.values())
-        compiled = (compile_tree(self._layers.nodes[below]) for below in belows)
+        compiled = (compile_tree(found.below) for found in self._by_top.values())
         return merge_limit(sum(each.read.nbytes for each in compiled if each is not None))
 
-    @property
-    def answered(self) -> set[str]:
-        """Layers of chunk steps that statistics answer; they need no blocks."""
-        return set(self._answered)
-
-    def _reduced_whole(self, found: FoundReduction) -> ReducedRead | None:
-        """A reduction that statistics answer, whatever else reads its blocks; else None."""
-        if not found.combining:
+    def _answered(self, found: FoundReduction) -> ReducedRead | None:
+        """A reduction that statistics answer; else None."""
+        reads = (node for node in nodes_of(found.below) if isinstance(node, Read))
+        has_statistics = any(read.source.has_statistics for read in reads)
+        if not (found.combining and found.fold.asks and has_statistics):
             return None
-        fold, below = self._layers.folds[found.name]
-        whole = ReducedRead.of(self._layers.nodes[below], fold)
+        whole = ReducedRead.of(found.below, found.fold)
         return None if isinstance(whole, str) or not whole.is_answered(self._limit) else whole
 
     def lowered(self, top: str, sharing: Sharing) -> Lowered | None:
@@ -133,30 +119,28 @@ class Reductions:
         found = self._by_top.get(top)
         if found is None:
             return None
-        fold, below = self._layers.folds[found.name]
-        reduced = self._answered.get(found.name)
+        reduced: ReducedRead | str | None = self.answered.get(found.name)
         if reduced is None:
-            absorbed = sharing.absorbed(self._layers.nodes[below], found.name)
-            if absorbed is None:
-                return None
-            folded = ReducedRead.of(absorbed, fold)
-            if isinstance(folded, str):
-                logger.debug("a reduction of %s does not fold: %s", below, folded)
-                return None
-            reduced = folded
+            absorbed = sharing.absorbed(found.below, found.name)
+            reduced = None if absorbed is None else ReducedRead.of(absorbed, found.fold)
+        if isinstance(reduced, str):
+            logger.debug("a reduction of %s does not fold: %s", found.below.layers[0], reduced)
+        if not isinstance(reduced, ReducedRead):
+            return None
         if found.combining:
-            merges = "merge_blocks" in self._layers.rules
-            reduced = reduced.merged(self._limit, merges=merges)
+            reduced = reduced.merged(self._limit, merges="merge_blocks" in self._rules)
         return reduced.lowered(found)
 
 
-def _combining_layers(layers: Layers, name: str, fold: Fold) -> list[CombiningLayer]:
+def _combining_layers(
+    layers: Layers, name: str, fold: Fold, node: Read | Elemwise
+) -> list[CombiningLayer]:
     """The layers that combine all results of a chunk step; none if they leave several results.
 
     Each layer has only the next one as dependent.
     """
     found: list[CombiningLayer] = []
-    counts = tuple(map(len, layers.nodes[layers.folds[name][1]].chunks or ()))
+    counts = tuple(map(len, node.chunks or ()))
     keeps = bool(fold.axis)
     while keeps and len(layers.dependents[name]) == 1:
         below, (name,) = name, layers.dependents[name]
@@ -174,14 +158,17 @@ def _combining_layers(layers: Layers, name: str, fold: Fold) -> list[CombiningLa
 
 
 def _combining_layer(
-    name: str, tasks: Mapping[Key, Any], below: str, counts: tuple[int, ...], fold: Fold
+    name: str, tasks: dict[Any, Any], below: str, counts: tuple[int, ...], fold: Fold
 ) -> CombiningLayer | None:
     """Parse a layer whose tasks each combine a box of results of the layer below.
 
     All boxes have the same shape, and the function combines like dask's own reductions.
+    dask (2025.12.0 to 2026.8.0) makes these tasks as tuples of a function and nested lists.
     """
-    key: Any = next(iter(tasks))
-    func, keys = _called(tasks[key])
+    key, task = next(iter(tasks.items()))
+    if not isinstance(task, tuple) or len(task) != 2 or not isinstance(task[1], list):
+        return None
+    func, keys = task[0], list(flatten(task[1]))
     step, concatenated = combining_step(func)
     if not keys or not fold.is_combined_by(step, concatenated=concatenated):
         return None
@@ -191,29 +178,14 @@ def _combining_layer(
     if any(n != 1 for i, n in enumerate(every) if i not in fold.axis):
         return None
     found = CombiningLayer(name, func, every, keepdims=len(key) > len(counts))
-    sizes = tuple(map(steps, counts, every))
-    boxes = list(zip(np.ndindex(*map(len, sizes)), regions_of(sizes), strict=True))
-    combines_boxes = all(
-        _called(tasks.get(found.key(name, number, fold.axis))) == (func, _keys_in(below, box))
-        for number, box in boxes
-    )
-    return found if combines_boxes and len(tasks) == len(boxes) else None
+    results = _array_of(counts, ((below, *number) for number in np.ndindex(counts)))
+    calls = found.calls(name, results, every, fold.axis)
+    return found if tasks == {key: (func, part) for key, part in calls} else None
 
 
-def _keys_in(name: str, box: tuple[slice, ...]) -> set[Key]:
-    """The keys of a box of neighbouring blocks."""
-    return {(name, *at) for at in itertools.product(*(range(s.start, s.stop) for s in box))}
-
-
-def _called(task: Any) -> tuple[Any, set[Any]]:
-    """The function of a task with one list, and the keys in the list; empty if one repeats.
-
-    dask (2025.12.0 to 2026.8.0) makes these tasks as tuples of a function and nested lists.
-    """
-    if not isinstance(task, tuple) or len(task) != 2 or not isinstance(task[1], list):
-        return None, set()
-    keys = list(flatten(task[1]))
-    return task[0], set(keys) if len(set(keys)) == len(keys) else set()
+def _array_of(shape: Sequence[int], values: Iterable[Any]) -> NDArray[Any]:
+    """An array of objects, in C order."""
+    return np.fromiter(values, object).reshape(shape)
 
 
 def _argument(results: Any) -> Any:
@@ -314,9 +286,9 @@ class ReducedRead:
         name = reads if found.combining else found.name
         # a task that combines a single result computes it itself
         nests = bool(found.combining) and all(len(chunks[i]) == 1 for i in axis)
-        made = np.empty(tuple(map(len, chunks)), object)
-        for number in np.ndindex(made.shape):
-            made[number] = self.task(None if nests else (name, *number), number)
+        counts = tuple(map(len, chunks))
+        numbers = np.ndindex(counts)
+        made = _array_of(counts, (self.task(None if nests else (name, *n), n) for n in numbers))
         tasks: dict[Key, Any] = {}
         for layer in found.combining:
             every = tuple(n if i in axis else 1 for i, n in enumerate(made.shape))
@@ -326,7 +298,12 @@ class ReducedRead:
                 every = layer.every
             tasks |= {} if nests else {task.key: task for task in made.flat}
             name = found.top if layer.name == found.top else own_name(layer.name, token)
-            made = layer.tasks(name, made, every, axis)
+            counts = tuple(map(len, map(steps, made.shape, every)))
+            calls = layer.calls(name, made, every, axis)
+            made = _array_of(
+                counts,
+                (Task(key, layer.func, _argument(p), _data_producer=nests) for key, p in calls),
+            )
         tasks |= {task.key: task for task in made.flat}
         below = {each.layers[0] for each in self._inputs if not isinstance(each, Read)}
         return Lowered({found.top: tasks}, {found.top: below})

@@ -86,7 +86,7 @@ class _Rewriting:
                 self._moved_reads[leaf_key(node)].append(name)
         self._can_be_renamed = renamable_layers(layers.graph)
         self._reductions = Reductions(layers)
-        self._sharing = Sharing(layers, self._outputs, self._reductions.answered)
+        self._sharing = Sharing(layers, self._outputs, self._reductions.answered.keys())
 
     def graph(self) -> HighLevelGraph | None:
         """The layers that compute the results; None if all stay unchanged."""
