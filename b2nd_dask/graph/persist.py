@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -41,10 +42,11 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
     Raises
     ------
     TypeError
-        The dtype holds Python objects, the array is masked, a block differs from what the array
-        says, or `x` is a `xarray.Dataset`: pass its arrays, by ``x.map(persist_compressed)``.
+        The dtype holds Python objects, the array is masked, a block has another dtype than the
+        array, or `x` is a `xarray.Dataset`: pass its arrays, by ``x.map(persist_compressed)``.
     ValueError
-        Chunks have an unknown size, or the array has more than 16 dimensions.
+        Chunks have an unknown size, a block has another shape than the array says, or the array has
+        more than 16 dimensions.
     UnsupportedFrameError
         A codec or filter needs the array's shape.
 
@@ -65,22 +67,25 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
     array = as_dask(x)
     # raise errors of the options here, not on a worker
     memory_plan(tuple(max(axis, default=0) for axis in array.chunks), array.dtype, cparams)
-    compressed = da.map_blocks(
-        _compress_block,
-        array,
-        array.dtype,
-        cparams,
+    labels = tuple(range(array.ndim))
+    shape_dep = _dask_compat.optional("ArrayChunkShapeDep")
+    shapes = (shape_dep(array.chunks), labels) if shape_dep else (None, None)
+    compressed = da.blockwise(
+        partial(_compress_block, dtype=array.dtype, cparams=cparams),
+        labels, array, labels, *shapes,
         token="compress",  # noqa: S106 - prefix of the names of tasks
-        dtype=object,
-        meta=np.empty((0,) * array.ndim, object),
-    ).persist()
+        dtype=object, meta=np.empty((0,) * array.ndim, object), align_arrays=False,
+    ).persist()  # fmt: skip
     found = _decompressed(compressed, array)
     return expressions().expression_of(found) if is_expression(x) else found
 
 
-def _compress_block(block: Any, dtype: np.dtype[Any], cparams: Any) -> CompressedArray:
-    name = "persist_compressed: a block"
-    return compress(checked_block(block, name, np.shape(block), dtype), cparams)
+def _compress_block(
+    block: Any, shape: tuple[int, ...] | None, *, dtype: np.dtype[Any], cparams: Any
+) -> CompressedArray:
+    """Compress a block; it must have the given shape, which another dask may not provide."""
+    shape = np.shape(block) if shape is None else shape
+    return compress(checked_block(block, "persist_compressed: a block", shape, dtype), cparams)
 
 
 def _decompressed(compressed: da.Array, like: da.Array) -> da.Array:

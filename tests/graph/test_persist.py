@@ -245,13 +245,20 @@ def test_labelled_arrays_keep_their_labels(lazy):
         (lambda block: np.ma.masked_equal(block, 3), "da.ma.filled"),
         (lambda block: block.astype(object), "has the dtype object"),
         (lambda block: block + 0.5, "has the dtype float64, but the array has the dtype int64"),
-        (lambda block: [{"a": 1}], "has the dtype object"),
+        (lambda block: [{"a": 1}] * len(block), "has the dtype object"),
     ],
     ids=["masked", "objects", "floats", "list"],
 )
 def test_blocks_that_are_not_what_the_array_promises(change, message):
     x = da.arange(8, chunks=4).map_blocks(change, dtype="i8", meta=np.empty(0, "i8"))
     with pytest.raises(TypeError, match=f"persist_compressed: a block .*{message}"):
+        persist_compressed(x)
+
+
+@pytest.mark.parametrize("index", [slice(None, None, 2), None], ids=["fewer", "more axes"])
+def test_blocks_of_another_shape(index):
+    x = da.arange(10, chunks=5).map_blocks(lambda block: block[index], meta=np.empty(0, "i8"))
+    with pytest.raises(ValueError, match=r"persist_compressed: a block has the shape .* \(5,\)"):
         persist_compressed(x)
 
 
