@@ -17,37 +17,31 @@ from b2nd_dask.graph.optimize.optimizer import install as _install
 
 if _TYPE_CHECKING:
     # the names of `_NAMES`
-    from b2nd_dask import plot as plot
-    from b2nd_dask.edges.convert.convert import convert as convert
-    from b2nd_dask.errors import B2ndError as B2ndError
-    from b2nd_dask.errors import ChecksumError as ChecksumError
-    from b2nd_dask.errors import CorruptChunkError as CorruptChunkError
-    from b2nd_dask.errors import FrameFormatError as FrameFormatError
-    from b2nd_dask.errors import StaleFrameError as StaleFrameError
-    from b2nd_dask.errors import UninitializedChunkError as UninitializedChunkError
-    from b2nd_dask.errors import UnsupportedFrameError as UnsupportedFrameError
-    from b2nd_dask.errors import VersionMismatchError as VersionMismatchError
-    from b2nd_dask.format.index import ChunkKind as ChunkKind
-    from b2nd_dask.frame.access import open_b2nd as open_b2nd
-    from b2nd_dask.frame.array import Frame as Frame
-    from b2nd_dask.frame.checksums import Verification as Verification
-    from b2nd_dask.frame.checksums import add_stats as add_stats
-    from b2nd_dask.frame.checksums import seal as seal
-    from b2nd_dask.frame.checksums import verify as verify
-    from b2nd_dask.frame.compact import compact as compact
-    from b2nd_dask.frame.write.parts import commit as commit
-    from b2nd_dask.graph.persist import persist_compressed as persist_compressed
-    from b2nd_dask.graph.plan.plan import FrameReads as FrameReads
-    from b2nd_dask.graph.plan.plan import Plan as Plan
-    from b2nd_dask.graph.plan.plan import Target as Target
-    from b2nd_dask.graph.plan.plan import plan as plan
-    from b2nd_dask.graph.read.from_b2nd import from_b2nd as from_b2nd
-    from b2nd_dask.graph.write.parts import create as create
-    from b2nd_dask.graph.write.rechunk import rechunk as rechunk
-    from b2nd_dask.graph.write.to_b2nd import to_b2nd as to_b2nd
-    from b2nd_dask.storage import StagingInfo as StagingInfo
-    from b2nd_dask.storage import list_staging as list_staging
-    from b2nd_dask.storage import remove_staging as remove_staging
+    from b2nd_dask import plot
+    from b2nd_dask.edges.convert.convert import convert
+    from b2nd_dask.errors import (
+        B2ndError,
+        ChecksumError,
+        CorruptChunkError,
+        FrameFormatError,
+        StaleFrameError,
+        UninitializedChunkError,
+        UnsupportedFrameError,
+        VersionMismatchError,
+    )
+    from b2nd_dask.format.index import ChunkKind
+    from b2nd_dask.frame.access import open_b2nd
+    from b2nd_dask.frame.array import Frame
+    from b2nd_dask.frame.checksums import Verification, add_stats, seal, verify
+    from b2nd_dask.frame.compact import compact
+    from b2nd_dask.frame.write.parts import commit
+    from b2nd_dask.graph.persist import persist_compressed
+    from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target, plan
+    from b2nd_dask.graph.read.from_b2nd import from_b2nd
+    from b2nd_dask.graph.write.parts import create
+    from b2nd_dask.graph.write.rechunk import rechunk
+    from b2nd_dask.graph.write.to_b2nd import to_b2nd
+    from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
 #: The public names of each module, which is imported at first use.
 _NAMES = {

@@ -22,7 +22,7 @@ from b2nd_dask.graph.array_expr.rules import constant_of
 from b2nd_dask.graph.array_expr.source import FrameExpr, as_index, source_of
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among
 from b2nd_dask.graph.expression.nodes import Read
-from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks, layer_of_expression, reading_of
+from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks, mark_as_expression, reading_of
 from b2nd_dask.graph.read.from_b2nd import array_of
 
 logger = logging.getLogger("b2nd_dask")
@@ -175,12 +175,9 @@ def _of_tasks(expression: Any) -> da.Array:
     """An array with the tasks that `dask_array` makes of an expression, as one layer."""
     tasks = dict(compat.source_names().new_collection(expression).__dask_graph__())
     name = expression._name
+    graph = HighLevelGraph({name: tasks}, {name: set()})
     # leaves that read no frame are ordinary arrays
-    is_leaf = not expression.dependencies() and type(expression) is not FrameExpr
-    graph = (
-        HighLevelGraph({name: tasks}, {name: set()})
-        if is_leaf
-        else layer_of_expression(name, tasks)
-    )
+    if expression.dependencies() or type(expression) is FrameExpr:
+        mark_as_expression(graph.layers[name])
     meta = expression._meta
     return da.Array(graph, name, expression.chunks, dtype=expression.dtype, meta=meta)

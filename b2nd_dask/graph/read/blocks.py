@@ -248,15 +248,13 @@ def _readings_in(layer: Any) -> Iterator[ReadBlocks]:
 _NOTE = "b2nd_dask.expression"
 
 
-def layer_of_expression(name: str, tasks: dict[Any, Any]) -> HighLevelGraph:
-    """Make a graph with one layer of the tasks of a `dask_array` expression."""
-    graph = HighLevelGraph({name: tasks}, {name: set()})
-    graph.layers[name].collection_annotations = {_NOTE: True}
-    return graph
+def mark_as_expression(layer: Any) -> None:
+    """Note that a layer has the tasks of an expression of `dask_array`."""
+    layer.collection_annotations = {_NOTE: True}
 
 
 def is_layer_of_expression(layer: Any) -> bool:
-    """Whether `layer_of_expression` made a layer."""
+    """Whether a layer is marked by `mark_as_expression`."""
     return bool(_dask_compat.noted(layer, _NOTE))
 
 

@@ -18,11 +18,7 @@ from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.read_cost import relative_work, visits_per_chunk
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import Chunks
-from b2nd_dask.graph.resources import (
-    array_chunk_nbytes,
-    auto_limit,
-    available,
-)
+from b2nd_dask.graph.resources import array_chunk_nbytes, auto_limit, available
 
 #: Maximum number of blocks: dask needs about 1 kB for each before anything is computed.
 MAX_TASKS = 1 << 24
