@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -99,25 +100,7 @@ def thumbnail(
     array, axes_of = _plane(source)
     axes = axes_for(ax, (6.4, 4.4))
     step = max(1, -(-max(array.shape) // size))
-    pixels = _pixels(array, step, method)
-    extent = _extent(axes_of, tuple(step * n for n in pixels.shape))
-    counted = [axis.coordinate is None for axis in axes_of]
-    tall = abs(extent[2] - extent[3]) / max(abs(extent[1] - extent[0]), 1e-300)
-    placed: dict[str, Any] = {
-        "extent": extent,
-        "origin": axes_of[0].origin,
-        "aspect": "equal" if counted[0] == counted[1] and 0.2 <= tall <= 5 else "auto",
-        "interpolation": "nearest",
-    }
-    shown = axes.imshow(pixels, **(placed | image))
-    if "extent" not in image:
-        # the squares of the last pixels may exceed the array
-        left, right, bottom, top = _extent(axes_of, array.shape)
-        axes.set(xlim=(left, right), ylim=(bottom, top))
-        for axis, is_counted in zip((axes.yaxis, axes.xaxis), counted, strict=True):
-            if is_counted:
-                whole_ticks(axis)
-    axes.set(xlabel=plain(axes_of[1].label), ylabel=plain(axes_of[0].label))
+    shown = _draw(axes, _pixels(array, step, method), axes_of, array.shape, (step, step), image)
     if source.title:
         axes.set_title(plain(source.title), loc="left", fontsize=10)
     if colorbar:
@@ -159,10 +142,40 @@ def _block_sizes(array: da.Array, step: int) -> tuple[int, int]:
     return max(rows, 1) * step, max(columns, 1) * step
 
 
-def _extent(axes: list[Axis], counts: tuple[int, ...]) -> tuple[float, float, float, float]:
+def _draw(
+    axes: Axes,
+    pixels: NDArray[Any],
+    sides: Sequence[Axis],
+    shape: tuple[int, ...],
+    step: tuple[int, ...],
+    image: dict[str, Any],
+) -> Any:
+    """Draw a plane of an array of `shape`; a pixel stands for `step` elements along each side."""
+    extent = _extent(sides, tuple(s * n for s, n in zip(step, pixels.shape, strict=True)))
+    counted = [side.coordinate is None for side in sides]
+    tall = abs(extent[2] - extent[3]) / max(abs(extent[1] - extent[0]), 1e-300)
+    placed: dict[str, Any] = {
+        "extent": extent,
+        "origin": sides[0].origin,
+        "aspect": "equal" if counted[0] == counted[1] and 0.2 <= tall <= 5 else "auto",
+        "interpolation": "nearest",
+    }
+    shown = axes.imshow(pixels, **(placed | image))
+    if "extent" not in image:
+        # the last pixels may exceed the array
+        left, right, bottom, top = _extent(sides, shape)
+        axes.set(xlim=(left, right), ylim=(bottom, top))
+        for axis, is_counted in zip((axes.yaxis, axes.xaxis), counted, strict=True):
+            if is_counted:
+                whole_ticks(axis)
+    axes.set(xlabel=plain(sides[1].label), ylabel=plain(sides[0].label))
+    return shown
+
+
+def _extent(sides: Sequence[Axis], counts: tuple[int, ...]) -> tuple[float, float, float, float]:
     """Edges of the first `counts` elements as `imshow` takes them: left, right, bottom, top."""
-    (first, last), (left, right) = (axis.ends(n) for axis, n in zip(axes, counts, strict=True))
-    up = axes[0].origin == "lower"
+    (first, last), (left, right) = (side.ends(n) for side, n in zip(sides, counts, strict=True))
+    up = sides[0].origin == "lower"
     return (left, right, first, last) if up else (left, right, last, first)
 
 
@@ -263,12 +276,12 @@ def _mosaic(
     rows = -(-len(found) // columns)
     figure = figure or new_figure((min(2.2 * columns, 11) + 0.8, min(2.2 * rows * planes.tall, 11)))
     grid = figure.subplots(rows, columns, squeeze=False)
-    how = planes.placed | image
+    how = dict(image)
     scale = require("plot", "matplotlib.cm").ScalarMappable(how.pop("norm", None))
     scale.set_clim(how.pop("vmin", None), how.pop("vmax", None))
     scale.norm.autoscale_None(np.concatenate([plane[np.isfinite(plane)] for plane in found]))
     for axes, number, plane in zip(grid.flat, numbers, found, strict=False):
-        shown = axes.imshow(plane, norm=scale.norm, **how)
+        shown = _draw(axes, plane, *planes.layout, how | {"norm": scale.norm})
         axes.set_title(plain(planes.label(number)), fontsize=8)
     for axes in grid.flat:
         axes.set_axis_off()
@@ -289,8 +302,7 @@ class SliceBrowser:
         self._has_limits = any(name in image for name in ("vmin", "vmax", "norm", "clim"))
         middle = planes.count // 2
         plane = self._plane(middle)
-        self.image = self.axes.imshow(plane, **(planes.placed | image))
-        self.axes.set(ylabel=plain(planes.sides[0].label), xlabel=plain(planes.sides[1].label))
+        self.image = _draw(self.axes, plane, *planes.layout, image)
         figure.colorbar(self.image, ax=self.axes, shrink=0.8)
         widgets = require("plot", "matplotlib.widgets")
         self.slider = widgets.Slider(

@@ -155,17 +155,20 @@ class Planes:
         kept = drawn_axes(source, 3, "a stack of planes", self._along)
         self._array, self._sides = array, [n for n in kept if n != self._along]
         self.count, self.title = array.shape[self._along], source.title
-        self.axis, *self.sides = (source.axes[n] for n in (self._along, *self._sides))
-        height, width = (array.shape[n] for n in self._sides)
-        self.tall = min(max(height / width, 0.3), 3.0)
+        self.axis, *sides = (source.axes[n] for n in (self._along, *self._sides))
+        shape = tuple(array.shape[n] for n in self._sides)
+        self._step = tuple(max(1, -(-n // _MOST_PIXELS)) for n in shape)
+        self.layout = sides, shape, self._step
+        """Rows and columns of a plane, their numbers of elements, and of elements for a pixel."""
+        self.tall = min(max(shape[0] / shape[1], 0.3), 3.0)
         """Height of a plane for a width of 1."""
 
     def read(self, number: int) -> NDArray[Any]:
         """Read a plane by its number."""
         index: list[int | slice] = [0] * self._array.ndim
         index[self._along] = number
-        for n in self._sides:
-            index[n] = slice(None, None, max(1, -(-self._array.shape[n] // _MOST_PIXELS)))
+        for n, step in zip(self._sides, self._step, strict=True):
+            index[n] = slice(None, None, step)
         # a Frame returns elements, a dask array is computed by asarray
         return np.asarray(self._array[tuple(index)])
 
@@ -173,15 +176,6 @@ class Planes:
         """Name of a plane, by its coordinate if the axis has one."""
         at: Any = number if self.axis.coordinate is None else f"{self.axis.coordinate[number]:g}"
         return f"{self.axis.label}: {at}"
-
-    @property
-    def placed(self) -> dict[str, Any]:
-        """Arguments of `imshow` for a plane."""
-        return {
-            "origin": self.sides[0].origin,
-            "interpolation": "nearest",
-            "aspect": "auto" if self.tall in (0.3, 3.0) else "equal",
-        }
 
 
 def _axis_number(source: Source, axis: int | str) -> int:

@@ -176,3 +176,14 @@ def test_the_advice_for_more_axes_works() -> None:
         with pytest.raises(ValueError, match=r"give 3 axes, as x\[0, 0\]$"):
             plot.slices(given)
         plot.slices(given[0, 0], count=1)
+
+
+def test_axes_of_planes_have_the_numbers_of_the_elements() -> None:
+    browsed = plot.slices(np.zeros((2, 3000, 4)), interactive=True).axes[0]
+    assert (browsed.get_ylim(), browsed.get_xlim()) == ((2999.5, -0.5), (-0.5, 3.5))
+    xarray = pytest.importorskip("xarray", reason="an extra")
+    coords = {"y": np.arange(3000) * 10.0, "x": np.arange(4.0)}
+    x = xarray.DataArray(np.zeros((2, 3000, 4)), coords, ("t", "y", "x"))
+    for figure in (plot.slices(x, interactive=True), plot.slices(x, count=1)):
+        # coordinates grow upwards
+        assert figure.axes[0].get_ylim() == (-5, 29995)
