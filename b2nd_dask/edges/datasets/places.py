@@ -15,7 +15,13 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from b2nd_dask.errors import B2ndError, StaleFrameError, UnsupportedFrameError, locating
+from b2nd_dask.errors import (
+    B2ndError,
+    FrameFormatError,
+    StaleFrameError,
+    UnsupportedFrameError,
+    locating,
+)
 from b2nd_dask.format.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
 from b2nd_dask.frame.access import locate
 from b2nd_dask.frame.members.listing import list_members
@@ -258,6 +264,22 @@ def _sealed(label: str, name: str) -> UnsupportedFrameError:
     )
 
 
+def groups_of(place: Place) -> list[str]:
+    """Names of the groups in a place, also of those that only its manifest names, checked.
+
+    In a store a group is listed by its frames, so one that holds only groups is not.
+    """
+    listed = set(place.groups())
+    names = sorted(listed.union(manifest_of(place).groups))
+    for name in names:
+        if name not in listed and place.inside(name).read(MANIFEST) is None:
+            raise FrameFormatError(
+                f"{MANIFEST} names the group {name!r}, which does not exist",
+                path=place.label,
+            )
+    return names
+
+
 def in_group(place: Place, group: str) -> Place:
     """The place of a group, given as a path such as ``"model/run1"``.
 
@@ -265,6 +287,7 @@ def in_group(place: Place, group: str) -> Place:
     """
     for part in filter(None, group.split("/")):
         known = place.groups()
+        known = known if part in known else groups_of(place)
         # a web server cannot list its groups: any name is accepted
         if part not in known and (part in (".", "..") or place.arrays() is not None):
             raise FileNotFoundError(

@@ -15,6 +15,7 @@ from b2nd_dask.edges.datasets.places import (
     Folder,
     Place,
     found_at,
+    groups_of,
     manifest_of,
     open_snapshot,
     place_of,
@@ -28,7 +29,7 @@ from b2nd_dask.edges.xarray.variables import (
     contents_of_frame,
     decoded,
 )
-from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
+from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.storage import Location, printable, split_path, what_directory
@@ -239,7 +240,7 @@ def levels_of(place: Place) -> list[tuple[str, Place]]:
     """The groups of a store or directory; UnsupportedFrameError if there are too many."""
     levels = [("/", place)]
     for at, (path, level) in enumerate(levels):
-        inner = [(f"{path.rstrip('/')}/{name}", level.inside(name)) for name in _names(level)]
+        inner = [(f"{path.rstrip('/')}/{name}", level.inside(name)) for name in groups_of(level)]
         # inner groups come right after their parent
         levels[at + 1 : at + 1] = inner
         problem = f"it has more than {_MOST_GROUPS} groups"
@@ -251,19 +252,6 @@ def levels_of(place: Place) -> list[tuple[str, Place]]:
             f"{problem}; open one of them by group= or as PATH/GROUP", path=place.label
         )
     return levels
-
-
-def _names(place: Place) -> list[str]:
-    """Names of the groups in a place, checked."""
-    listed = set(place.groups())
-    names = sorted(listed.union(manifest_of(place).groups))
-    for name in names:
-        if name not in listed and place.inside(name).read(MANIFEST) is None:
-            raise FrameFormatError(
-                f"{MANIFEST} names the group {name!r}, which does not exist",
-                path=place.label,
-            )
-    return names
 
 
 def _require_contents(place: Place, ds: xr.Dataset) -> None:

@@ -5,6 +5,7 @@ import struct
 import zipfile
 
 import blosc2
+import fsspec
 import numpy as np
 import pytest
 import xarray as xr
@@ -137,6 +138,19 @@ def test_on_s3(s3_server, ds, tmp_path, chunks):
     assert "/w" in tree.groups
     with pytest.raises(FileNotFoundError):
         xr.open_dataset(f"{s3_server.url}/{name}/nothing", **options)
+
+
+def test_a_group_that_holds_only_groups_opens_in_an_object_store(tmp_path):
+    leaf = xr.Dataset({"a": ("x", np.arange(3.0))})
+    xr.DataTree.from_dict({"/model/run": leaf, "/b": leaf}).b2nd.to_b2nd(tmp_path / "tree")
+    store = fsspec.filesystem("memory")
+    url = f"memory://{tmp_path.name}"
+    store.put(str(tmp_path / "tree"), url, recursive=True)
+    found = xr.open_dataset(url, engine="b2nd", group="model/run")
+    xr.testing.assert_identical(found.load(), leaf)
+    with pytest.raises(FileNotFoundError, match="no group 'x' here; groups: b, model"):
+        xr.open_dataset(url, engine="b2nd", group="x")
+    store.rm(url, recursive=True)
 
 
 def test_stores_on_s3(s3_server, tmp_path):
