@@ -315,7 +315,8 @@ def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
         if other is None or other.array.shape != member.array.shape:
             raise ValueError(f"{written.label}: {path!r} is missing, or has not the source's shape")
         shape, itemsize = member.array.shape, member.array.dtype.itemsize
-        for region in regions_of(blocks_of(shape, other.array.chunksize, itemsize, block_nbytes)):
+        unit: Any = other.array.chunksize
+        for region in regions_of(blocks_of(shape, unit, itemsize, block_nbytes)):
             first, second = da.compute(member.array[region], other.array[region])
             if not _same(np.asarray(first), np.asarray(second)):
                 raise ValueError(f"{written.label}: elements of {path!r} differ at {region}")
