@@ -317,7 +317,9 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
             f"{target}: write a group of arrays to a local directory (NAME.b2d) or file (NAME.b2z)"
         )
     # without max_mem: the user's scheduler runs the blocks
-    write = FORMATS[target.suffix.removeprefix(".")].writer(tree, Options(**options))
+    chosen = Options(**options)
+    chosen.check_axes(tree)
+    write = FORMATS[target.suffix.removeprefix(".")].writer(tree, chosen)
     announce(tree, "a frame", skip=None)
     with staged(target, replace=mode == "w", advice='mode="w"', fsync=fsync) as ready:
         write(ready)

@@ -128,7 +128,8 @@ def folder_writer(tree: Tree, options: Options, *, packed: bool = False) -> Call
     )
     for _, level in group.levels():
         for name, member in level.members.items():
-            level.members[name] = replace(member, storage=_storage(member, options))
+            own = options.within(member.array.shape)
+            level.members[name] = replace(member, storage=_storage(member, own))
 
     def write(writes: Iterable[Write]) -> None:
         for each in writes:

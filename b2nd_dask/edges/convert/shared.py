@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -77,21 +77,22 @@ class Options:
         sizes = getattr(self, name)
         return None if isinstance(sizes, tuple | list) and len(sizes) != ndim else sizes
 
+    def within(self, shape: tuple[int, ...]) -> Options:
+        """The options for one of several arrays: chunks and blocks that are not longer than it."""
+        names = ("chunks", "blocks")
+        return replace(self, **{n: _within(self.given(n, len(shape)), shape) for n in names})
+
     def chunks_of(self, array: da.Array) -> tuple[int, ...]:
         """Lengths of a chunk of the target; by default those of the array's largest dask block."""
-        sizes = self.given("chunks", array.ndim) or array.chunksize
-        sizes = (sizes,) * array.ndim if isinstance(sizes, int) else sizes
-        return tuple(
-            max(1, n if size == -1 else min(size, n))
-            for size, n in zip(sizes, array.shape, strict=True)
-        )
+        sizes = _within(self.given("chunks", array.ndim) or array.chunksize, array.shape)
+        return tuple(max(1, size) for size in sizes)
 
     def check_sizes(self, tree: Tree) -> None:
         """Check the user's chunks and blocks.
 
         Raises ValueError if they are neither positive nor -1, or no array has as many axes.
         """
-        axes = sorted({member.array.ndim for _, member in tree.walk()})
+        self.check_axes(tree)
         for name in ("chunks", "blocks"):
             sizes = getattr(self, name)
             if sizes is None:
@@ -99,9 +100,15 @@ class Options:
             numbers = sizes if isinstance(sizes, tuple | list) else (sizes,)
             if not all(isinstance(n, int) and (n > 0 or n == -1) for n in numbers):
                 raise ValueError(f"{name}={sizes!r}: give positive numbers, or -1 for a whole axis")
-            if isinstance(sizes, tuple | list) and len(numbers) not in axes:
+
+    def check_axes(self, tree: Tree) -> None:
+        """Raise ValueError if no array has as many axes as the user's chunks or blocks."""
+        axes = sorted({member.array.ndim for _, member in tree.walk()})
+        for name in ("chunks", "blocks"):
+            sizes = getattr(self, name)
+            if isinstance(sizes, tuple | list) and len(sizes) not in axes:
                 raise ValueError(
-                    f"{name}={sizes!r} has {len(numbers)} numbers, but arrays of {tree.label} have "
+                    f"{name}={sizes!r} has {len(sizes)} numbers, but arrays of {tree.label} have "
                     f"{' or '.join(map(str, axes))} axes"
                 )
 
@@ -122,6 +129,17 @@ class Options:
                     f"chunks of {nbytes} bytes, which are decoded whole; give "
                     f"{nbytes * _COPIES} or more"
                 )
+
+
+def _within(sizes: Any, shape: tuple[int, ...]) -> Any:
+    """Numbers as lengths along each axis, at most those of an array; None and texts as they are."""
+    sizes = (sizes,) * len(shape) if isinstance(sizes, int) else sizes
+    if not isinstance(sizes, tuple | list):
+        return sizes
+    return tuple(
+        (max(1, n) if size == -1 else min(size, max(1, n))) if isinstance(size, int) else size
+        for size, n in zip(sizes, shape, strict=True)
+    )
 
 
 def compression_by_name(cparams: Any, codec: str, clevel: int) -> tuple[str, int, list[str]]:

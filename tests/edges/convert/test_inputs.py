@@ -121,6 +121,31 @@ def test_groups_of_zarr_and_h5py() -> None:
     xr.testing.assert_identical(opened("new.b2z"), opened("src.nc"))
 
 
+@pytest.mark.parametrize(
+    ("chunks", "found"),
+    [
+        ((40, 30), {"a": (40, 30), "bounds": (40, 2), "t": (100,)}),
+        (50, {"a": (50, 50), "bounds": (50, 2), "t": (50,)}),
+        ([-1, 7], {"a": (100, 7), "bounds": (100, 2), "t": (100,)}),
+    ],
+)
+@pytest.mark.parametrize("how", ["to_b2nd", "convert"])
+def test_chunks_of_a_group_are_not_longer_than_its_arrays(
+    chunks: Any, found: dict[str, tuple[int, ...]], how: str
+) -> None:
+    """Chunks for the maps would store their bounds with many times as many zeros."""
+    with h5py.File("src.h5", "w") as file:
+        file["a"], file["bounds"], file["t"] = np.ones((100, 60)), np.ones((100, 2)), np.ones(100)
+        if how == "to_b2nd":
+            to_b2nd(file, "new.b2d", chunks=chunks, blocks=7)
+            with pytest.raises(ValueError, match=r"has 3 numbers, but arrays of .* 1 or 2 axes"):
+                to_b2nd(file, "other.b2d", chunks=(1, 2, 3))
+            to_b2nd(file, "auto.b2d", chunks="auto")
+    if how == "convert":
+        convert("src.h5", "new.b2d", chunks=chunks)
+    assert {name: open_b2nd(f"new.b2d/{name}.b2nd").chunks for name in found} == found
+
+
 def test_strings_of_any_length_of_zarr() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
