@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 import b2nd_dask
 from b2nd_dask.errors import ChecksumError
-from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.frame.read import fetch
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES, scratch
-from b2nd_dask.frame.read.plan import Part
+from b2nd_dask.frame.read.plan import Part, RegionPlan
+from b2nd_dask.frame.read.reduction import PRODUCTS, Reduction, Total
 from b2nd_dask.frame.write import writer
 from b2nd_dask.graph.write import write_tasks
 from tests.strategies import examples
@@ -173,3 +174,18 @@ def test_boxes_of_a_part_are_all_of_it(data, ndim) -> None:
         assert (found[piece.out] == -1).all()
         found[piece.out] = elements[np.ix_(*piece.inner)]
     np.testing.assert_array_equal(found[out], elements[np.ix_(*inner)])
+
+
+def test_boxes_of_different_sizes_are_reduced_in_any_order() -> None:
+    """A large chunk is divided beside one that is not: rows of the result have been seen or not."""
+    values = np.random.default_rng(0).integers(0, 9, (6, 8))
+    cells = AxisCells(range(6), 6), AxisCells(range(8), 4)
+    plan = RegionPlan(cells, np.arange(2), np.zeros(2, "u1"), ())
+    boxes = [(slice(0, 3), slice(0, 4)), (slice(0, 6), slice(4, 8)), (slice(3, 6), slice(0, 4))]
+    for order in itertools.permutations(boxes):
+        how = Reduction((1,), PRODUCTS, lambda each: {"": each.prod(axis=1, keepdims=True)})
+        total = Total(plan, how)
+        for box in order:
+            total.add_elements(values[box] + 1, box)
+        expected = (values + 1).prod(axis=1, keepdims=True)
+        np.testing.assert_array_equal(total.fields[""], expected)

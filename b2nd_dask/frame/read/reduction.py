@@ -185,20 +185,6 @@ class Total:
         """Add a box of the region."""
         self._add(self._how.partial_result(elements), out)
 
-    def _add(self, new: PartialResult, out: tuple[slice, ...]) -> None:
-        where = tuple(slice(0, 1) if i in self._how.axis else own for i, own in enumerate(out))
-        seen = self._seen[where]
-        if seen.all():
-            new = self._how.accumulation.merge(
-                {k: v[where] for k, v in self._all(new).items()}, new
-            )
-        elif seen.any():
-            # a merge would count zeros, and an assignment would discard the accumulated elements
-            raise AssertionError(f"only some elements of the box {out} were seen before")
-        for name, values in new.items():
-            self._all(new)[name][where] = values
-        self._seen[where] = True
-
     def add_constant(self, out: tuple[slice, ...], element: NDArray[Any]) -> None:
         """Add a box that repeats one element."""
         self._add(self._repeated(element, count_in_box(out, self._how.axis)), out)
@@ -207,7 +193,7 @@ class Total:
         """Add `counts` copies of an element per chunk of the plan and element of its results."""
         if counts.any():
             repeats = self._spread(self._in_cells(counts).sum(self._how.axis, keepdims=True))
-            self._add_where(self._repeated(element, repeats), repeats > 0)
+            self._add(self._repeated(element, repeats), chosen=repeats > 0)
 
     def add_totals(self, totals: PerChunk, chosen: NDArray[np.bool_]) -> None:
         """Add the partial results of the chosen chunks of the plan.
@@ -218,7 +204,8 @@ class Total:
         seen = self._in_cells(chosen)
         for axis in self._how.axis:
             fields, seen = self._how.accumulation.merge_along(axis, fields, seen)
-        self._add_where({k: self._spread(v) for k, v in fields.items()}, self._spread(seen))
+        new = {name: self._spread(values) for name, values in fields.items()}
+        self._add(new, chosen=self._spread(seen))
 
     def _in_cells(self, values: NDArray[Any]) -> NDArray[Any]:
         """Reshape values of the plan's chunks to the shape of its cells."""
@@ -231,16 +218,25 @@ class Total:
                 values = np.repeat(values, cells.lengths, axis=i)
         return values
 
-    def _add_where(self, new: PartialResult, chosen: NDArray[np.bool_]) -> None:
-        """Add partial results at the chosen elements of the reduced result."""
-        old = self._all(new)
-        merged = self._how.accumulation.merge(old, new) if self._seen.any() else new
-        for name, values in old.items():
-            more = (...,) + (None,) * (values.ndim - chosen.ndim)
-            both, only = (self._seen & chosen)[more], (~self._seen & chosen)[more]
-            np.copyto(values, merged[name], where=both)
-            np.copyto(values, new[name], where=only)
-        self._seen |= chosen
+    def _add(
+        self,
+        new: PartialResult,
+        out: tuple[slice, ...] = (),
+        chosen: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Add the partial result of a box of the region, or chosen elements of the whole result."""
+        box = (slice(0, 1) if i in self._how.axis else own for i, own in enumerate(out))
+        where = (*box, ...)
+        seen = self._seen[where]
+        old = {name: values[where] for name, values in self._all(new).items()}
+        merged = self._how.accumulation.merge(old, new) if seen.any() else new
+        chosen = np.ones_like(seen) if chosen is None else chosen
+        # where no element was seen, a merge would count zeros
+        for found, mask in ((merged, chosen & seen), (new, chosen & ~seen)):
+            for name, values in old.items() if mask.any() else ():
+                more = (...,) + (None,) * (values.ndim - mask.ndim)
+                np.copyto(values, found[name], where=mask[more])
+        seen |= chosen
 
     def _repeated(self, element: NDArray[Any], counts: NDArray[np.int64]) -> PartialResult:
         # consecutive chunks often repeat the same element

@@ -156,9 +156,6 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
     large = [
         _decoded_nbytes([touched_blocks(p.inner, grid)], grid) > MAX_SCRATCH_NBYTES for p in parts
     ]
-    if out is None:
-        # partial results of all chunks must be divided equally along the kept axes
-        large = [any(large)] * len(parts)
     divided: list[Part] = []
     for part, is_large in zip(parts, large, strict=True):
         # the ellipsis makes the result of a 0-d array an array
