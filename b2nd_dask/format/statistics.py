@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,13 +133,10 @@ def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> Ch
 
 def element_counts(grid: Grid) -> NDArray[np.int64]:
     """Count the elements of each chunk, without the padding behind the array's edge."""
-    counts = np.ones((), np.int64)
-    for size, chunk, n in zip(grid.shape, grid.chunks, grid.counts, strict=True):
-        along = np.full(n, chunk, np.int64)
-        if n:
-            along[-1] = size - (n - 1) * chunk
-        counts = np.multiply.outer(counts, along)
-    return np.asarray(counts, np.int64).reshape(-1)
+    axes = zip(grid.shape, grid.chunks, grid.counts, strict=True)
+    along = (np.minimum(chunk, size - chunk * np.arange(n)) for size, chunk, n in axes)
+    counts: NDArray[np.int64] = reduce(np.multiply.outer, along, np.ones((), np.int64))
+    return counts.reshape(-1)
 
 
 def _spread(column: NDArray[Any], at: NDArray[np.bool_]) -> NDArray[Any]:
@@ -178,12 +175,11 @@ def _parse_columns(
 ) -> ChunkStatistics | str:
     nstored, row = index.nstored, statistics_row(dtype)
     names = _stored_columns(dtype)
-    if len(raw) != nstored * sum(row[name].itemsize for name in names):
+    *starts, end = np.cumsum([0, *(nstored * row[name].itemsize for name in names)]).tolist()
+    if len(raw) != end:
         return f"its columns do not fit {nstored} stored chunks"
-    columns, start = {}, 0
-    for name in names:
-        columns[name] = np.frombuffer(raw, row[name], nstored, start)
-        start += nstored * row[name].itemsize
+    places = zip(names, starts, strict=True)
+    columns = {name: np.frombuffer(raw, row[name], nstored, start) for name, start in places}
     blank = np.broadcast_to(np.zeros((), dtype), (nstored,))
     stored = ChunkStatistics(
         columns["known"] != 0,
