@@ -29,7 +29,7 @@ from b2nd_dask.edges.xarray._xarray_compat import names
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.manifest import Geogrid
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.read.positions import positions_in, read_outer, read_pointwise
+from b2nd_dask.frame.read.positions import read_outer, read_pointwise
 from b2nd_dask.graph._dask_compat import NameChangedError, parameters_of, warn_once
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd, is_expression
@@ -56,16 +56,16 @@ class FrameArray(BackendArray):
     """A frame behind xarray's lazy indexing.
 
     Immutable, so copies share it. Safe in threads; pickles as a reference to one version of the
-    frame. The committed shape may be less than that of the frame, and is ``()`` for a scalar.
+    frame.
     """
 
-    def __init__(self, frame: Frame, shape: tuple[int, ...] | None = None) -> None:
+    def __init__(self, frame: Frame) -> None:
         self.frame = frame
-        self.shape = frame.shape if shape is None else shape
+        self.shape = frame.shape
         self.dtype = presented(frame.dtype)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return ("b2nd_dask.FrameArray", self.frame, self.shape)
+        return ("b2nd_dask.FrameArray", self.frame)
 
     def __copy__(self) -> Self:
         return self
@@ -81,18 +81,14 @@ class FrameArray(BackendArray):
         return self._elements(key).astype(self.dtype, copy=False)
 
     def _elements(self, key: indexing.ExplicitIndexer) -> Any:
-        # slices end at the shape: the frame may be longer
-        index, axes = list(key.tuple), [*map(range, self.shape)]
-        if len(axes) < self.frame.ndim:
-            # a scalar is stored as an array of one element
-            return self.frame[0]
+        index, axes = key.tuple, [*map(range, self.shape)]
+        if isinstance(key, indexing.BasicIndexer):
+            return np.asarray(self.frame[index])
         if isinstance(key, indexing.VectorizedIndexer):
             return read_pointwise(reference_of(self.frame), index, axes)
-        dropped = [at for at, k in enumerate(index) if not (isinstance(k, slice) or np.ndim(k))]
-        for at in dropped:
-            position = int(positions_in(index[at], axes[at]))
-            index[at], axes[at] = slice(None), range(position, position + 1)
-        return np.squeeze(read_outer(self._read, self.frame, index, axes), tuple(dropped))
+        ints = tuple(n for n, k in enumerate(index) if not (isinstance(k, slice) or np.ndim(k)))
+        lists = [[k] if n in ints else k for n, k in enumerate(index)]
+        return np.squeeze(read_outer(self._read, self.frame, lists, axes), ints)
 
     def _read(self, axes: tuple[range, ...]) -> Any:
         return self.frame[tuple(map(_slice, axes))]
@@ -109,8 +105,8 @@ class GeogridArray(FrameArray):
     For differences a read starts at the first element of a row and ends at the last selected one.
     """
 
-    def __init__(self, frame: Frame, shape: tuple[int, ...], how: Geogrid) -> None:
-        super().__init__(frame, shape)
+    def __init__(self, frame: Frame, how: Geogrid) -> None:
+        super().__init__(frame)
         self._how = how
         self.dtype = np.dtype(how.dtype)
 
@@ -180,7 +176,7 @@ def _install_in(manager: Any, library: ModuleType) -> None:
                 logger.debug("left to xarray: %s %s", array, data)
         if kwargs.get("name"):
             # xarray's name depends on the time of the path, not on the version of the frame
-            kwargs["name"] = f"{kwargs['name']}-{tokenize(bottom)}"
+            kwargs["name"] = f"{kwargs['name']}-{tokenize(bottom, data.shape)}"
         return own(self, data, chunks, **kwargs)
 
     from_array.xarray_own = own  # type: ignore[attr-defined]
@@ -206,7 +202,8 @@ def _converted(lazy: Any, chunks: Any, library: ModuleType) -> Any:
     """Convert xarray's lazy array to a dask array; `chunks` as for `from_b2nd`."""
     own, kind = names(), type(lazy)
     if kind is FrameArray:
-        return _read(lazy, chunks, library)
+        array_type = "dask" if library is da else "dask-array"
+        return from_b2nd(lazy.frame, chunks=chunks, array_type=array_type).astype(lazy.dtype)
     if kind is own.DaskIndexingAdapter:
         return lazy.array if chunks is None else lazy.array.rechunk(chunks)
     if kind in (own.CopyOnWriteArray, own.MemoryCachedArray):
@@ -233,7 +230,7 @@ def _selected(lazy: Any, chunks: Any, library: ModuleType) -> Any:
     # arrays of positions select along one axis each
     for axis in sorted(parts, reverse=True):
         array = array[(*[slice(None)] * axis, parts[axis])]
-    return array.rechunk(chunks)
+    return array if chunks is None else array.rechunk(chunks)
 
 
 def _decoded(array: Any, func: Any, dtype: np.dtype[Any], library: ModuleType) -> Any:
@@ -246,19 +243,6 @@ def _decoded(array: Any, func: Any, dtype: np.dtype[Any], library: ModuleType) -
             return _scaled(array, **func.keywords)
     meta = np.empty((0,) * array.ndim, dtype)
     return library.map_blocks(func, array, dtype=dtype, meta=meta)
-
-
-def _read(lazy: FrameArray, chunks: Any, library: ModuleType) -> Any:
-    """The frame as a dask array."""
-    whole = lazy.shape == lazy.frame.shape
-    array_type = "dask" if library is da else "dask-array"
-    array = from_b2nd(lazy.frame, chunks=chunks if whole else None, array_type=array_type)
-    array = array.astype(lazy.dtype)
-    if whole:
-        return array
-    if not lazy.shape:
-        return array[0]
-    return array[tuple(map(slice, lazy.shape))].rechunk({} if chunks is None else chunks)
 
 
 def _masked(

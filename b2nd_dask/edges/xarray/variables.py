@@ -291,18 +291,19 @@ def _variable(
         elements: Any = text[: shape[0]] if shape else text[0]
         return xr.Variable(labels.dims, elements, attrs, {"source": frame.path})
     packing = manifest.geogrid.get(name)
-    if packing is None:
-        array = FrameArray(frame, shape)
-    else:
-        array = GeogridArray(frame, shape, packing)
+    array = FrameArray(frame) if packing is None else GeogridArray(frame, packing)
+    if packing is not None:
         attrs = {
             key: value
             for key, value in attrs.items()
             if key not in (*SCALING, "_OriginalType") and not key.startswith("_geogrid")
         }
-    return xr.Variable(
-        labels.dims, indexing.LazilyIndexedArray(array), attrs, _encoding(frame, labels.dims, shape)
-    )
+    key = None
+    if shape != frame.shape:
+        # a scalar may be stored as an array of one element
+        key = indexing.BasicIndexer(tuple(map(slice, shape)) or (0,))
+    lazy = indexing.LazilyIndexedArray(array, key)
+    return xr.Variable(labels.dims, lazy, attrs, _encoding(frame, labels.dims, shape))
 
 
 def _committed_shape(frame: Frame, labels: Labels, manifest: Manifest) -> tuple[int, ...]:
