@@ -162,7 +162,15 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
             new["append_axis"] = given.get_axis_num(dim)
         elif mode == "a":
             new["mode"] = "w-"
-        written = _write_new_array(given, urlpath, new)
+        try:
+            written = _write_new_array(given, urlpath, new)
+        except (FileExistsError, ValueError) as error:
+            if dim is None or not _exists(urlpath, storage):
+                raise
+            # not that mode="w" replaces it, or that options differ from it
+            label = Location.of(urlpath).label
+            problem = "another process made this frame meanwhile; try again, to append to it"
+            raise StaleFrameError(problem, path=label) from error
     if not options.get("compute", True) or mode == "stage":
         return written
     return _opened_array(urlpath, given, storage)

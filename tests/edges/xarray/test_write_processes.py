@@ -264,3 +264,28 @@ def test_a_dataset_that_is_replaced_while_it_is_opened(tmp_path, monkeypatch, na
     else:
         with pytest.raises(StaleFrameError, match=rf"{name}.*again and again"):
             read(path)
+
+
+@pytest.mark.parametrize("when", ["before it looks", "while it computes"])
+def test_an_append_that_finds_a_new_frame_of_another_process_advises_to_append(
+    tmp_path, monkeypatch, when
+):
+    path = tmp_path / "t.b2nd"
+    first, rest = (each.t.reset_coords(drop=True) for each in (FIRST, REST))
+
+    def made_by_another(block=None):
+        if not path.exists():
+            first.b2nd.to_b2nd(path)
+        return block
+
+    if when == "before it looks":
+        made_by_another()
+        answers, own = [False], adapter._exists
+        monkeypatch.setattr(adapter, "_exists", lambda *a: answers.pop() if answers else own(*a))
+        lazy = rest
+    else:
+        lazy = rest.copy(data=rest.chunk().data.map_blocks(made_by_another, meta=rest.values[:0]))
+    with pytest.raises(StaleFrameError, match="another process made this frame meanwhile"):
+        lazy.b2nd.to_b2nd(path, mode="a", append_dim="time")
+    written = rest.b2nd.to_b2nd(path, mode="a", append_dim="time")
+    xr.testing.assert_equal(written.compute(), xr.concat([first, rest], "time"))
