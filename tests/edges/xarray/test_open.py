@@ -297,7 +297,7 @@ def test_an_interrupted_append_is_not_seen(tmp_path, chunks):
     xr.testing.assert_identical(ds, xr.Dataset(expected, {"time": np.arange(3)}))
     lazy = xr.open_dataset(tmp_path, engine="b2nd").t
     for position in (3, [3], -4):
-        with pytest.raises(IndexError, match="out of (bounds|range)"):
+        with pytest.raises(IndexError, match=r"out of (bounds|range)"):
             lazy.isel(time=position).load()
 
 
