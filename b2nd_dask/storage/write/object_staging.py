@@ -6,10 +6,9 @@ commits a contiguous frame transfers header, index and trailer, and some of the 
 S3, frames up to 16 MiB
     All chunks; one request makes the target.
 S3, larger frames
-    Objects below 5 MiB, the minimum of S3 for a part, and the bytes that fill them and the header
-    up to 5 MiB. They lie at the front of the frame, in the order of their first chunks. The server
-    copies all other objects, which follow in the same order. A task stages 32 MiB at a time, or
-    all its chunks if they are smaller: the chunks of a dask block should compress to 5 MiB or more.
+    Objects below 5 MiB, which lie at the front of the frame (`s3_join`). The server copies all
+    others. A task stages 32 MiB at a time, or all its chunks if they are smaller: the chunks of a
+    dask block should compress to 5 MiB or more.
 Google's stores
     No chunks: they join objects of any size, 32 per request.
 Other stores, and S3 servers that copy no parts
@@ -73,10 +72,18 @@ class BaseObjectStaging(Staging):
     def area(self) -> StagingArea:
         """Connect the calling process to the store and the staging area.
 
-        Raises OSError if the store is read-only.
+        File systems of fsspec without writes fail late, or not at all. Raises OSError for a web
+        server, ValueError if the target is a version of an S3 object.
         """
         store = ObjectStore.of(self.location)
-        check_writable(store)
+        if store.has_protocol("http"):
+            raise OSError(
+                errno.EROFS,
+                "web servers are read-only; write to a path or an object store",
+                store.label,
+            )
+        if store.has_protocol("s3") and store.fs.split_path(store.target)[2]:
+            raise ValueError(f"{store.label}: a version of an object cannot be written; omit it")
         return StagingArea(**vars(store), folder=f"{store.target}.{self.key}.staging")
 
     def prepare(self) -> None:
@@ -169,9 +176,7 @@ class ObjectStaging(BaseObjectStaging):
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage chunks as one object; see `Staging.append`."""
-        name = uuid.uuid4().hex
-        self.area().stage(name, b"".join(payloads))
-        return adjacent(name, payloads)
+        return adjacent(self.area().add(b"".join(payloads)), payloads)
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Lay the ranges of objects out; see `Staging.join`.
@@ -218,8 +223,7 @@ class SparseObjectStaging(BaseObjectStaging):
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage each chunk as an object; see `Staging.append`."""
         area = self.area()
-        names = [uuid.uuid4().hex for _ in payloads]
-        area.each(lambda item: area.stage(*item), zip(names, payloads, strict=True))
+        names = area.each(area.add, payloads)
         return [Run(name, 0, len(data)) for name, data in zip(names, payloads, strict=True)]
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
@@ -271,33 +275,18 @@ class SparseObjectStaging(BaseObjectStaging):
             )
 
 
-def check_writable(store: ObjectStore) -> None:
-    """Check that the store is writable: fsspec file systems fail late, or not at all.
-
-    Raises OSError for a web server, ValueError if the target is a version of an S3 object.
-    """
-    if store.has_protocol("http"):
-        raise OSError(
-            errno.EROFS,
-            "web servers are read-only; write to a path or an object store",
-            store.label,
-        )
-    if store.has_protocol("s3") and store.fs.split_path(store.target)[2]:
-        raise ValueError(f"{store.label}: a version of an object cannot be written; omit it")
-
-
 def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> bool:
     """Join the objects inside one of Google's stores; return False if the store refuses.
 
     It joins whole objects: ranges of others, whose chunks were staged again, are copied.
     """
     sizes = {path: entry.get("size") for path, entry in area.entries(area.folder).items()}
-    ends = area.each(partial(_staged, area), [head, tail])
-    paths = [ends[0]]
+    first, last = map(area.place, area.each(area.add, [head, tail]))
+    paths = [first]
     for run in runs:
         is_whole = (run.start, run.stop) == (0, sizes.get(run.part))
-        paths.append(run.part if is_whole else _staged(area, area.fetch([run])[0]))
-    paths.append(ends[1])
+        paths.append(run.part if is_whole else area.place(area.add(*area.fetch([run]))))
+    paths.append(last)
     try:
         while len(paths) > _COMPOSED_AT_ONCE:
             groups = range(0, len(paths), _COMPOSED_AT_ONCE)
@@ -311,12 +300,6 @@ def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -
         logger.info("%s: the store cannot join objects (%s); this process does", area.label, error)
         return False
     return True
-
-
-def _staged(area: StagingArea, data: bytes) -> str:
-    name = uuid.uuid4().hex
-    area.stage(name, data)
-    return area.place(name)
 
 
 def _composed(area: StagingArea, paths: list[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -123,7 +124,8 @@ class ObjectStore(Connection):
         found = self.fetch_some(runs, on_error="raise")
         for run, data in zip(runs, found, strict=True):
             if len(data) != run.stop - run.start:
-                raise wrong_length(self.label)
+                problem = "a staged object does not have the written length; write again"
+                raise OSError(errno.EIO, f"{self.label}: {problem}")
         return found
 
     def fetch_some(self, runs: Sequence[Run], *, on_error: str = "return") -> list[bytes]:
@@ -173,13 +175,6 @@ class ObjectStore(Connection):
         """Call the file system without the listings that fsspec keeps."""
         self.call(self.fs.invalidate_cache)
         return self.call(function)
-
-
-def wrong_length(label: str) -> OSError:
-    """Error for a staged object that is longer or shorter than its record."""
-    return OSError(
-        errno.EIO, f"{label}: a staged object does not have the written length; write again"
-    )
 
 
 def pieces(runs: Iterable[Run], nbytes: int = PIECE_NBYTES) -> Iterator[Run]:
@@ -261,6 +256,12 @@ class StagingArea(ObjectStore):
         elif not self.is_owned:
             self.check()
         return is_staged
+
+    def add(self, data: bytes) -> str:
+        """Stage an object under a new name, which it returns; see `stage`."""
+        name = uuid.uuid4().hex
+        self.stage(name, data)
+        return name
 
     def confirm(self, path: str) -> None:
         """Check that the area is still open; if not, remove the staged object and raise."""

@@ -168,8 +168,8 @@ class ServerJoin:
         group: list[Run] = []
         large = [run for run in runs if nbytes_of(run) >= self.limits.min_part]
         for run in large:
-            full = sum(map(nbytes_of, group)) + nbytes_of(run) > self.limits.max_part
-            if full or len(group) == self.limits.max_parts:
+            # a group has fewer objects than an upload has parts, since each is large
+            if sum(map(nbytes_of, [*group, run])) > self.limits.max_part:
                 merged.append(self._merge(group))
                 group = []
             group.append(run)

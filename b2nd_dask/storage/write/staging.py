@@ -200,10 +200,12 @@ def laid_out(
     order = np.lexsort((rows["start"], rows["part"]))
     order = order[moves[order]]
     part, start, nbytes = (rows[name][order] for name in ("part", "start", "nbytes"))
+    # which chunks begin a range; their numbers, and the range of each chunk
     begins = np.ones(len(order), np.bool_)
     begins[1:] = (part[1:] != part[:-1]) | (start[1:] != (start + nbytes)[:-1])
     heads, number = np.flatnonzero(begins), np.cumsum(begins) - 1
     sizes = np.add.reduceat(nbytes, heads)
+    # the ranges in their new order, and their new offsets
     ranked = np.lexsort((np.minimum.reduceat(order, heads), sizes >= small))
     first_nbytes = first.stop - header_len
     moved = np.empty_like(sizes)
