@@ -93,8 +93,7 @@ def plan_command(
         written = rechunk(frame, target, chunks=chunks, max_mem=max_mem, compute=False)
         found = _without_target(plan(written), target)
     if as_json:
-        nbytes = {"fetch_nbytes": found.fetch_nbytes, "decode_nbytes": found.decode_nbytes}
-        print_json(dataclasses.asdict(found) | nbytes)
+        print_json(dataclasses.asdict(found))
     else:
         click.echo(safe(str(found)))
 

@@ -81,7 +81,7 @@ class Step:
         return all(dtype.kind in NUMBERS for dtype in dtypes) and all(map(is_number, values))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """Ordered elementwise steps on the elements of one read; the last one makes the result."""
 

@@ -5,6 +5,7 @@ Programs and chunk steps run on no element, or on one, to find their memory.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +27,9 @@ ReadFrame = FrameReference | IntermediateFrame
 
 #: Measured factor for partial results: those of chunks, the merged ones, and copies of both.
 _COPIES_OF_RESULTS = 5.6
+
+#: Caches the memory of a program or chunk step, which the tasks of a layer share.
+_once = functools.lru_cache(64)
 
 
 class Piece(NamedTuple):
@@ -155,6 +159,7 @@ def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> Fo
     return FoundRead(pieces, is_joined=len(pieces) > 1, held=held)
 
 
+@_once
 def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
     """Maximum bytes per element that a program holds beside the elements.
 
@@ -171,6 +176,7 @@ def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
     return peak - made[0].itemsize
 
 
+@_once
 def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
     """Bytes of the outputs and results of a program's steps, per element of a tile."""
     arrays = [np.empty(0, dtype) for dtype in dtypes]
@@ -193,6 +199,7 @@ def _dtypes_of(program: Program, dtypes: Sequence[np.dtype[Any]]) -> list[np.dty
     return [each.dtype for each in _tried(lambda: program.examples(arrays), same)]
 
 
+@_once
 def nbytes_of_results(fold: Fold, dtype: np.dtype[Any], ndim: int) -> float:
     """Bytes of partial results, per element of the result of a chunk step."""
     known = fold.bound([np.zeros((), dtype)] * fold.program.inputs)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -32,23 +32,36 @@ class _Described:
 
 
 @dataclass(frozen=True)
-class FrameReads(_Described):
-    """The reads of a computation from one frame."""
+class _Counts:
+    """What the reads from one frame, or from all frames of a computation, need."""
 
     reads: int
     """Number of regions that tasks read."""
     chunks: int
     """Number of chunks with data that are read, in whole or in part."""
-    visits: int
-    """Number of pairs of a region and a chunk with data that it reads."""
     blocks: int
     """Number of blocks to decode; a block counts each time."""
     constants: int
     """Visits of chunks that the index marks as zeros, NaN or never written; not read."""
     fetch_nbytes: int
-    """Compressed bytes to fetch from the file or store."""
+    """Compressed bytes to fetch from the file or store; intermediate frames count as
+    uncompressed."""
     decode_nbytes: int
     """Bytes to decode, including the padding of blocks."""
+
+
+def total_of(frames: Iterable[_Counts]) -> dict[str, int]:
+    """The fields of the counts of frames together."""
+    every = list(frames)
+    return {each.name: sum(getattr(one, each.name) for one in every) for each in fields(_Counts)}
+
+
+@dataclass(frozen=True)
+class FrameReads(_Counts, _Described):
+    """The reads of a computation from one frame."""
+
+    visits: int
+    """Number of pairs of a region and a chunk with data that it reads."""
     is_intermediate: bool = False
     """Whether the computation itself writes the frame first. Its compression is unknown: bytes to
     fetch, and chunks without data, count as uncompressed."""
@@ -73,8 +86,8 @@ class Target(_Described):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The cost estimate of a computation; made by `plan`."""
+class Plan(_Counts):
+    """The cost estimate of a computation; made by `plan`. Its counts are those of all frames."""
 
     tasks: int
     """Number of tasks of the optimized graph."""
@@ -90,36 +103,6 @@ class Plan:
     other tasks that wait are not counted."""
 
     _repr_html_ = lazy("b2nd_dask.edges.display.pages", "plan_html")
-
-    @property
-    def reads(self) -> int:
-        """Number of regions that tasks read."""
-        return sum(frame.reads for frame in self.frames)
-
-    @property
-    def chunks(self) -> int:
-        """Number of chunks with data that are read, in whole or in part."""
-        return sum(frame.chunks for frame in self.frames)
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks to decode."""
-        return sum(frame.blocks for frame in self.frames)
-
-    @property
-    def constants(self) -> int:
-        """Number of chunks that need no read, since all their elements are known to be equal."""
-        return sum(frame.constants for frame in self.frames)
-
-    @property
-    def fetch_nbytes(self) -> int:
-        """Compressed bytes to fetch; intermediate frames count as uncompressed."""
-        return sum(frame.fetch_nbytes for frame in self.frames)
-
-    @property
-    def decode_nbytes(self) -> int:
-        """Bytes to decode."""
-        return sum(frame.decode_nbytes for frame in self.frames)
 
     def __repr__(self) -> str:
         return "\n\n".join(itertools.starmap(_text, sections(self)))
@@ -190,8 +173,7 @@ def sections(found: Plan) -> list[tuple[str, Rows]]:
 def _rows_of_plan(found: Plan) -> Rows:
     rows = [("tasks", f"{found.tasks:,}")]
     if found.frames:
-        fetch = _fetch(found.fetch_nbytes, any(f.is_intermediate for f in found.frames))
-        rows += [("fetch", fetch), ("decode", decimal(found.decode_nbytes))]
+        rows += _rows_of_bytes(found, found.frames)
         rows.append(("peak of a task", decimal(found.peak_nbytes)))
     else:
         rows.append(("frames", "none is read; the cost of other sources is unknown"))
@@ -212,18 +194,14 @@ def _rows_of_frames(frames: Sequence[FrameReads]) -> Rows:
     """Rows of the reads from frames together; the attributes of a plan list each frame."""
     grids = {tuple(_grid(frame)) for frame in frames}
     sizes = {math.prod(frame.block_shape) * frame.dtype.itemsize for frame in frames}
-    chunks, visits, blocks, constants, fetched, decoded = (
-        sum(getattr(frame, name) for frame in frames)
-        for name in ("chunks", "visits", "blocks", "constants", "fetch_nbytes", "decode_nbytes")
-    )
-    often = visits / chunks if chunks else 1
+    counts = _Counts(**total_of(frames))
+    often = sum(frame.visits for frame in frames) / counts.chunks if counts.chunks else 1
     return [
         *(grids.pop() if len(grids) == 1 else [("arrays", f"of {len(grids):,} kinds")]),
-        ("chunks read", f"{chunks:,}" + f", {often:.1f} times each" * (often > 1)),
-        ("blocks", f"{blocks:,}" + (f" of {decimal(sizes.pop())}" if len(sizes) == 1 else "")),
-        ("constants", f"{constants:,}, not read"),
-        ("fetch", _fetch(fetched, any(frame.is_intermediate for frame in frames))),
-        ("decode", decimal(decoded)),
+        ("chunks read", f"{counts.chunks:,}" + f", {often:.1f} times each" * (often > 1)),
+        ("blocks", f"{counts.blocks:,}" + f" of {decimal(max(sizes))}" * (len(sizes) == 1)),
+        ("constants", f"{counts.constants:,}, not read"),
+        *_rows_of_bytes(counts, frames),
     ]
 
 
@@ -232,22 +210,16 @@ def _rows_of_target(target: Target) -> Rows:
     return [*_grid(target), ("number of chunks", f"{target.chunks:,}, {layout}")]
 
 
-def _fetch(nbytes: int, is_unknown: bool) -> str:
+def _rows_of_bytes(counts: _Counts, frames: Sequence[FrameReads]) -> Rows:
     unknown = ", with intermediate frames counted as uncompressed"
-    return decimal(nbytes) + unknown * is_unknown
+    fetch = decimal(counts.fetch_nbytes) + unknown * any(f.is_intermediate for f in frames)
+    return [("fetch", fetch), ("decode", decimal(counts.decode_nbytes))]
 
 
 def _grid(frame: FrameReads | Target) -> Rows:
-    return [
-        (
-            "array",
-            f"{lengths_text(frame.shape)} {frame.dtype}" + ", intermediate" * frame.is_intermediate,
-        ),
-        (
-            "chunks",
-            f"{lengths_text(frame.chunk_shape)}, in blocks of {lengths_text(frame.block_shape)}",
-        ),
-    ]
+    array = f"{lengths_text(frame.shape)} {frame.dtype}" + ", intermediate" * frame.is_intermediate
+    cells = f"{lengths_text(frame.chunk_shape)}, in blocks of {lengths_text(frame.block_shape)}"
+    return [("array", array), ("chunks", cells)]
 
 
 def _text(title: str, rows: Rows) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.graph._dask_compat import (
     DataNode,
     FinalizeCompute,
-    GraphNode,
     collections_to_expr,
     convert_legacy_graph,
 )
@@ -39,7 +38,7 @@ from b2nd_dask.graph.plan.memory import (
     nbytes_of_tile,
     read_of,
 )
-from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
+from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target, total_of
 from b2nd_dask.graph.prefetch import TaskCalls, block_read
 from b2nd_dask.graph.read.blocks import BlockRead, Chunks
 from b2nd_dask.graph.tasks import (
@@ -61,15 +60,18 @@ _tiles_of = functools.lru_cache(tiles_of)
 def plan_of(collections: Iterable[Any]) -> Plan:
     """Add up the reads, decoded bytes, memory and writes of the tasks of collections."""
     graph = _optimized(collections)
-    found = Walk(graph)
+    calls, targets = TaskCalls(graph), dict[Any, Transaction]()
+    every = (_found(list(calls.of(node)), targets) for node in graph.values())
+    tasks = [task for task in every if task.reads or task.writes]
     # also adds the cost of each piece to its read
-    frames = tuple(map(_read_of_frame, _by_frame(found.tasks)))
+    frames = tuple(map(_read_of_frame, _by_frame(tasks)))
     return Plan(
+        **total_of(frames),
         tasks=sum(not isinstance(node, DataNode) for node in graph.values()),
         frames=frames,
-        targets=tuple(map(_target, found.targets.values())),
-        writing_tasks=sum(task.writes is not None for task in found.tasks),
-        peak_nbytes=int(max((task.peak for task in found.tasks), default=0)),
+        targets=tuple(map(_target, targets.values())),
+        writing_tasks=sum(task.writes is not None for task in tasks),
+        peak_nbytes=int(max((task.peak for task in tasks), default=0)),
     )
 
 
@@ -140,122 +142,103 @@ def _read_of(*blocks: BlockRead, held: float = 0.0) -> FoundRead:
     return read_of(((each.source, Region(each.axes)) for each in blocks), held)
 
 
-class Walk:
-    """Collects the tasks of a graph that read or write frames, and the written frames."""
+def _found(calls: list[tuple[Any, list[Any]]], targets: dict[Any, Transaction]) -> FoundTask:
+    """The reads and the write of a task's calls; adds the frames that it writes to the targets."""
+    reads: list[FoundRead] = []
+    first_block: FoundRead | None = None
+    writes: Transaction | None = None
+    makes_more = False
+    for func, args in calls:
+        found = _reads(func, args)
+        if found and func is not reduce_block:
+            first_block = first_block or found[0]
+        reads += found
+        makes_more |= not found and not is_among(func, _MAKE_NOTHING)
+        for write in (arg for arg in args if isinstance(arg, Transaction)):
+            # several tasks may start the same transaction
+            targets.setdefault((write.staging.label, write.staging.key), write)
+            writes = write if is_among(func, _WRITERS) else writes
+    if first_block and makes_more:
+        # one more block for the function's result
+        first_block.held = max(first_block.held, 1.0)
+    return FoundTask(reads, writes)
 
-    def __init__(self, graph: Mapping[Any, GraphNode]) -> None:
-        self.tasks: list[FoundTask] = []
-        self._calls = TaskCalls(graph)
-        self.targets: dict[Any, Transaction] = {}
-        self._memory: dict[Any, float] = {}
-        for node in graph.values():
-            self._add(node)
 
-    def _add(self, node: GraphNode) -> None:
-        reads: list[FoundRead] = []
-        blocks: list[int] = []
-        writes: Transaction | None = None
-        makes_more = False
-        for func, args in self._calls.of(node):
-            found = self._reads(func, args)
-            if found and func is not reduce_block:
-                blocks.append(len(reads))
-            reads += found
-            makes_more |= not found and not is_among(func, _MAKE_NOTHING)
-            for write in (arg for arg in args if isinstance(arg, Transaction)):
-                # several tasks may start the same transaction
-                self.targets.setdefault((write.staging.label, write.staging.key), write)
-                writes = write if is_among(func, _WRITERS) else writes
-        if blocks and makes_more:
-            # one more block for the function's result
-            reads[blocks[0]].held = max(reads[blocks[0]].held, 1.0)
-        if reads or writes:
-            self.tasks.append(FoundTask(reads, writes))
+def _reads(func: Any, args: list[Any]) -> list[FoundRead]:
+    """The reads of a function call."""
+    first: Any = args[0] if args else None
+    if func is reduce_block:
+        return _of_reduction(*args)
+    if func is read_at_once:
+        return [_of_result(*args)]
+    if func is index_block:
+        dtype, program = first.source.dtype, args[2]
+        held = nbytes_of_program(program, (dtype,) * (1 + program.inputs)) / dtype.itemsize
+        return [read_of([(f, Region(axes))], held) for f, axes in regions_of_index(*args)]
+    if isinstance(first, Source) and func is not FlatSource:
+        read = read_of(first.regions(args[1]))
+        read.is_copied = isinstance(first, FlatSource)
+        return [read]
+    blocks = [block for each in args if (block := block_read(each, func, args))]
+    return _of_blocks(func, args, blocks) if blocks else []
 
-    def _reads(self, func: Any, args: list[Any]) -> list[FoundRead]:
-        """The reads of a function call."""
-        first: Any = args[0] if args else None
-        blocks = [block for each in args if (block := block_read(each, func, args))]
-        if func is reduce_block:
-            return self._of_reduction(*args)
-        if func is read_at_once:
-            return [self._of_result(*args)]
-        if func is index_block:
-            dtype, program = first.source.dtype, args[2]
-            dtypes = (dtype,) * (1 + program.inputs)
-            held = self._once(nbytes_of_program, program, dtypes) / dtype.itemsize
-            return [read_of([(f, Region(axes))], held) for f, axes in regions_of_index(*args)]
-        if blocks:
-            return self._of_blocks(func, args, blocks)
-        if isinstance(first, Source) and func is not FlatSource:
-            read = read_of(first.regions(args[1]))
-            read.is_copied = isinstance(first, FlatSource)
-            return [read]
-        return []
 
-    def _of_blocks(self, func: Any, args: list[Any], blocks: list[BlockRead]) -> list[FoundRead]:
-        """The reads of `compute_block`; the program's memory counts for the largest block."""
-        reads = list(map(_read_of, blocks))
-        program = getattr(func, "keywords", {}).get("program", ELEMENTS)
-        if program.steps:
-            shapes = [tuple(map(len, each.axes)) for each in blocks]
-            at = max(range(len(blocks)), key=lambda number: math.prod(shapes[number]))
-            # the dtype of other tasks' results is unknown: assume the block's
-            known = [each if isinstance(each, BlockRead) else blocks[at] for each in args]
-            dtypes = tuple(each.source.dtype for each in known)
-            nbytes = self._once(nbytes_of_program, program, dtypes)
-            reads[at].held = nbytes / blocks[at].source.dtype.itemsize
-            if is_tiled(program):
-                reads[at].beside = self._in_tiles(program, dtypes, shapes[at])
-        return reads
-
-    def _of_result(
-        self, block: BlockRead, program: Program, chunks: Chunks, threads: int
-    ) -> FoundRead:
-        """The read of `read_at_once`, with work on each piece, and its result."""
-        if not program.steps:
-            # reversed elements are copied to C order
-            return _read_of(block, held=float(block.is_reversed))
-        pieces = (piece for _, piece in pieces_of(block, chunks))
-        read = _read_of(*pieces)
-        read.is_joined = False
-        nelements, dtypes = math.prod(map(len, block.axes)), (block.source.dtype,)
-        result = nelements * self._once(nbytes_of_program, program, dtypes)
-        read.beside = result
+def _of_blocks(func: Any, args: list[Any], blocks: list[BlockRead]) -> list[FoundRead]:
+    """The reads of `compute_block`; the program's memory counts for the largest block."""
+    reads = list(map(_read_of, blocks))
+    program = getattr(func, "keywords", {}).get("program", ELEMENTS)
+    if program.steps:
+        shapes = [tuple(map(len, each.axes)) for each in blocks]
+        at = max(range(len(blocks)), key=lambda number: math.prod(shapes[number]))
+        # the dtype of other tasks' results is unknown: assume the block's
+        known = [each if isinstance(each, BlockRead) else blocks[at] for each in args]
+        dtypes = tuple(each.source.dtype for each in known)
+        nbytes = nbytes_of_program(program, dtypes)
+        reads[at].held = nbytes / blocks[at].source.dtype.itemsize
         if is_tiled(program):
-            running = min(threads, math.prod(map(len, chunks)))
-            read.beside += running * self._in_tiles(program, dtypes, tuple(map(max, chunks)))
-        return read
+            reads[at].beside = _in_tiles(program, dtypes, shapes[at])
+    return reads
 
-    def _of_reduction(self, block: BlockRead, fold: Fold, inputs: list[Any]) -> list[FoundRead]:
-        """The reads of `reduce_block`; none if statistics answer the reduction."""
-        frame, axes = block.source, block.axes
-        asks = fold.asks and not inputs and all(axes)
-        if asks and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype)) == 0:
-            return []
-        read, shape = _read_of(block), tuple(map(len, axes))
-        read.is_streamed = all(map(is_number, inputs))
-        kept = math.prod(n for axis, n in enumerate(shape) if axis not in fold.axis)
-        read.beside = kept * self._once(nbytes_of_results, fold, frame.dtype, len(axes))
-        if fold.program.steps:
-            dtypes = (frame.dtype,) * (1 + fold.program.inputs)
-            read.beside += self._in_tiles(fold.program, dtypes, shape, fold.axis)
-        others = (each for each in inputs if isinstance(each, BlockRead))
-        return [read, *map(_read_of, others)]
 
-    def _in_tiles(
-        self,
-        program: Program,
-        dtypes: tuple[np.dtype[Any], ...],
-        shape: tuple[int, ...],
-        axis: tuple[int, ...] = (),
-    ) -> float:
-        """Bytes of memory for the largest tile of a block."""
-        return largest_tile(_tiles_of(shape, axis)) * self._once(nbytes_of_tile, program, dtypes)
+def _of_result(block: BlockRead, program: Program, chunks: Chunks, threads: int) -> FoundRead:
+    """The read of `read_at_once`, with work on each piece, and its result."""
+    if not program.steps:
+        # reversed elements are copied to C order
+        return _read_of(block, held=float(block.is_reversed))
+    pieces = (piece for _, piece in pieces_of(block, chunks))
+    read = _read_of(*pieces)
+    read.is_joined = False
+    nelements, dtypes = math.prod(map(len, block.axes)), (block.source.dtype,)
+    result = nelements * nbytes_of_program(program, dtypes)
+    read.beside = result
+    if is_tiled(program):
+        running = min(threads, math.prod(map(len, chunks)))
+        read.beside += running * _in_tiles(program, dtypes, tuple(map(max, chunks)))
+    return read
 
-    def _once(self, function: Callable[..., float], step: Any, *args: Any) -> float:
-        """Cache a function's result for a program or chunk step, which a layer's tasks share."""
-        key = function, id(step), *args
-        if key not in self._memory:
-            self._memory[key] = function(step, *args)
-        return self._memory[key]
+
+def _of_reduction(block: BlockRead, fold: Fold, inputs: list[Any]) -> list[FoundRead]:
+    """The reads of `reduce_block`; none if statistics answer the reduction."""
+    frame, axes = block.source, block.axes
+    asks = fold.asks and not inputs and all(axes)
+    if asks and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype)) == 0:
+        return []
+    read, shape = _read_of(block), tuple(map(len, axes))
+    read.is_streamed = all(map(is_number, inputs))
+    kept = math.prod(n for axis, n in enumerate(shape) if axis not in fold.axis)
+    read.beside = kept * nbytes_of_results(fold, frame.dtype, len(axes))
+    if fold.program.steps:
+        dtypes = (frame.dtype,) * (1 + fold.program.inputs)
+        read.beside += _in_tiles(fold.program, dtypes, shape, fold.axis)
+    others = (each for each in inputs if isinstance(each, BlockRead))
+    return [read, *map(_read_of, others)]
+
+
+def _in_tiles(
+    program: Program,
+    dtypes: tuple[np.dtype[Any], ...],
+    shape: tuple[int, ...],
+    axis: tuple[int, ...] = (),
+) -> float:
+    """Bytes of memory for the largest tile of a block."""
+    return largest_tile(_tiles_of(shape, axis)) * nbytes_of_tile(program, dtypes)
