@@ -36,14 +36,14 @@ from b2nd_dask.graph.expression.nodes import Elemwise, Moved, Node, Read
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.expression.pruning import false_mask
 from b2nd_dask.graph.layers.layers import Layers
-from b2nd_dask.graph.layers.moves import as_task
 from b2nd_dask.graph.optimize.lower import (
     Lowered,
     block_of,
     is_renamable,
     lowered_tree,
+    new_names,
     own_name,
-    with_names,
+    renamed,
 )
 from b2nd_dask.graph.optimize.sharing import Sharing
 from b2nd_dask.graph.read.blocks import ReadBlocks
@@ -155,17 +155,16 @@ def _read_apart(
 ) -> Lowered:
     """Copy the layers of the elements, down to the read, and filter the copy by the mask."""
     source, token = read.layers[0], tokenize(name)
-    renamed = {source: own_name(source, token)}
-    made, below = lowered_tree(renamed[source], read, predicate, views=False) or Lowered({}, {})
+    names = {source: own_name(source, token)}
+    made, below = lowered_tree(names[source], read, predicate, views=False) or Lowered({}, {})
     for old in reversed(moves):
-        tasks: dict[Any, Any] = dict(layers.graph.layers[old])
-        renamed |= {key[0]: own_name(key[0], token) for key in tasks}
-        moved_tasks = [with_names(as_task(*each), renamed) for each in tasks.items()]
-        made[renamed[old]] = {task.key: task for task in moved_tasks}
-        below[renamed[old]] = {renamed[used] for used in layers.graph.dependencies[old]}
+        moving = layers.graph.layers[old]
+        names |= new_names(old, moving, token)
+        made[names[old]] = renamed(moving, names)
+        below[names[old]] = {names[used] for used in layers.graph.dependencies[old]}
     layer: Any = layers.graph.layers[name]
     (elements, axes), (mask, of_mask) = layer.indices
-    moved = renamed[elements]
+    moved = names[elements]
     blocks = {moved: layer.numblocks[elements], mask: layer.numblocks[mask]}
     chosen = blockwise(
         layer.task.func, name, layer.output_indices, moved, axes, mask, of_mask,

@@ -138,7 +138,7 @@ def with_own_names(graph: HighLevelGraph, lowered: set[str], outputs: set[str]) 
         name = todo.pop()
         if name in names or not all(map(can_be_renamed, (name, *users[name]))):
             continue
-        names |= _names_in(name, graph.layers[name], sorted(graph.dependencies[name]))
+        names |= new_names(name, graph.layers[name], *sorted(graph.dependencies[name]))
         changed |= {name, *users[name]}
         todo += [
             other
@@ -151,7 +151,7 @@ def with_own_names(graph: HighLevelGraph, lowered: set[str], outputs: set[str]) 
         logger.debug("%s is renamed to %s", old, new)
     return HighLevelGraph(
         {
-            names.get(name, name): _renamed(layer, names) if name in changed else layer
+            names.get(name, name): renamed(layer, names) if name in changed else layer
             for name, layer in graph.layers.items()
         },
         {
@@ -161,12 +161,12 @@ def with_own_names(graph: HighLevelGraph, lowered: set[str], outputs: set[str]) 
     )
 
 
-def _names_in(name: str, layer: Any, below: list[str]) -> dict[str, str]:
+def new_names(name: str, layer: Any, *distinguished_by: object) -> dict[str, str]:
     """New names for a layer, and for tasks in it that have other names."""
     words = {name}
     if block_function(layer) is None:
         words |= {key[0] for key in layer if isinstance(key, tuple)}
-    return {word: own_name(word, *below) for word in words}
+    return {word: own_name(word, *distinguished_by) for word in words}
 
 
 def own_name(name: str, *distinguished_by: object) -> str:
@@ -190,13 +190,11 @@ def is_renamable(layer: Any) -> bool:
     return all(as_task(key, value) is not None for key, value in tasks.items())
 
 
-def _renamed(layer: Any, names: Mapping[str, str]) -> Any:
+def renamed(layer: Any, names: Mapping[str, str]) -> Any:
     """A copy of a layer with new names for itself and for its dependencies."""
     if block_function(layer) is None:
-        return {
-            _renamed_key(key, names): with_names(as_task(key, value), names)
-            for key, value in layer.items()
-        }
+        tasks = (_renamed_task(as_task(key, value), names) for key, value in layer.items())
+        return {task.key: task for task in tasks}
     found = copy.copy(layer)
     found.__dict__.pop("_cached_dict", None)
     found.output = names.get(layer.output, layer.output)
@@ -209,17 +207,12 @@ def _renamed(layer: Any, names: Mapping[str, str]) -> Any:
     return found
 
 
-def with_names(task: Any, names: Mapping[str, str]) -> Any:
-    """A task with new names of layers in its key and its dependencies."""
+def _renamed_task(task: Any, names: Mapping[str, str]) -> Any:
+    def new(key: Any) -> Any:
+        return (names.get(key[0], key[0]), *key[1:]) if isinstance(key, tuple) else key
+
     if type(task) is Alias:
-        return Alias(_renamed_key(task.key, names), _renamed_key(task.target, names))
-    keys: dict[Any, Any] = {
-        key: _renamed_key(key, names)
-        for key in task.dependencies
-        if _renamed_key(key, names) != key
-    }
-    return task.substitute(keys, key=_renamed_key(task.key, names))
-
-
-def _renamed_key(key: Any, names: Mapping[str, str]) -> Any:
-    return (names.get(key[0], key[0]), *key[1:]) if isinstance(key, tuple) else key
+        return Alias(new(task.key), new(task.target))
+    keys = {key: new(key) for key in task.dependencies}
+    changed = {key: other for key, other in keys.items() if key != other}
+    return task.substitute(changed, key=new(task.key))
