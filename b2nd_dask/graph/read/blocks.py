@@ -14,7 +14,7 @@ from dask.base import normalize_token
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import parse_selection
+from b2nd_dask.format.grid import boxes_between, parse_selection
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import writable
 from b2nd_dask.frame.read.reduce import Predicate
@@ -30,8 +30,7 @@ _OF_LENGTH = "SUV"
 
 def regions_of(chunks: Chunks) -> Iterator[tuple[slice, ...]]:
     """Slices of the blocks of an array, in C order."""
-    edges = (itertools.accumulate(along, initial=0) for along in chunks)
-    return itertools.product(*([slice(*ends) for ends in itertools.pairwise(e)] for e in edges))
+    return boxes_between(tuple(itertools.accumulate(along, initial=0)) for along in chunks)
 
 
 def cut(positions: range, sizes: tuple[int, ...]) -> list[range]:

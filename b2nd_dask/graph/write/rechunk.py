@@ -238,9 +238,9 @@ class RechunkJob(Job):
 
     def graph(self) -> Delayed:
         """The graph of `Job.graph`: regions, commit."""
-        made, grid, name = self.source.made, self.way.target, self.name("write")
-        sizes = tuple(map(steps, grid.shape, self.way.region))
-        missing, known = self.missing(sizes, (0,) * len(sizes), grid)
+        made, name = self.source.made, self.name("write")
+        sizes = tuple(map(steps, self.way.target.shape, self.way.region))
+        missing, known = self.missing(sizes, (0,) * len(sizes))
         work = {
             (name, *at): (rechunk_region, made.key, region, self.opened.key)
             for at, region in zip(np.ndindex(missing.shape), regions_of(sizes), strict=True)

@@ -18,7 +18,6 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.buffers import BOX_NBYTES
 from b2nd_dask.frame.write.records import (
     ChunkBox,
@@ -78,7 +77,7 @@ class Job:
         return step + str(self.opened.key).removeprefix("open")
 
     def missing(
-        self, chunks: Chunks, origin: tuple[int, ...], grid: Grid, made: ChunkRecords | None = None
+        self, chunks: Chunks, origin: tuple[int, ...], made: ChunkRecords | None = None
     ) -> tuple[NDArray[np.bool_], ChunkRecords]:
         """Find the blocks to compute, and the records of all other blocks.
 
@@ -87,11 +86,11 @@ class Job:
         the index of the first element in the frame.
         """
         missing = np.ones(tuple(map(len, chunks)), bool)
-        plan, staging = self.transaction.plan, self.transaction.staging
-        known = made
+        plan, staging, known = self.transaction.plan, self.transaction.staging, made
+        grid = plan.grid
         if staging.resumable:
             manifests = read_manifests(staging).values()
-            known = staged_records(manifests, staging, plan.row, plan.grid.nchunks)
+            known = staged_records(manifests, staging, plan.row, grid.nchunks)
         if known is None:
             return missing, ChunkRecords.of_special(plan.row)
         is_known, reused = np.zeros(grid.counts, bool), np.zeros(grid.counts, bool)
@@ -215,7 +214,7 @@ def _blocks_of(job: WriteJob) -> _Blocks:
     if element is not None:
         chunks = ChunkBox.of(origin, array.shape, plan.grid).chunks(plan.grid)
         made = constant_records(element, chunks, plan)
-    is_missing, known = job.missing(array.chunks, origin, plan.grid, made)
+    is_missing, known = job.missing(array.chunks, origin, made)
     keys = [(job.name("write"), *at) for at in np.argwhere(is_missing).tolist()]
     return _Blocks(job, array, keys, known)
 
