@@ -162,16 +162,23 @@ class LocalStaging(Staging):
         """See `Staging.put`."""
         named = self._file(name)
         ready = named.with_name(uuid.uuid4().hex)
-        # locked, since some file systems cannot rename to a new name only
+        # locked, since without hard links a new name appears before its bytes
         with self.locked() if only_new else nullcontext(), about(self.target):
             # made at its first use: with the area, a full disk would leave an incomplete area
             ready.parent.mkdir(exist_ok=True)
             write_file(ready, payload, fsync=fsync)
-            try:
-                publish_path(ready, named, replace=not only_new, fsync=fsync)
-            except FileExistsError:
-                ready.unlink()
-                return False
+            if only_new:
+                # a rename to a new name only is not atomic everywhere
+                try:
+                    link_or_copy(ready, named)
+                except FileExistsError:
+                    return False
+                finally:
+                    ready.unlink()
+            else:
+                ready.rename(named)
+            if fsync:
+                sync(ready.parent)
         return True
 
     def names(self) -> list[str]:
