@@ -17,15 +17,7 @@ import numpy as np
 
 from benchmarks import disk, memory
 from benchmarks.datasets import ensure
-from benchmarks.model import (
-    TARGET,
-    Case,
-    Contender,
-    Figures,
-    Paths,
-    Scenario,
-    ScenarioResult,
-)
+from benchmarks.model import TARGET, Case, Contender, Figures, Paths, Scenario, ScenarioResult
 from benchmarks.targets import judge
 from benchmarks.worker import Sample, Task, Worker, WorkerError
 

@@ -17,12 +17,7 @@ from typing import Any
 from dask.callbacks import Callback
 
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.rechunk.work import (
-    FlatSource,
-    RegionSource,
-    begin_intermediate,
-    open_view,
-)
+from b2nd_dask.frame.rechunk.work import FlatSource, RegionSource, begin_intermediate, open_view
 from b2nd_dask.frame.write.transaction import begin
 from b2nd_dask.graph._dask_compat import (
     Alias,

@@ -18,27 +18,12 @@ import numpy as np
 import pytest
 import xxhash
 
-from b2nd_dask import (
-    B2ndError,
-    from_b2nd,
-    open_b2nd,
-    seal,
-    to_b2nd,
-    verify,
-)
+from b2nd_dask import B2ndError, from_b2nd, open_b2nd, seal, to_b2nd, verify
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.metalayers import RECORD_NAME
 from b2nd_dask.format.trailer import WRITE_ID_NBYTES
 from b2nd_dask.frame.array import reference_of
-from tests.frame.sealed import (
-    VALUES,
-    flip,
-    listed_vlmeta,
-    main_file,
-    places,
-    stored_chunks,
-    write,
-)
+from tests.frame.sealed import VALUES, flip, listed_vlmeta, main_file, places, stored_chunks, write
 
 # stored plain, every new chunk is as long as the one before
 LEVELS = {"plain": 0, "compressed": 5}

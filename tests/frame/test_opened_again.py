@@ -10,14 +10,7 @@ import blosc2
 import numpy as np
 import pytest
 
-from b2nd_dask import (
-    ChecksumError,
-    FrameFormatError,
-    StaleFrameError,
-    from_b2nd,
-    open_b2nd,
-    seal,
-)
+from b2nd_dask import ChecksumError, FrameFormatError, StaleFrameError, from_b2nd, open_b2nd, seal
 from b2nd_dask.storage.read import local_reader
 from tests.counting import bytes_read
 

@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
-from tests.graph.pushing import (
-    WORK,
-    frames,
-    modes,
-    outcome,
-    small_frame,
-)
+from tests.graph.pushing import WORK, frames, modes, outcome, small_frame
 
 NAMES = ("argmin", "argmax", "nanargmin", "nanargmax")
 SEARCHES = {name: getattr(da, name) for name in NAMES}

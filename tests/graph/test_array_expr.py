@@ -18,15 +18,7 @@ from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask import (
-    commit,
-    create,
-    from_b2nd,
-    open_b2nd,
-    persist_compressed,
-    plan,
-    to_b2nd,
-)
+from b2nd_dask import commit, create, from_b2nd, open_b2nd, persist_compressed, plan, to_b2nd
 from b2nd_dask.frame.open import cache
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.optimize import at_once

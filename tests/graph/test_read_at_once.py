@@ -16,13 +16,7 @@ from distributed import Client, LocalCluster
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from b2nd_dask import (
-    CorruptChunkError,
-    StaleFrameError,
-    UninitializedChunkError,
-    from_b2nd,
-    seal,
-)
+from b2nd_dask import CorruptChunkError, StaleFrameError, UninitializedChunkError, from_b2nd, seal
 from b2nd_dask.frame.open import cache
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.optimize import at_once

@@ -20,14 +20,7 @@ from b2nd_dask.format.index import ChunkKind, OffsetIndex
 from b2nd_dask.format.metalayers import MAX_CHUNKS
 from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
 from b2nd_dask.frame.open.opening import read_header, read_tail
-from b2nd_dask.storage import (
-    ByteReader,
-    Identity,
-    Location,
-    OffsetReader,
-    Span,
-    printable,
-)
+from b2nd_dask.storage import ByteReader, Identity, Location, OffsetReader, Span, printable
 
 #: In practice a chunk of a store has 8 KiB; each small read decodes a whole chunk.
 MAX_CHUNK_NBYTES = 1 << 26

@@ -22,13 +22,7 @@ from b2nd_dask.frame.read.buffers import BOX_NBYTES, result_pool, scratch
 from b2nd_dask.frame.read.decode import Fill, decode_part
 from b2nd_dask.frame.read.fetch import fetch_all
 from b2nd_dask.frame.read.plan import MOST_BATCH, Axes, RegionPlan, per_chunk
-from b2nd_dask.frame.read.reduction import (
-    PartialResult,
-    Reduction,
-    Total,
-    count_in_box,
-    of_one,
-)
+from b2nd_dask.frame.read.reduction import PartialResult, Reduction, Total, count_in_box, of_one
 from b2nd_dask.frame.read.region import (
     chunk_requests,
     new_array,

@@ -10,13 +10,7 @@ from typing import Any, NamedTuple
 from b2nd_dask.graph._dask_compat import warn_once
 from b2nd_dask.graph.array_expr import compat
 from b2nd_dask.graph.array_expr.rules import inlined, joined, reduced, users_of
-from b2nd_dask.graph.array_expr.source import (
-    Dependents,
-    FrameExpr,
-    ReadAtOnce,
-    source_of,
-    unfused,
-)
+from b2nd_dask.graph.array_expr.source import Dependents, FrameExpr, ReadAtOnce, source_of, unfused
 from b2nd_dask.graph.expression.nodes import Node, Selection
 from b2nd_dask.graph.optimize.at_once import at_once
 from b2nd_dask.graph.optimize.optimizer import SettingError, active_rules

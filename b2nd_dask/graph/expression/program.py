@@ -18,14 +18,7 @@ from b2nd_dask.graph.expression.elementwise import (
     is_number,
     unwrapped,
 )
-from b2nd_dask.graph.expression.nodes import (
-    Elemwise,
-    Literal,
-    Node,
-    Opaque,
-    Read,
-    nodes_of,
-)
+from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Opaque, Read, nodes_of
 
 
 @dataclass(frozen=True)

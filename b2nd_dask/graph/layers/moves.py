@@ -16,15 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.graph._dask_compat import (
-    Alias,
-    GraphNode,
-    List,
-    M,
-    Task,
-    TaskRef,
-    core,
-)
+from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, M, Task, TaskRef, core
 from b2nd_dask.graph.expression.elementwise import FILTERS as GETTERS
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.nodes import Selection

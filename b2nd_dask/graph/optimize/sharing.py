@@ -14,15 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.graph._dask_compat import (
-    Alias,
-    M,
-    Task,
-    _shuffle,
-    block_function,
-    core,
-    held_tasks,
-)
+from b2nd_dask.graph._dask_compat import Alias, M, Task, _shuffle, block_function, core, held_tasks
 from b2nd_dask.graph.expression.elementwise import (
     FILTERS,
     UNKNOWN,

@@ -28,12 +28,7 @@ from b2nd_dask.graph.layers.layers import Layers, noted_dtype
 from b2nd_dask.graph.read.blocks import Chunks, is_layer_of_expression, regions_of
 from b2nd_dask.graph.read.sizes import aligned_sizes
 from b2nd_dask.graph.write.input_arrays import numpy_source
-from b2nd_dask.graph.write.rechunk import (
-    Elements,
-    IntermediateFrames,
-    RechunkJob,
-    budget_of,
-)
+from b2nd_dask.graph.write.rechunk import Elements, IntermediateFrames, RechunkJob, budget_of
 from b2nd_dask.graph.write.write_tasks import Job, WriteJob
 
 #: Blocks in memory, assumed for a task of functions: inputs, temporary results and the block that

@@ -50,13 +50,7 @@ from b2nd_dask.graph.read.sizes import by_axis, own_or_auto
 from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.graph.write.options import WriteOptions, check_mode, new_plan
 from b2nd_dask.graph.write.to_b2nd import new_frame, run_job
-from b2nd_dask.graph.write.write_tasks import (
-    Job,
-    WriteJob,
-    opening,
-    task_of,
-    with_concurrency,
-)
+from b2nd_dask.graph.write.write_tasks import Job, WriteJob, opening, task_of, with_concurrency
 from b2nd_dask.storage import Location, Staging
 
 #: Default of `max_mem`: this share of the memory, and at most so many bytes per thread.

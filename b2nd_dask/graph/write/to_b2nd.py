@@ -33,13 +33,7 @@ from b2nd_dask.graph.write.options import (
 )
 from b2nd_dask.graph.write.parts import part_job
 from b2nd_dask.graph.write.regions import checked_axis, update_job
-from b2nd_dask.graph.write.write_tasks import (
-    Job,
-    WriteJob,
-    log_reused,
-    opening,
-    write_graphs,
-)
+from b2nd_dask.graph.write.write_tasks import Job, WriteJob, log_reused, opening, write_graphs
 from b2nd_dask.lazy import lazy
 from b2nd_dask.storage import Location
 

@@ -24,27 +24,12 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage.byte_reader import (
-    CHUNK_MEMBER,
-    MAIN_MEMBER,
-    Identity,
-)
+from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, Identity
 from b2nd_dask.storage.read.local_reader import identity_at, identity_of
 from b2nd_dask.storage.write.local_names import about
-from b2nd_dask.storage.write.local_staging import (
-    ContiguousStaging,
-    LocalStaging,
-    SparseStaging,
-)
+from b2nd_dask.storage.write.local_staging import ContiguousStaging, LocalStaging, SparseStaging
 from b2nd_dask.storage.write.staging import Placement, Run, laid_out, numbered
-from b2nd_dask.system import (
-    flush,
-    lock,
-    opened,
-    pwrite,
-    require_writable,
-    write_file,
-)
+from b2nd_dask.system import flush, lock, opened, pwrite, require_writable, write_file
 
 logger = logging.getLogger("b2nd_dask")
 
