@@ -175,11 +175,12 @@ def _parse_columns(
 ) -> ChunkStatistics | str:
     nstored, row = index.nstored, statistics_row(dtype)
     names = _stored_columns(dtype)
-    *starts, end = np.cumsum([0, *(nstored * row[name].itemsize for name in names)]).tolist()
-    if len(raw) != end:
+    if len(raw) != nstored * sum(row[name].itemsize for name in names):
         return f"its columns do not fit {nstored} stored chunks"
-    places = zip(names, starts, strict=True)
-    columns = {name: np.frombuffer(raw, row[name], nstored, start) for name, start in places}
+    columns, start = {}, 0
+    for name in names:
+        columns[name] = np.frombuffer(raw, row[name], nstored, start)
+        start += nstored * row[name].itemsize
     blank = np.broadcast_to(np.zeros((), dtype), (nstored,))
     stored = ChunkStatistics(
         columns["known"] != 0,

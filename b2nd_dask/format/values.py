@@ -83,6 +83,9 @@ class ItemBudget:
             raise FrameFormatError("it is not a msgpack value: it ends too early") from error
         except msgpack.FormatError as error:
             raise FrameFormatError("it is not a msgpack value: 0xc1 starts none") from error
+        except ValueError as error:
+            # only of msgpack's reader in Python
+            raise FrameFormatError(f"it is not a msgpack value: {error}") from error
         if pos != len(raw):
             raise FrameFormatError(
                 f"it is not a msgpack value: it should have {pos} bytes, not {len(raw)}"

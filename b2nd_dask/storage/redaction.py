@@ -1,7 +1,7 @@
-"""The parts of URLs; secrets removed from URLs and messages.
+"""Secrets removed from messages.
 
-`public_url` makes the label of an object. `Secrets` removes two kinds of text from messages, in all
-spellings of clients: values of storage options, and the parts of a URL that its label lacks.
+`Secrets` removes two kinds of text, in all spellings of clients: values of storage options, and the
+parts of a URL that its label lacks.
 """
 
 from __future__ import annotations
@@ -17,23 +17,9 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote_to_bytes
 
-HIDDEN = "[hidden]"
-"""Replaces a removed text."""
+from b2nd_dask.storage.urls import HIDDEN, public_link, public_url
 
-#: Characters that only queries with values have.
-_VALUES = frozenset("=%&#")
-#: Schemes whose paths are names, with ``#`` and ``;`` as ordinary characters.
-_PLAIN_NAMES = {"abfs", "abfss", "az", "file", "gcs", "gs", "local", "memory", "s3", "s3a", "zip"}
-_MARKS_IN_NAMES = {"abfs", "abfss", "az", "memory", "s3", "s3a"}
-_FIRST_LINK = re.compile(r"(?:[A-Za-z0-9+.-]+::)*([A-Za-z][A-Za-z0-9+.-]*)://")
-#: Ends of the path in a URL: its query, or the next link of a chain.
-_END_OF_PATH = re.compile(r"\?|::")
-#: Queries of stores with plain names are versions of objects on S3, Azure and Google.
-_END_OF_NAME = re.compile(r"\?(versionid|generation)=|::", re.IGNORECASE)
-_LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s'\"]*)")
-_END_OF_AUTHORITY = re.compile(r"[/?#]")
-_PORT = re.compile(r"\[.*|[^:]*(:[0-9]*)?")
-_PARAM = re.compile(r";[^/]*")
+_LINK = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]*")
 #: Parts of a URL that labels lack: user and password, parameters, query, fragment.
 _LEFT_OUT = re.compile(r"(?<=://)[^/?#]*(?=@)|(?<=[?#;]).*", re.DOTALL)
 _SEPARATORS = re.compile(r"[:/?#@;&=]+")
@@ -51,98 +37,6 @@ _NO_VALUES = (type, ModuleType, FunctionType, MethodType, float, complex, range,
 _DEEPEST, _IN_OBJECT = 10, 8
 #: Longest text from a file, such as a key of a store, that messages show.
 _MOST_SHOWN = 500
-
-
-def scheme_of(url: str) -> str:
-    """Scheme of a URL, in lower case; of a chained URL that of the first link with a path.
-
-    Empty for other paths.
-    """
-    found = _FIRST_LINK.match(url)
-    return found[1].lower() if found else ""
-
-
-def split_path(url: str) -> tuple[str, str]:
-    """Split a path or URL behind its path; the rest is a query, further links of a chain, or empty.
-
-    In local paths and names of objects in stores, ``?`` is an ordinary character, unless it starts
-    the version of an object.
-
-    Examples
-    --------
-    >>> split_path("https://host/a.b2nd?v=1")
-    ('https://host/a.b2nd', '?v=1')
-    >>> split_path("s3://bucket/what?.b2nd?versionId=1")
-    ('s3://bucket/what?.b2nd', '?versionId=1')
-    >>> split_path("zip://a.b2nd::https://host/a.zip?v=1")
-    ('zip://a.b2nd', '::https://host/a.zip?v=1')
-    """
-    link = _FIRST_LINK.match(url)
-    if link is None:
-        return url, ""
-    end = _END_OF_NAME if scheme_of(url) in _PLAIN_NAMES else _END_OF_PATH
-    found = end.search(url, link.end())
-    at = found.start() if found else len(url)
-    return url[:at], url[at:]
-
-
-def below(url: str, name: str) -> str:
-    """Path or URL of a file in the folder that a path or URL names."""
-    path, rest = split_path(url)
-    return f"{path.rstrip('/')}/{name}{rest}"
-
-
-def public_url(url: str) -> str:
-    """Remove user names, passwords, parameters, queries and fragments from a URL (maybe chained).
-
-    Examples
-    --------
-    >>> public_url("https://user:secret@host/a.b2nd;v=1?signature=secret#token=secret")
-    'https://host/a.b2nd'
-    >>> public_url("s3://bucket/part?.b2nd")
-    's3://bucket/part?.b2nd'
-    """
-    shown: list[str] = []
-    for link in url.split("::"):
-        if shown and _may_go_on(shown[-1], link):
-            shown[-1] = HIDDEN
-        else:
-            shown.append(_public_link(link))
-        if shown[-1].endswith(HIDDEN):
-            break  # the rest may belong to the same password
-    return "::".join(shown)
-
-
-def _may_go_on(host: str, link: str) -> bool:
-    """Whether a password with "::" was split into a host and another link."""
-    scheme, separator, rest = host.partition("://")
-    is_host = separator and "/" not in rest and scheme.lower() not in _PLAIN_NAMES
-    return bool(is_host) and "://" not in link and "@" in link
-
-
-def _public_link(link: str) -> str:
-    scheme, separator, rest = link.partition("://")
-    return f"{scheme}://{_public_rest(scheme, rest)}" if separator else link.partition("?")[0]
-
-
-def _public_rest(scheme: str, rest: str) -> str:
-    """Return the public part of the text after ``scheme://``."""
-    plain = scheme.lower() in _PLAIN_NAMES
-    authority = _END_OF_AUTHORITY.split(rest, maxsplit=1)[0]
-    host = authority.rpartition("@")[2]
-    behind = rest[len(authority) :]
-    if not _PORT.fullmatch(host) and ("@" in rest or not plain):
-        # no port: this is the start of a password with "/", "?" or "#", whose end is unknown
-        return HIDDEN
-    if "@" in behind and (":" in authority or "@" in authority):
-        # a seeming port or host may be the start of such a password, too
-        return HIDDEN
-    path, mark, query = behind.partition("?")
-    if plain:
-        # for s3fs and adlfs ? is a character of the name, unless a value follows
-        in_name = scheme.lower() in _MARKS_IN_NAMES and _VALUES.isdisjoint(query)
-        return host + path + (mark + query if in_name else "")
-    return _PARAM.sub("", host + path.partition("#")[0])
 
 
 class Secrets:
@@ -166,7 +60,7 @@ class Secrets:
             else:
                 alone = rf"(?<![A-Za-z0-9]){re.escape(secret)}(?![A-Za-z0-9])"
                 text = re.sub(alone, HIDDEN, text)
-        return _LINK.sub(lambda link: f"{link[1]}://{_public_rest(link[1], link[2])}", text)
+        return _LINK.sub(lambda link: public_link(link[0]), text)
 
 
 def _is_secret(text: str) -> bool:

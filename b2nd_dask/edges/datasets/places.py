@@ -272,12 +272,15 @@ def groups_of(place: Place) -> list[str]:
     listed = set(place.groups())
     names = sorted(listed.union(manifest_of(place).groups))
     for name in names:
-        if name not in listed and place.inside(name).read(MANIFEST) is None:
-            raise FrameFormatError(
-                f"{MANIFEST} names the group {name!r}, which does not exist",
-                path=place.label,
-            )
+        if name not in listed:
+            _require_group(place, name)
     return names
+
+
+def _require_group(place: Place, name: str) -> None:
+    if place.inside(name).read(MANIFEST) is None:
+        problem = f"{MANIFEST} names the group {name!r}, which does not exist"
+        raise FrameFormatError(problem, path=place.label)
 
 
 def in_group(place: Place, group: str) -> Place:
@@ -287,12 +290,13 @@ def in_group(place: Place, group: str) -> Place:
     """
     for part in filter(None, group.split("/")):
         known = place.groups()
-        known = known if part in known else groups_of(place)
         # a web server cannot list its groups: any name is accepted
         if part not in known and (part in (".", "..") or place.arrays() is not None):
-            raise FileNotFoundError(
-                f"{place.label}: no group {part!r} here; groups: {some_of(known) or 'none'}"
-            )
+            named = manifest_of(place).groups
+            if part not in named:
+                groups = some_of(sorted({*known, *named})) or "none"
+                raise FileNotFoundError(f"{place.label}: no group {part!r} here; groups: {groups}")
+            _require_group(place, part)
         place = place.inside(part)
     return place
 

@@ -151,19 +151,20 @@ def _draw(
     image: dict[str, Any],
 ) -> Any:
     """Draw a plane of an array of `shape`; a pixel stands for `step` elements along each side."""
-    extent = _extent(sides, tuple(s * n for s, n in zip(step, pixels.shape, strict=True)))
+    origin = image.get("origin") or sides[0].origin
+    extent = _extent(sides, tuple(s * n for s, n in zip(step, pixels.shape, strict=True)), origin)
     counted = [side.coordinate is None for side in sides]
     tall = abs(extent[2] - extent[3]) / max(abs(extent[1] - extent[0]), 1e-300)
     placed: dict[str, Any] = {
         "extent": extent,
-        "origin": sides[0].origin,
+        "origin": origin,
         "aspect": "equal" if counted[0] == counted[1] and 0.2 <= tall <= 5 else "auto",
         "interpolation": "nearest",
     }
     shown = axes.imshow(pixels, **(placed | image))
     if "extent" not in image:
         # the last pixels may exceed the array
-        left, right, bottom, top = _extent(sides, shape)
+        left, right, bottom, top = _extent(sides, shape, origin)
         axes.set(xlim=(left, right), ylim=(bottom, top))
         for axis, is_counted in zip((axes.yaxis, axes.xaxis), counted, strict=True):
             if is_counted:
@@ -172,11 +173,12 @@ def _draw(
     return shown
 
 
-def _extent(sides: Sequence[Axis], counts: tuple[int, ...]) -> tuple[float, float, float, float]:
+def _extent(
+    sides: Sequence[Axis], counts: tuple[int, ...], origin: str
+) -> tuple[float, float, float, float]:
     """Edges of the first `counts` elements as `imshow` takes them: left, right, bottom, top."""
     (first, last), (left, right) = (side.ends(n) for side, n in zip(sides, counts, strict=True))
-    up = sides[0].origin == "lower"
-    return (left, right, first, last) if up else (left, right, last, first)
+    return (left, right, first, last) if origin == "lower" else (left, right, last, first)
 
 
 #: Parts of the names of other backends with windows.

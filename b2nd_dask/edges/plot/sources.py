@@ -40,8 +40,10 @@ class Axis:
         """Outer edges of the first `count` elements."""
         first, space = -0.5, 1.0
         if self.coordinate is not None:
-            space = float(self.coordinate[-1] - self.coordinate[0]) / (len(self.coordinate) - 1)
-            first = float(self.coordinate[0]) - space / 2
+            # not in the coordinate's dtype, in which a difference may overflow
+            start, last = float(self.coordinate[0]), float(self.coordinate[-1])
+            space = (last - start) / (len(self.coordinate) - 1)
+            first = start - space / 2
         return first, first + space * count
 
 

@@ -83,9 +83,12 @@ class Budget(NamedTuple):
         """The remaining budget if the rest of the graph takes `taken` more bytes."""
         return self._replace(nbytes=self.nbytes - taken, taken=self.taken + taken)
 
-    def concurrency(self, each: Any, always: Any = 0.0) -> Any:
+    def concurrency(
+        self, each: float | NDArray[Any], always: float | NDArray[Any] = 0.0
+    ) -> NDArray[np.int64]:
         """Compute how many tasks of `each` bytes may run at once, with `always` bytes for all."""
-        return np.clip((self.nbytes - always) // each, 0, self.threads).astype(int)
+        count = np.floor_divide(self.nbytes - always, each)
+        return np.clip(count, 0, self.threads).astype(np.int64)
 
     def too_little(
         self, what: str, least: Callable[[Budget], float], advice: str = ""
@@ -236,7 +239,7 @@ def _cut(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count regions that start inside a cell, and the most cells that a region touches.
 
-    The known ends of cells have a `distance`.
+    `distance` lies between ends of cells that are known.
     """
     behind = regions - 1
     cut = behind - behind // (distance // np.gcd(lengths, distance))

@@ -61,7 +61,7 @@ class PassPlan(NamedTuple):
         return running + sum(step.graph_nbytes for step in self.steps)
 
 
-#: Longer than any plan.
+#: Stands for no plan: all others take less time.
 _NO_PLAN = PassPlan((), math.inf)
 
 
@@ -185,7 +185,7 @@ def copying_pass(grid: Grid, budget: Budget) -> OnePass:
     def each(given: Budget) -> int:
         return 2 * given.read_batch + given.write_batch + 3 * grid.chunk_nbytes
 
-    concurrency = budget.concurrency(each(budget))
+    concurrency = int(budget.concurrency(each(budget)))
     if not concurrency:
         raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
     # an empty array has no chunks
@@ -233,7 +233,7 @@ def _flat_ways(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterato
         each = 4 * (math.prod(region) * itemsize + grid.chunk_nbytes) + PER_TASK
         each += 2 * budget.read_batch + budget.write_batch
         always = graph + ALWAYS
-        concurrency = budget.concurrency(each, always)
+        concurrency = int(budget.concurrency(each, always))
         nbytes = always + max(1, concurrency) * each
         yield OnePass(grid, region, concurrency, nbytes, graph)
 

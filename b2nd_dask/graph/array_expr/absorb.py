@@ -63,13 +63,13 @@ def absorbed(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
     return _decided(source, type(parent), f"{type(parent).__name__} {parent._name}", found_by)
 
 
-def lowered_in_blocks(source: FrameExpr, chunks: Chunks, **_: Any) -> FrameExpr | None:
+def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
     """Read in other blocks during the lowering of an expression; None if `dask_array` rechunks.
 
     Other expressions may read the same elements, so elements of a store are not read twice.
     """
 
-    def found_by(rule: Rule) -> FrameExpr | str:
+    def found_by(_: Rule) -> FrameExpr | str:
         if source.tree.compiled.read.source.is_remote:
             return "it is in a store, whose chunks are read only once"
         return _read_in_blocks(source, chunks)

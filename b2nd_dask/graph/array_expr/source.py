@@ -24,7 +24,6 @@ from b2nd_dask.graph.prefetch import prefetching
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.task_names import read_name
 from b2nd_dask.graph.tasks import compute_block
-from b2nd_dask.lazy import lazy
 
 Dependents = Mapping[str, Iterable[Any]]
 """Weak references to the dependents of each expression."""
@@ -33,7 +32,6 @@ TaskMaker = Callable[[Key, tuple[int, ...]], Any]
 
 #: Prefix of names of sources whose blocks have their own tasks.
 UNFUSED = "read-apart"
-_ABSORB = "b2nd_dask.graph.array_expr.absorb"
 
 _IO: Any = compat.source_names().IO
 
@@ -238,9 +236,16 @@ class FrameExpr(ReadingExpr):
         return f"{self.prefix}-{token}" if self.prefix else read_name(self.label, token)
 
     # imported late, since the rules make sources
-    _simplify_up = lazy(_ABSORB, "absorbed")
-    # called by expressions that change blocks, also during their lowering
-    _accept_rechunk = lazy(_ABSORB, "lowered_in_blocks")
+    def _simplify_up(self, parent: Any, dependents: Dependents) -> Any:
+        from b2nd_dask.graph.array_expr.absorb import absorbed
+
+        return absorbed(self, parent, dependents)
+
+    def _accept_rechunk(self, chunks: Chunks, **_: Any) -> FrameExpr | None:
+        """Called by expressions that change blocks, also during their lowering."""
+        from b2nd_dask.graph.array_expr.absorb import lowered_in_blocks
+
+        return lowered_in_blocks(self, chunks)
 
     # attributes by which dask_array fuses functions of blocks with a read
     @property

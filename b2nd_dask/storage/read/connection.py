@@ -15,7 +15,8 @@ from fsspec.config import conf
 from fsspec.core import url_to_fs
 
 from b2nd_dask.storage.failures import public_error
-from b2nd_dask.storage.redaction import Secrets, below, public_url
+from b2nd_dask.storage.redaction import Secrets
+from b2nd_dask.storage.urls import below, public_url
 from b2nd_dask.system import at_fork
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.read.container import BytesReader, OffsetReader, bytes_label
 from b2nd_dask.storage.read.local_reader import LocalReader
 from b2nd_dask.storage.read.remote import RemoteReader
-from b2nd_dask.storage.redaction import Secrets, printable, public_url, scheme_of, split_path
+from b2nd_dask.storage.redaction import Secrets, printable
+from b2nd_dask.storage.urls import public_url, scheme_of, split_path
 from b2nd_dask.system import path_of_url
 
 if TYPE_CHECKING:

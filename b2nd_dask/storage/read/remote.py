@@ -28,7 +28,7 @@ from b2nd_dask.storage.failures import what_directory
 from b2nd_dask.storage.read.prefetch import prefetched
 from b2nd_dask.storage.read.ranged import RangeRequest, RemoteObject, RemoteStore, require_short
 from b2nd_dask.storage.read.ranged_stores import remote_store
-from b2nd_dask.storage.redaction import public_url, split_path
+from b2nd_dask.storage.urls import public_url, split_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

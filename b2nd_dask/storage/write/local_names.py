@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -37,9 +38,9 @@ _AREA = re.compile(r"(?<![^/])\.([^/]+)\.[0-9a-f]{16}\.(?:staging|removed)(?=/|$
 #: Errors of a rename if another writer has just replaced a file by a directory, a directory by a
 #: file, or removed either.
 _REPLACED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
-#: Errors of a removal if another writer has added or removed an entry, or replaced a directory by a
-#: file or a link; for a link, the error of `shutil.rmtree` has no number.
-_CHANGED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, None)
+#: Errors of a removal if another writer has added an entry, or replaced a directory by a file or a
+#: link; for a link, the error of `shutil.rmtree` has no number.
+_CHANGED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, None)
 #: Attempts: of a rename over a target, and of a removal, while other writers change the directory.
 _RENAMES, _REMOVALS = 5, 100
 _LONGEST_PAUSE = 0.1
@@ -188,21 +189,29 @@ def remove_path(path: Path) -> None:
     """
     for attempt in range(_REMOVALS):
         try:
-            if path.is_symlink() or not path.is_dir():
-                path.unlink()
-            else:
-                # without errors first: other processes may remove entries, too
-                shutil.rmtree(path, ignore_errors=True)
-                shutil.rmtree(path)
+            return _remove_once(path)
         except OSError as error:
-            if not os.path.lexists(path):
-                return
             if error.errno not in _CHANGED or attempt == _REMOVALS - 1:
                 raise type(error)(error.errno, error.strerror, str(path)) from error
             # gives a linking process time to notice the removal, or to finish
             time.sleep(min(0.001 * 2**attempt, _LONGEST_PAUSE))
+    return None
+
+
+def _remove_once(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        elif sys.version_info >= (3, 12):
+            shutil.rmtree(path, onexc=lambda _, __, error: _unless_missing(error))
         else:
-            return
+            shutil.rmtree(path, onerror=lambda _, __, info: _unless_missing(info[1]))
+
+
+def _unless_missing(error: BaseException) -> None:
+    """Ignore an entry that another process has removed."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _replace(ready: Path, target: Path) -> None:

@@ -14,7 +14,7 @@ import os
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,8 +143,11 @@ class LocalStaging(Staging):
     def locked(self, *, shared: bool = False) -> Iterator[None]:
         """Lock the staging area; without locks of the file system, do nothing."""
         # an exclusive lock on NFS needs a file that is open for writing
-        with about(self.target), opened(self.directory / LOCK_NAME, os.O_RDWR) as fd:
-            lock(fd, shared=shared, wait=True)
+        with ExitStack() as held:
+            with about(self.target):
+                fd = held.enter_context(opened(self.directory / LOCK_NAME, os.O_RDWR))
+                lock(fd, shared=shared, wait=True)
+            # errors of the body may name other files
             yield
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:

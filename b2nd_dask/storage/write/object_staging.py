@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.redaction import split_path
+from b2nd_dask.storage.urls import split_path
 from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
 from b2nd_dask.storage.write.staging import (
@@ -120,6 +120,9 @@ class BaseObjectStaging(Staging):
     def inside(self, name: str) -> Location:
         """Locate a frame in the staging area; see `Staging.inside`."""
         path, rest = split_path(self.location.url)
+        if "?" in rest and "?" in self.area().target:
+            # a character of the name in this store
+            path, rest = self.location.url, ""
         folder = f"{path.rstrip('/')}.{self.key}.staging"
         return replace(self.location, urlpath=f"{folder}/{name}{rest}")
 

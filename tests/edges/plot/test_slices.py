@@ -187,3 +187,14 @@ def test_axes_of_planes_have_the_numbers_of_the_elements() -> None:
     for figure in (plot.slices(x, interactive=True), plot.slices(x, count=1)):
         # coordinates grow upwards
         assert figure.axes[0].get_ylim() == (-5, 29995)
+
+
+@pytest.mark.parametrize("origin", ["lower", "upper"])
+def test_the_users_origin_turns_the_ticks_with_the_rows(origin):
+    volume = np.zeros((3, 100, 80))
+    volume[:, 10, 5] = 1
+    shown = plot.slices(volume, interactive=True, origin=origin).axes[0].images[0]
+    left, right, bottom, top = shown.get_extent()
+    first, last = (top, bottom) if origin == "upper" else (bottom, top)
+    assert (first, last) == (-0.5, 99.5)
+    assert (left, right) == (-0.5, 79.5)
