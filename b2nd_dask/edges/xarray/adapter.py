@@ -167,7 +167,7 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
         except (FileExistsError, ValueError) as error:
             if dim is None or not _exists(urlpath, storage):
                 raise
-            # not that mode="w" replaces it, or that options differ from it
+            # not the advice to pass mode="w", nor the options that differ from that frame
             label = Location.of(urlpath).label
             problem = "another process made this frame meanwhile; try again, to append to it"
             raise StaleFrameError(problem, path=label) from error

@@ -281,7 +281,8 @@ class SparseObjectStaging(BaseObjectStaging):
 def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> bool:
     """Join the objects inside one of Google's stores; return False if the store refuses.
 
-    It joins whole objects: ranges of others, whose chunks were staged again, are copied.
+    It joins whole objects. A range of an object, some of whose chunks were staged again, is first
+    copied to an object of its own.
     """
     sizes = {path: entry.get("size") for path, entry in area.entries(area.folder).items()}
     first, last = map(area.place, area.each(area.add, [head, tail]))

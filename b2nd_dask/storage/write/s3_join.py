@@ -204,7 +204,8 @@ class ServerJoin:
                 "complete_multipart_upload", replace, MultipartUpload={"Parts": listed}, **named
             )
         except BaseException:
-            # without an error: otherwise the record stays for `discard`
+            # the area may be closed already; if the upload cannot be aborted, its record stays for
+            # `discard`
             _abort(self.area, named)
             self.area.remove([noted])
             raise
