@@ -63,7 +63,7 @@ class ItemBudget:
         reader = msgpack.Unpacker(max_buffer_size=0)
         reader.feed(raw)
         try:
-            while waiting:
+            while 0 < waiting <= left:
                 first = raw[pos]
                 waiting -= 1
                 left -= EXTENSION_ITEMS if first in _EXTENSIONS else 1
@@ -73,11 +73,6 @@ class ItemBudget:
                     waiting += 2 * reader.read_map_header()
                 else:
                     reader.skip()
-                if waiting > left:
-                    raise FrameFormatError(
-                        f"it holds more than {MAX_ITEMS} values, which should be an array; "
-                        "`raw(name)` returns its bytes"
-                    )
                 pos = reader.tell()
         except (IndexError, msgpack.OutOfData) as error:
             raise FrameFormatError("it is not a msgpack value: it ends too early") from error
@@ -86,6 +81,11 @@ class ItemBudget:
         except ValueError as error:
             # only of msgpack's reader in Python
             raise FrameFormatError(f"it is not a msgpack value: {error}") from error
+        if waiting > left:
+            raise FrameFormatError(
+                f"it holds more than {MAX_ITEMS} values, which should be an array; "
+                "`raw(name)` returns its bytes"
+            )
         if pos != len(raw):
             raise FrameFormatError(
                 f"it is not a msgpack value: it should have {pos} bytes, not {len(raw)}"
