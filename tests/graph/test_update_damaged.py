@@ -9,7 +9,15 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from b2nd_dask import UnsupportedFrameError, add_stats, compact, open_b2nd, seal, to_b2nd
+from b2nd_dask import (
+    CorruptChunkError,
+    UnsupportedFrameError,
+    add_stats,
+    compact,
+    open_b2nd,
+    seal,
+    to_b2nd,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,3 +73,20 @@ def test_bytes_behind_a_frame_are_kept(tmp_path: Path, change: str, what: str) -
         CHANGES[change](path)
     assert path.read_bytes() == one + behind
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_chunk_stays_missing_in_an_update_of_others(
+    fresh_path: Callable[[], Path],
+) -> None:
+    path = fresh_path()
+    blosc2.asarray(np.arange(40), urlpath=str(path), chunks=(10,), contiguous=False)
+    lost = path / "00000000.chunk"
+    whole = lost.read_bytes()
+    lost.unlink()
+    to_b2nd(np.zeros(10, int), path, mode="r+", region=(slice(20, 30),))
+    expected = np.r_[:20, np.zeros(10, int), 30:40]
+    assert (open_b2nd(path)[10:] == expected[10:]).all()
+    with pytest.raises(CorruptChunkError, match="missing"):
+        open_b2nd(path)[:10]
+    lost.write_bytes(whole)
+    assert (open_b2nd(path)[...] == expected).all()

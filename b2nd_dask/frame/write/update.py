@@ -146,7 +146,8 @@ class Update(Transaction):
         rows = records.rows.copy()
         rows["chunk"] = _renumbered(rows["chunk"], plan.grid, now.grid)
         history = history_with(present, staging.key, self.box, now.grid)
-        rebased = replace(staging, old=state_of(present))
+        numbers = frozenset(present.index.offsets.tolist() if plan.sparse else ())
+        rebased = replace(staging, old=state_of(present)._replace(numbers=numbers))
         table = _carried(present.columns.table(), present.grid.counts, now.grid.counts)
         # also statistics, which are unknown if the frame got them after the plan of this update
         table[rows["chunk"]] = np.zeros((), table.dtype)

@@ -51,6 +51,8 @@ class FrameState(NamedTuple):
     """Bytes of the frame, by its header."""
     cbytes: int
     """Bytes of the frame's chunks, by its header."""
+    numbers: frozenset[int] = frozenset()
+    """Numbers of the chunk files that a sparse frame's index names; only `join` needs them."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ class SparseUpdate(LocalUpdate, SparseStaging):
         with about(self.target):
             members = list(Path(self.target).iterdir())
         used = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
-        new = numbered(parts, rows, used)
+        # a file that the index names may be missing: no other chunk takes its name
+        new = numbered(parts, rows, used | self.old.numbers)
         return new._replace(data_nbytes=self.old.cbytes + new.data_nbytes)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
