@@ -172,7 +172,8 @@ def _dataset(found: Contents | Place, options: OpenOptions) -> xr.Dataset:
 
 def _parts_of(place: Place) -> list[Place]:
     """The directories, or archives of one file, in a directory that has no frames itself."""
-    if not isinstance(place, Folder) or place.arrays():
+    if not isinstance(place, Folder) or place.arrays() or manifest_of(place).groups:
+        # a tree has groups in its manifest: they are not parts of one dataset
         return []
     groups: list[Place] = [place.inside(name) for name in place.groups()]
     if groups or place.location.is_url:
@@ -256,8 +257,7 @@ def levels_of(place: Place) -> list[tuple[str, Place]]:
 
 def _require_contents(place: Place, ds: xr.Dataset) -> None:
     """Check that a place without variables is a dataset."""
-    groups = place.groups()
-    if groups:
+    if groups := groups_of(place):
         raise ValueError(
             f"{place.label}: no arrays here, but groups: {', '.join(map(printable, groups[:10]))}; "
             "pass group=, or open all by xarray.open_datatree"

@@ -195,7 +195,7 @@ def _stems(place: Place, manifest: Manifest, dropped: Collection[str]) -> list[s
     """Names of the frames of a place, without dropped ones."""
     stems = place.arrays()
     if stems is None:
-        if not manifest.names:
+        if not (manifest.names or manifest.groups):
             raise FileNotFoundError(
                 f"{place.label}: a web server does not list its files, and there is no "
                 "dataset.json with a list; pass a list of the URLs of frames"

@@ -153,6 +153,24 @@ def test_a_group_that_holds_only_groups_opens_in_an_object_store(tmp_path):
     store.rm(url, recursive=True)
 
 
+@pytest.mark.parametrize("where", ["local", "memory", "http"])
+@pytest.mark.parametrize("groups", [["/only"], ["/model/run", "/model/plan"]])
+def test_a_tree_does_not_open_as_one_of_its_groups(http_server, tmp_path, where, groups):
+    leaf = xr.Dataset({"a": ("x", np.arange(3.0))})
+    tree = xr.DataTree.from_dict(dict.fromkeys(groups, leaf))
+    folder = http_server.folder / tmp_path.name
+    tree.b2nd.to_b2nd(folder)
+    store = fsspec.filesystem("memory")
+    store.put(str(folder), f"memory://{folder.name}", recursive=True)
+    urls = {"memory": f"memory://{folder.name}", "http": f"{http_server.url}/{folder.name}/"}
+    path = urls.get(where, folder)
+    first = groups[0].split("/")[1]
+    with pytest.raises(ValueError, match=f"no arrays here, but groups: {first}; pass group="):
+        xr.open_dataset(path, engine="b2nd")
+    assert set(xr.open_groups(path, engine="b2nd")) == set(tree.groups)
+    store.rm(f"memory://{folder.name}", recursive=True)
+
+
 def test_stores_on_s3(s3_server, tmp_path):
     path = tmp_path / "s.b2z"
     with blosc2.TreeStore(str(path), mode="w") as tree:
