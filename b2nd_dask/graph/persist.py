@@ -42,8 +42,9 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
     Raises
     ------
     TypeError
-        The dtype holds Python objects, the array is masked, a block has another dtype than the
-        array, or `x` is a `xarray.Dataset`: pass its arrays, by ``x.map(persist_compressed)``.
+        The dtype holds Python objects, the array is masked, the array's dtype cannot hold the
+        elements of a block, or `x` is a `xarray.Dataset`: pass its arrays, by
+        ``x.map(persist_compressed)``.
     ValueError
         Chunks have an unknown size, a block has another shape than the array says, or the array has
         more than 16 dimensions.

@@ -98,7 +98,7 @@ class Options:
             if sizes is None:
                 continue
             numbers = sizes if isinstance(sizes, tuple | list) else (sizes,)
-            if not all(isinstance(n, int) and (n > 0 or n == -1) for n in numbers):
+            if not all(isinstance(n, int | np.integer) and (n > 0 or n == -1) for n in numbers):
                 raise ValueError(f"{name}={sizes!r}: give positive numbers, or -1 for a whole axis")
 
     def check_axes(self, tree: Tree) -> None:
@@ -133,11 +133,13 @@ class Options:
 
 def _within(sizes: Any, shape: tuple[int, ...]) -> Any:
     """Numbers as lengths along each axis, at most those of an array; None and texts as they are."""
-    sizes = (sizes,) * len(shape) if isinstance(sizes, int) else sizes
+    sizes = (sizes,) * len(shape) if isinstance(sizes, int | np.integer) else sizes
     if not isinstance(sizes, tuple | list):
         return sizes
     return tuple(
-        (max(1, n) if size == -1 else min(size, max(1, n))) if isinstance(size, int) else size
+        (max(1, n) if size == -1 else min(size, max(1, n)))
+        if isinstance(size, int | np.integer)
+        else size
         for size, n in zip(sizes, shape, strict=True)
     )
 

@@ -58,9 +58,9 @@ def thumbnail(
     size : int
         Pixels along the longer side, at most.
     method : {"mean", "max", "nearest"}
-        Value of a pixel: the mean or the maximum of its square, or the element in the middle. Mean
-        and maximum read all chunks; "nearest" decodes only the blocks with one of these
-        elements.
+        Value of a pixel: the mean or the maximum of its square, or one element, in the middle if
+        the last squares reach so far. Mean and maximum read all chunks; "nearest" decodes only the
+        blocks with one of these elements.
     ax : matplotlib.axes.Axes, optional
         Axes for the picture; by default those of a new figure.
     colorbar : bool
@@ -120,7 +120,7 @@ def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
 def _pixels(array: da.Array, step: int, method: Method) -> NDArray[Any]:
     """Compute a pixel for each square of `step` x `step` elements."""
     if method == "nearest":
-        rows, columns = (slice(min(step // 2, n - 1), None, step) for n in array.shape)
+        rows, columns = (slice(min(step // 2, (n - 1) % step), None, step) for n in array.shape)
         return np.asarray(array[rows, columns])
     if step == 1:
         return np.asarray(array)

@@ -153,11 +153,11 @@ def test_chunks_and_codec() -> None:
     frame = blosc2.open("x.b2nd")
     assert frame.chunks == (10, 30)
     assert (frame.cparams.codec, frame.cparams.clevel) == (blosc2.Codec.LZ4, 7)
-    convert("x.b2nd", "x.zarr", chunks=(20, 20), cparams={"codec": "zstd", "clevel": 3})
+    convert("x.b2nd", "x.zarr", chunks=(20, np.int64(20)), cparams={"codec": "zstd", "clevel": 3})
     array = zarr.open("x.zarr")
     assert array.chunks == (20, 20)
     assert array.compressors[0].clevel == 3
-    convert("x.b2nd", "x.h5", chunks=(20, 20))
+    convert("x.b2nd", "x.h5", chunks=np.int64(20))
     with h5py.File("x.h5") as file:
         assert (file["values"].chunks, file["values"].compression) == ((20, 20), "gzip")
     for bad in ({"chunks": (3,)}, {"cparams": {"codec": "nothing"}}):
