@@ -19,7 +19,7 @@ from b2nd_dask.lazy import require
 #: Exit codes other than 0; click uses 2 for wrong arguments.
 FAILED, NO_CHECKSUMS, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
 
-#: Python in the package's messages, and the equivalent on the command line.
+#: Python in the package's messages, and the equivalent on the command line; also `_options`.
 _SPELLINGS = (
     (re.compile(r"storage_options=\{'anon': True\}"), "--storage-option anon=true"),
     (re.compile(r"\bstorage_options are\b"), "--storage-option is"),
@@ -28,14 +28,6 @@ _SPELLINGS = (
     (re.compile(r"\bcomponent=KEY reads\b"), "PATH/KEY is"),
     (re.compile(r"\bcomponent=(?=')"), "KEY "),
     (re.compile(r"\b(\w+)=(True)? \((--[\w-]+[^)]*)\)"), r"\3"),
-    (re.compile(r"\bsource_format="), "--from "),
-    (re.compile(r"\btarget_format="), "--to "),
-    (re.compile(r"\bcparams=(?=[\s{])"), "--codec, --level, --filter="),
-    (re.compile(r"\bmax_mem="), "--max-mem="),
-    (re.compile(r"\b(?=(?:chunks|blocks|dtype)=)"), "--"),
-    # a value follows its option after a space
-    (re.compile(r"(--(?:filter|max-mem|chunks|blocks|dtype))=(?=\S)"), r"\1 "),
-    (re.compile(r"(--(?:filter|max-mem|chunks|blocks|dtype))="), r"\1"),
     (re.compile(r"`?\blist_staging\b`?"), "`b2nd-dask staging PATH`"),
     (re.compile(r"`?\bremove_staging\b`?"), "`b2nd-dask staging PATH --remove`"),
     (re.compile(r"`?\bb2nd_dask\.(seal|verify|compact)\b`?"), r"`b2nd-dask \1 PATH`"),
@@ -47,10 +39,23 @@ def as_commands(text: str, *paths: str | None) -> str:
     """Replace Python in a message by commands and options; the paths stay unchanged."""
     names = "|".join(map(re.escape, filter(None, paths)))
     parts = re.split(rf"(?<!\w)({names})(?!\w)", text) if names else [text]
-    for python, shell in _SPELLINGS:
+    for python, shell in (*_SPELLINGS, *_options()):
         # each second part is a path
         parts[::2] = [python.sub(shell, part) for part in parts[::2]]
     return "".join(parts)
+
+
+def _options() -> Iterator[tuple[re.Pattern[str], str]]:
+    """Arguments of functions, and the options of the running command that take their values."""
+    context = click.get_current_context(silent=True)
+    options = {"cparams": "--codec, --level, --filter"}
+    for each in context.command.params if context else ():
+        if isinstance(each, click.Option) and each.name and not each.is_flag:
+            options[each.name] = each.opts[0]
+    for name, option in options.items():
+        # a value follows its option after a space
+        yield re.compile(rf"\b{name}=(?=[^\s,;)])"), f"{option} "
+        yield re.compile(rf"\b{name}="), option
 
 
 def message_of(

@@ -54,3 +54,10 @@ def test_options_that_say_nothing(path: str, options: tuple[str, ...]) -> None:
 
 def test_an_index_out_of_bounds(path: str) -> None:
     assert run("plan", "--slice", "1,2,3", path).exit_code == 1
+
+
+def test_errors_name_the_options_of_the_command(path: str, tmp_path: Path) -> None:
+    error = run("plan", "--rechunk", "0,5", path).stderr
+    assert "--rechunk (0, 5) is not one positive size for each of 2 axes" in error
+    error = run("rechunk", "--chunks", "0,5", path, str(tmp_path / "b.b2nd")).stderr
+    assert "--chunks (0, 5) is not one positive size for each of 2 axes" in error
