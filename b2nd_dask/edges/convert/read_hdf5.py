@@ -21,7 +21,7 @@ from b2nd_dask.lazy import require
 from b2nd_dask.storage import printable
 
 #: Attributes for the bookkeeping of dimension scales and of the NetCDF library.
-_BOOKKEEPING = frozenset(
+BOOKKEEPING = frozenset(
     {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"}
     | {"_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties", "_nc3_strict"}
 )
@@ -150,7 +150,7 @@ def _member(dataset: Any, label: str, lost: list[str], reading: _Reading) -> Mem
     attrs = _attrs(dataset, label, lost)
     # the NetCDF library gives all arrays a fill value; it is valid only with the attribute
     own_fill = not _is_netcdf(dataset) and "_FillValue" not in attrs
-    if own_fill and dataset.dtype.kind in "iufc" and dataset.fillvalue:
+    if own_fill and dataset.dtype.kind in "biufc" and dataset.fillvalue:
         attrs["fill_value"] = dataset.fillvalue
     source: Any = dataset
     if dataset.file.mode == "r" and dataset.file.driver in ("sec2", "stdio"):
@@ -229,7 +229,7 @@ def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
     """Attributes that a frame can hold; the others are added to `lost`."""
     found = {}
     for name in node.attrs:
-        if name in _BOOKKEEPING:
+        if name in BOOKKEEPING:
             continue
         try:
             value = plain(node.attrs[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,9 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from b2nd_dask.edges.convert.read_hdf5 import BOOKKEEPING
 from b2nd_dask.edges.convert.shared import Copier, Options, compression_by_name
+from b2nd_dask.edges.convert.zarr_store import element_of, pop_fill
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
 from b2nd_dask.lazy import require
 
@@ -39,7 +41,9 @@ def hdf5_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     compression = _compression_of(options.cparams)
     tree.convert(_with_numbers)
     name_coordinates(tree)
-    keep_attrs(tree, _attr)
+    h5py = require("convert", "h5py")
+    with h5py.File("attributes", "w", driver="core", backing_store=False) as trial:
+        keep_attrs(tree, partial(_attr, trial.attrs))
     return partial(_write, tree, options, compression)
 
 
@@ -102,12 +106,23 @@ def _with_numbers(member: Member) -> Member:
     return member
 
 
-def _attr(_name: str, value: Any, _member: Member | None) -> Any:
-    """An attribute as a type of h5py: an array of objects for a list of texts."""
-    kind = np.asarray(value).dtype.kind if not isinstance(value, Mapping) else "O"
+def _attr(trial: Any, name: str, value: Any, member: Member | None) -> Any:
+    """An attribute as a type of h5py, which tells by a trial: an array of objects for texts."""
+    if name in BOOKKEEPING:
+        raise TypeError("HDF5 uses this name itself")
+    if name == "_FillValue" and member is not None and member.array.dtype.kind in "iufc":
+        value = element_of(value, member.array.dtype)
+    kind = np.asarray(value).dtype.kind
     if kind in "OmMV":
         raise TypeError(f"HDF5 has no type for {type(value).__name__}")
-    return np.array(value, object) if kind == "U" and isinstance(value, list) else value
+    if kind == "U" and not isinstance(value, str):
+        value = np.array(value, object)
+    try:
+        trial[name] = value
+        del trial[name]
+    except (OSError, RuntimeError) as error:
+        raise TypeError(str(error)) from error
+    return value
 
 
 def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Path) -> None:
@@ -133,8 +148,8 @@ def _name_dims(tree: Tree, group: Any, made: dict[str, Any]) -> None:
         scale.make_scale(name)
     for name, member in tree.members.items():
         for axis, dim in enumerate(member.dims or ()):
-            if dim not in scales and dim in made:
-                # another array has the name of the dim, and it is no scale
+            if dim not in scales and (dim in {*made, *tree.groups, "."} or "/" in dim):
+                # the name of an array that is no scale, of a group, or a path: no scale can have it
                 made[name].dims[axis].label = dim
                 continue
             if dim not in scales:
@@ -154,14 +169,13 @@ def _created(member: Member, name: str, group: Any, how: dict[str, Any]) -> Any:
         # of any length, as NetCDF has them: xarray takes texts of a fixed length for bytes
         dtype = require("convert", "h5py").string_dtype()
     cut = how if array.size and array.ndim else {}
-    fill = attrs.get("_FillValue", attrs.pop("fill_value", None))
-    fill = fill if array.dtype.kind in "iufc" else None
+    fill = attrs.get("_FillValue") if array.dtype.kind in "iufc" else None
+    if fill is None:
+        fill = pop_fill(attrs, array.dtype)
     if member.unlimited:
         most = (None if axis in member.unlimited else n for axis, n in enumerate(array.shape))
         cut = {**cut, "maxshape": tuple(most)}
     dataset = group.create_dataset(name, array.shape, dtype, fillvalue=fill, **cut)
-    if "_FillValue" in attrs and array.dtype.kind in "iufc":
-        attrs["_FillValue"] = array.dtype.type(attrs["_FillValue"])
     dataset.attrs.update(attrs)
     return dataset
 

@@ -23,6 +23,7 @@ from b2nd_dask.edges.convert.shared import (
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
 from b2nd_dask.format.labels import as_json
 from b2nd_dask.frame.write.new_frame import check_storable
+from b2nd_dask.frame.write.writer import cast_fill
 from b2nd_dask.lazy import require
 from b2nd_dask.storage import printable
 
@@ -136,6 +137,32 @@ def full_dims(dims: Any, ndim: int) -> tuple[str, ...] | None:
     return names if len(set(names)) == ndim else None
 
 
+def element_of(fill: Any, dtype: np.dtype[Any]) -> Any:
+    """A fill value as an element of a dtype, perhaps rounded.
+
+    Raises TypeError, ValueError or OverflowError if it is none, or elements are no numbers.
+    """
+    if dtype.kind not in "biufc":
+        raise TypeError(f"elements of {dtype} are no numbers")
+    is_whole = isinstance(fill, float | np.floating) and float(fill).is_integer()
+    return cast_fill(int(fill) if is_whole and dtype.kind in "iu" else fill, dtype)[()]
+
+
+def pop_fill(attrs: dict[str, Any], dtype: np.dtype[Any]) -> Any:
+    """Remove and return ``fill_value``, which readers make of a fill value other than zero.
+
+    Returns None if it is none: it is an attribute like others.
+    """
+    try:
+        element = element_of(attrs["fill_value"], dtype)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    if not element:
+        return None
+    del attrs["fill_value"]
+    return element
+
+
 def zarr_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     """The function that writes a tree into a new directory, or a .zip, by its suffix.
 
@@ -196,7 +223,6 @@ def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Pat
         copier = Copier(tree, options)
         for path, member in tree.walk():
             attrs = dict(member.attrs)
-            fill = attrs.pop("fill_value", None)
             target = zarr.create_array(
                 store,
                 name=path or None,
@@ -204,7 +230,7 @@ def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Pat
                 dtype=member.array.dtype,
                 chunks=options.chunks_of(member.array),
                 zarr_format=3,
-                fill_value=fill,
+                fill_value=pop_fill(attrs, member.array.dtype),
                 dimension_names=member.dims,
                 attributes=attrs,
                 **compression,

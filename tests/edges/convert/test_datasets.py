@@ -62,6 +62,19 @@ def test_groups_stay_groups() -> None:
         assert back["run"].attrs["who"] == group["run"].attrs["who"] == "me"
 
 
+def test_dims_that_no_scale_of_hdf5_can_be_named_after() -> None:
+    dims = ("g", "m/s", ".")
+    root = xr.Dataset({"a": (dims, np.ones((2, 3, 4)))})
+    tree = xr.DataTree.from_dict({"/": root, "/g": xr.Dataset({"b": ("t", np.arange(2.0))})})
+    to_b2nd(tree, "src.b2d")
+    convert("src.b2d", "new.h5", check=True)
+    with h5py.File("new.h5") as file:
+        assert set(file) == {"a", "g"}
+        assert tuple(dim.label for dim in file["a"].dims) == dims
+    convert("new.h5", "back.b2d")
+    xr.testing.assert_identical(xr.open_datatree("back.b2d", engine="b2nd").load(), tree)
+
+
 @pytest.mark.parametrize("kind", ["h5", "zarr"])
 def test_arrays_without_names_of_dims_need_not_share_lengths(kind: str) -> None:
     arrays = {"image": np.ones((4, 5)), "dark": np.arange(3.0), "bare": np.arange(2)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 import zipfile
@@ -103,6 +104,45 @@ def test_attributes_that_do_not_fit_are_named() -> None:
     assert (kept, kept.dtype) == (0.5, np.float32)
     with pytest.warns(UserWarning, match="attributes of .*kept"):
         convert("x.b2nd", "x.npy")
+
+
+def test_attributes_that_only_hdf5_cannot_hold_are_named() -> None:
+    attrs: dict[str, Any] = {"good": 1, "nul": "a\0b", "": 2, "mixed": ["a", 1], "NAME": "own"}
+    attrs["large"] = np.zeros(9000)
+    to_b2nd(np.arange(3), "src.b2nd", vlmeta={"dims": ["x"], "b2nd.attrs": attrs})
+    for name in ("nul", "mixed", "NAME", "large"):
+        with pytest.warns(UserWarning, match=f"new.h5 cannot hold: .*'{name}' of src.b2nd"):
+            convert("src.b2nd", "new.h5", overwrite=True)
+    with h5py.File("new.h5") as file:
+        assert {"good", "DIMENSION_LIST"} == set(file["values"].attrs)
+    to_b2nd(np.arange(3), "list.b2nd", vlmeta={"dims": ["x"], "b2nd.attrs": {"a": np.array(["b"])}})
+    convert("list.b2nd", "list.h5")
+    with h5py.File("list.h5") as file:
+        assert file["values"].attrs["a"].tolist() == ["b"]
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "h5"])
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [
+        ("f8", "none"),
+        ("f8", [1, 2]),
+        ("i2", float("nan")),
+        ("?", "none"),
+        ("U3", "none"),
+        ("i2", 0),
+    ],
+)
+def test_a_fill_value_that_is_none_is_an_attribute(suffix: str, dtype: str, fill: Any) -> None:
+    attrs = {"fill_value": fill, "_FillValue": "n"}
+    to_b2nd(np.zeros(3, dtype), "src.b2nd", vlmeta={"dims": ["x"], "attrs": json.dumps(attrs)})
+    with warnings.catch_warnings():
+        # of a _FillValue that is no number
+        warnings.simplefilter("ignore")
+        convert("src.b2nd", f"new.{suffix}", check=True)
+        convert(f"new.{suffix}", "back.b2nd")
+    found = json.loads(open_b2nd("back.b2nd").vlmeta["attrs"])
+    np.testing.assert_equal(found["fill_value"], fill)
 
 
 def test_names_that_no_file_can_have() -> None:
