@@ -188,10 +188,12 @@ def _split_member(path: str, member: str | None) -> tuple[str, str | None]:
 
     Raises ValueError if `path` and `member` name different members.
     """
-    before, mark, inner = path.partition("::")
-    if os.path.lexists(path):
+    # behind the last URL of a chain, as in zip://x.zarr::https://host/x.zip
+    mark = path.find("::", max(0, path.rfind("://")))
+    if mark < 0 or os.path.lexists(path):
         return path, member
-    if not mark or not inner:
+    before, inner = path[:mark], path[mark + 2 :]
+    if not inner:
         return before, member
     if member is not None and member.strip("/") != inner.strip("/"):
         raise ValueError(f"{label_of(path)}: member={member!r} names another member; give only one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,19 @@ def test_zarr_at_a_url(s3_server: Any, tmp_path: Path) -> None:
     s3_server.client.create_bucket(Bucket="zarrs")
     # in a process of its own: zarr leaves connections open, of which Python warns later
     run_forked(convert_from_s3, s3_server.storage_options, str(tmp_path))
+
+
+@pytest.mark.parametrize("member", ["", "::/x"])
+def test_a_chain_of_urls(tmp_path: Path, member: str) -> None:
+    frames = {"x": ("n", [1, 2, 3])} if member else {"x": ("n", [1, 2, 3]), "y": ("n", [4, 5, 6])}
+    to_b2nd(xr.Dataset(frames), "src.b2d")
+    with zipfile.ZipFile("all.zip", "w") as archive:
+        for path in Path("src.b2d").iterdir():
+            archive.write(path)
+    convert(f"zip://src.b2d::file://{tmp_path}/all.zip{member}", "new.h5", check=True)
+    with h5py.File("new.h5") as found:
+        assert {*found} - {"n"} == {*frames}
+        assert found["x"][:].tolist() == [1, 2, 3]
 
 
 def write_damaged(url: str, target: str) -> str:
