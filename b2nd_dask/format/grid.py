@@ -221,11 +221,10 @@ class AxisCells:
         self._positions = positions
         self._size = size
         # with a longer step each position has its own cell, and cells between them have none
-        self._is_dense = positions.step <= size
-        self._first = positions.start // size
+        self._is_dense = bool(positions) and positions.step <= size
         self._count = len(positions)
-        if positions and self._is_dense:
-            self._count = positions[-1] // size - self._first + 1
+        if self._is_dense:
+            self._count = positions[-1] // size - positions.start // size + 1
 
     def __len__(self) -> int:
         return self._count
@@ -235,37 +234,29 @@ class AxisCells:
 
     def __getitem__(self, index: int) -> AxisSlice:
         index = range(self._count)[index]
-        start, end = self._bound(index), self._bound(index + 1)
-        first = self._positions[start]
-        cell, inner = divmod(first, self._size)
+        start, stop = self.bounds[index : index + 2].tolist()
+        cell, first = divmod(self._positions[start], self._size)
         step = self._positions.step
-        return AxisSlice(
-            cell, range(inner, inner + (end - start - 1) * step + 1, step), slice(start, end)
-        )
-
-    def _bound(self, index: int) -> int:
-        """Number of positions in the cells before a cell."""
-        if not self._is_dense:
-            return index
-        before = (self._first + index) * self._size - self._positions.start
-        return min(max(0, -(-before // self._positions.step)), len(self._positions))
+        inner = range(first, first + (stop - start - 1) * step + 1, step)
+        return AxisSlice(cell, inner, slice(start, stop))
 
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
         """Number of each cell along the axis."""
-        at = np.arange(self._count, dtype=np.int64)
+        at, start = np.arange(self._count, dtype=np.int64), self._positions.start
         if self._is_dense:
-            return at + self._first
-        return (at * self._positions.step + self._positions.start) // self._size
+            return at + start // self._size
+        return (at * self._positions.step + start) // self._size
 
     @cached_property
     def bounds(self) -> NDArray[np.int64]:
         """Start of each cell's positions in the result, and the end of the last cell."""
-        at = np.arange(self._count + 1, dtype=np.int64)
-        if not self._is_dense:
-            return at
-        before = (at + self._first) * self._size - self._positions.start
-        return np.clip(-(-before // self._positions.step), 0, len(self._positions))
+        bounds = np.empty(self._count + 1, np.int64)
+        before = self._positions.start - self.numbers * self._size
+        bounds[:-1] = -(before // self._positions.step)
+        # positions may start inside the first cell
+        bounds[0], bounds[-1] = 0, len(self._positions)
+        return bounds
 
     @property
     def lengths(self) -> NDArray[np.int64]:

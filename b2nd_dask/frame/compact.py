@@ -16,7 +16,7 @@ from b2nd_dask.frame.chunk_table import superseded_at
 from b2nd_dask.frame.members.writable import local_frame
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import parse_frame
-from b2nd_dask.frame.read.fetch import ChunkRequest, fetch_all
+from b2nd_dask.frame.read.fetch import chunk_requests, fetch_all
 from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.frame.write.transaction import Envelope, publish
@@ -110,7 +110,7 @@ def _rewrite(opened: OpenedFrame, chunks: NDArray[np.int64], path: Path) -> Stag
     with staging.prepared():
         batches = StagedBatches(row_dtype(), staging)
         for first in range(0, len(chunks), _AT_ONCE):
-            some = [ChunkRequest(chunk, None) for chunk in chunks[first:][:_AT_ONCE].tolist()]
+            some = chunk_requests(opened, chunks[first : first + _AT_ONCE])
             for fetched in fetch_all(opened, some):
                 batches.add(fetched.chunk, bytes(fetched.data[: fetched.header.cbytes]))
         stored = batches.finish()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, cast
 
@@ -18,25 +18,17 @@ from b2nd_dask.format.integrity import require_digest, require_digest_of
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.plan import ReadLimits, is_in_one_round, located_chunks
-from b2nd_dask.storage import Item, Span, chunk_member
+from b2nd_dask.storage import Span, chunk_member
 
 
 class ChunkRequest(NamedTuple):
-    """The blocks of a stored chunk that a read needs."""
+    """The blocks of a stored chunk that a read needs, and the location of the chunk."""
 
+    number: int
+    """Number of the request among all requests."""
     chunk: int
     blocks: NDArray[np.int64] | None
     """Ascending numbers of blocks; None for the whole chunk."""
-    whole: bool = False
-    """Whether to read and verify the whole chunk, even if only some blocks are decoded."""
-
-
-class LocatedRequest(NamedTuple):
-    """A chunk request and the location of its chunk."""
-
-    number: int
-    chunk: int
-    blocks: NDArray[np.int64] | None
     member: str
     """Name of the chunk's file in a sparse frame; empty in a contiguous one."""
     start: int
@@ -45,13 +37,15 @@ class LocatedRequest(NamedTuple):
     """Bytes that may belong to the chunk."""
     first: int
     """Bytes of the first read: the whole chunk, or header and block offsets."""
-    piece: int = 0
+    nbytes: float
+    """Bytes of the blocks; of the whole chunk if it is verified."""
+    piece: int
     """Bytes per piece to verify a chunk separately, if it is longer than a batch. 0 if the chunk is
     verified when it is read."""
 
 
 #: A request for some blocks of a chunk, and the bytes of the first read.
-_FirstRead = tuple[LocatedRequest, memoryview]
+_FirstRead = tuple[ChunkRequest, memoryview]
 
 
 class ChunkBytes(NamedTuple):
@@ -68,34 +62,53 @@ class ChunkBytes(NamedTuple):
     """Whether `data` is a chunk of the requested blocks only."""
 
 
-def batches(
-    opened: OpenedFrame, requests: Sequence[ChunkRequest], nbytes: float
-) -> Iterator[list[LocatedRequest]]:
-    """Divide requests into batches for `fetch`, never empty.
+def chunk_requests(
+    opened: OpenedFrame,
+    chunks: NDArray[np.int64],
+    blocks: Sequence[NDArray[np.int64] | None] | None = None,
+    claimed: Callable[[NDArray[np.int64], NDArray[np.uint64]], NDArray[np.bool_]] | None = None,
+) -> list[ChunkRequest]:
+    """Create the requests of stored chunks for their `blocks`, by default for all.
 
-    A batch ends after `nbytes` compressed bytes.
+    A chunk that is to be verified is read whole. `claimed` says for chunks, one of each request,
+    and their digests whether the read claims the witness. Of several requests for parts of a large
+    chunk, the first one verifies it.
     """
-    room, limits, frame = nbytes, ReadLimits.of(opened), opened.parsed
-    offsets, sparse = frame.index.offsets, frame.header.sparse
-    chunks = np.array([request.chunk for request in requests], np.int64)
-    starts, lengths = map(np.ndarray.tolist, located_chunks(frame, chunks))
-    partial = sum(not each.whole and each.blocks is not None for each in requests)
-    in_vain = float(limits.most_in_vain(partial))
-    nblocks = math.prod(frame.grid.blocks_per_chunk)
+    limits, grid, digests = ReadLimits.of(opened), opened.parsed.grid, opened.digests
+    offsets, sparse = opened.parsed.index.offsets, opened.parsed.header.sparse
+    starts, lengths = map(np.ndarray.tolist, located_chunks(opened.parsed, chunks))
+    blocks = [None] * len(chunks) if blocks is None else blocks
+    is_partial = np.array([some is not None for some in blocks], np.bool_)
+    verifies = np.zeros(len(chunks), np.bool_)
+    if digests is not None and claimed is not None and is_partial.any():
+        is_first = np.diff(chunks, prepend=-1) != 0
+        verifies = is_first & (opened.verify is True or claimed(chunks, digests[chunks]))
+    in_vain = float(limits.most_in_vain(np.count_nonzero(is_partial & ~verifies)))
+    nblocks = math.prod(grid.blocks_per_chunk)
     head = head_nbytes(nblocks)
-    batch: list[LocatedRequest] = []
-    for number, (chunk, blocks, whole) in enumerate(requests):
-        start, length = starts[number], lengths[number]
+    requests = []
+    columns = zip(chunks.tolist(), blocks, starts, lengths, verifies.tolist(), strict=True)
+    for number, (chunk, some, start, length, is_verified) in enumerate(columns):
         member = chunk_member(int(offsets[chunk])) if sparse else ""
         # lengths of chunks in a sparse frame are unknown until they are read
         is_long = length > limits.batch_nbytes and not sparse
-        piece = limits.batch_nbytes if whole and blocks is not None and is_long else 0
-        whole &= not piece
-        portion = 1.0 if blocks is None else len(blocks) / nblocks
-        in_one_round = whole or is_in_one_round(length, portion, in_vain)
-        first = length if in_one_round else min(head, length)
-        batch.append(LocatedRequest(number, chunk, blocks, member, start, length, first, piece))
-        room -= length * (1.0 if whole else portion)
+        piece = limits.batch_nbytes if is_verified and is_long and some is not None else 0
+        is_whole = some is None or (is_verified and not piece)
+        portion = 1.0 if some is None or is_whole else len(some) / nblocks
+        first = length if is_in_one_round(length, portion, in_vain) else min(head, length)
+        requests.append(
+            ChunkRequest(number, chunk, some, member, start, length, first, length * portion, piece)
+        )
+    return requests
+
+
+def batches(requests: Iterable[ChunkRequest], nbytes: float) -> Iterator[list[ChunkRequest]]:
+    """Divide requests into batches, never empty; a batch ends after `nbytes` compressed bytes."""
+    batch: list[ChunkRequest] = []
+    room = nbytes
+    for request in requests:
+        batch.append(request)
+        room -= request.nbytes
         if room <= 0:
             yield batch
             batch, room = [], nbytes
@@ -103,27 +116,7 @@ def batches(
         yield batch
 
 
-def verifying(
-    opened: OpenedFrame,
-    requests: list[ChunkRequest],
-    claimed: Callable[[NDArray[np.int64], NDArray[np.uint64]], NDArray[np.bool_]],
-) -> list[ChunkRequest]:
-    """Change requests to whole chunks for the chunks to be verified.
-
-    `claimed` says for chunks, one of each request, and their digests whether the read claims the
-    witness. Of several requests for parts of a large chunk, the first one verifies it.
-    """
-    digests = opened.digests
-    if digests is None or all(request.blocks is None for request in requests):
-        return requests
-    chunks = np.array([request.chunk for request in requests], np.int64)
-    is_first = np.diff(chunks, prepend=-1) != 0
-    whole = is_first & (opened.verify is True or claimed(chunks, digests[chunks]))
-    rows = zip(requests, whole.tolist(), strict=True)
-    return [request._replace(whole=verifies) for request, verifies in rows]
-
-
-def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[ChunkBytes]:
+def fetch(opened: OpenedFrame, batch: Sequence[ChunkRequest]) -> Iterator[ChunkBytes]:
     """Fetch the bytes for the chunk requests of a batch of `batches`, in any order.
 
     Raises `CorruptChunkError`, which names the chunk; `ChecksumError` if its checksum differs.
@@ -149,19 +142,11 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
 
 def fetch_all(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> Iterator[ChunkBytes]:
     """Fetch the bytes for requests, in batches of the best size for the store; see `fetch`."""
-    for batch in batches(opened, requests, opened.reader.batch_nbytes):
+    for batch in batches(requests, opened.reader.batch_nbytes):
         yield from fetch(opened, batch)
 
 
-def first_reads(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Item]:
-    """List the first reads of `fetch`, for a prefetch; empty if none is possible."""
-    if requester := opened.reader.requester():
-        for request in batch:
-            span = Span(request.start, request.start + request.first)
-            yield Item(requester, request.member, span)
-
-
-def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest) -> None:
+def verify_in_pieces(opened: OpenedFrame, request: ChunkRequest) -> None:
     """Verify a chunk by its checksum, if any, in the pieces of the request.
 
     Raises `CorruptChunkError`, which names the chunk; `ChecksumError` if its checksum differs.
@@ -180,8 +165,8 @@ def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest) -> None:
 
 
 def read_whole(
-    opened: OpenedFrame, batch: Sequence[LocatedRequest]
-) -> Iterator[tuple[LocatedRequest, memoryview]]:
+    opened: OpenedFrame, batch: Sequence[ChunkRequest]
+) -> Iterator[tuple[ChunkRequest, memoryview]]:
     """Read whole chunks of a batch of `batches` without checking header or checksum.
 
     More bytes may be behind a chunk; all are valid until the next iteration. Raises
@@ -200,7 +185,7 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
         found += _find_alike(opened, list(alike))
     with scratch.borrow(sum(row.nbytes for row in found)) as room:
         rest = room.data
-        missing: list[tuple[LocatedRequest, Span, memoryview]] = []
+        missing: list[tuple[ChunkRequest, Span, memoryview]] = []
         chunks: list[memoryview] = []
         for row in found:
             chunk, rest = rest[: row.nbytes], rest[row.nbytes :]
@@ -228,8 +213,8 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
 
 @contextmanager
 def _read(
-    opened: OpenedFrame, wanted: list[tuple[LocatedRequest, Span]]
-) -> Iterator[list[tuple[LocatedRequest, memoryview, int]]]:
+    opened: OpenedFrame, wanted: list[tuple[ChunkRequest, Span]]
+) -> Iterator[list[tuple[ChunkRequest, memoryview, int]]]:
     """Read spans relative to chunk starts into a scratch buffer; see `_read_into`."""
     with scratch.borrow(sum(b - a for _, (a, b) in wanted)) as room:
         rows, rest = [], room.data
@@ -241,8 +226,8 @@ def _read(
 
 
 def _read_into(
-    opened: OpenedFrame, rows: list[tuple[LocatedRequest, Span, memoryview]]
-) -> list[tuple[LocatedRequest, memoryview, int]]:
+    opened: OpenedFrame, rows: list[tuple[ChunkRequest, Span, memoryview]]
+) -> list[tuple[ChunkRequest, memoryview, int]]:
     """Read spans relative to chunk starts, clipped at the ends of their objects.
 
     Each result includes the size of the object.
@@ -267,7 +252,7 @@ def _read_into(
 class _FoundBlocks(NamedTuple):
     """The located blocks of a chunk after its first read."""
 
-    request: LocatedRequest
+    request: ChunkRequest
     data: memoryview
     """Bytes of the first read."""
     header: ChunkHeader

@@ -17,7 +17,7 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.decode import Fill, carrier, constant_in, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, fetch_all, verifying
+from b2nd_dask.frame.read.fetch import ChunkBytes, chunk_requests, fetch_all
 from b2nd_dask.frame.read.plan import block_number, is_nearly_all, witnesses
 from b2nd_dask.frame.read.region import special_elements
 
@@ -147,11 +147,12 @@ def read_points(
         found = np.logical_and.reduce([along[order] == at[which] for along, at in columns])
         return np.bincount(which, found, len(touched)) > 0
 
-    requests = [ChunkRequest(int(chunks[g[0]]), _wanted(blocks[g], frame.grid)) for g in groups]
-    requests = verifying(opened, requests, claimed)
+    touched_chunks = np.array([chunks[group[0]] for group in groups], np.int64)
+    wanted = [_wanted(blocks[group], frame.grid) for group in groups]
+    requests = chunk_requests(opened, touched_chunks, wanted, claimed)
     for fetched in fetch_all(opened, requests):
         at = groups[fetched.number]
-        touched = requests[fetched.number].blocks if fetched.some_blocks else None
+        touched = wanted[fetched.number] if fetched.some_blocks else None
         ranks = blocks[at] if touched is None else np.searchsorted(touched, blocks[at])
         out[at] = _pick(opened, fetched, fill, ranks, inside[at])
     return out.view(fill.dtype)

@@ -24,11 +24,11 @@ from b2nd_dask.frame.read.fetch import fetch_all
 from b2nd_dask.frame.read.plan import MOST_BATCH, Axes, RegionPlan, per_chunk
 from b2nd_dask.frame.read.reduction import PartialResult, Reduction, Total, count_in_box, of_one
 from b2nd_dask.frame.read.region import (
-    chunk_requests,
     new_array,
     parts_of,
     read_parts,
     read_region,
+    requests_of,
     special_elements,
 )
 
@@ -206,7 +206,7 @@ def _boxes(plan: RegionPlan, most: int) -> Iterator[tuple[slice, ...]]:
 def _add_chunks(opened: OpenedFrame, fill: Fill, plan: RegionPlan, total: Total) -> None:
     """Add stored chunks, decoded one after the other into a scratch buffer."""
     parts = parts_of(opened, plan)
-    for fetched in fetch_all(opened, chunk_requests(opened, parts, plan.claims)):
+    for fetched in fetch_all(opened, requests_of(opened, parts, plan.claims)):
         part = parts[fetched.number]
         shape = tuple(map(len, part.inner))
         with scratch.borrow(math.prod(shape) * fill.dtype.itemsize) as buffer:

@@ -18,14 +18,7 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, in_pages, result_pool
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part, is_in_place
-from b2nd_dask.frame.read.fetch import (
-    ChunkRequest,
-    LocatedRequest,
-    batches,
-    fetch,
-    first_reads,
-    verifying,
-)
+from b2nd_dask.frame.read.fetch import ChunkRequest, batches, chunk_requests, fetch
 from b2nd_dask.frame.read.plan import (
     Axes,
     Part,
@@ -34,7 +27,7 @@ from b2nd_dask.frame.read.plan import (
     reads_in_boxes,
     touched_blocks,
 )
-from b2nd_dask.storage import Item, is_reading_ahead
+from b2nd_dask.storage import Item, Span, is_reading_ahead
 from b2nd_dask.system import usable_cores
 
 T = TypeVar("T")
@@ -99,7 +92,7 @@ def read_parts(
     """
     parts = parts_of(opened, plan, out)
     is_single, repeated = len(plan.chunks) == len(parts) == 1, []
-    requests = chunk_requests(opened, parts, plan.claims)
+    requests = requests_of(opened, parts, plan.claims)
     nbytes: float = _best_batch(opened, requests) if batch_nbytes is None else batch_nbytes
     if threads > 1:
         decoded = _decoded_nbytes((each.blocks for each in requests), opened.parsed.grid)
@@ -109,7 +102,7 @@ def read_parts(
         share = compressed / (threads * BATCHES_OF_A_THREAD)
         nbytes = min(nbytes, max(nbytes / SMALLEST_BATCH, share))
 
-    def decode(batch: list[LocatedRequest]) -> None:
+    def decode(batch: list[ChunkRequest]) -> None:
         for fetched in fetch(opened, batch):
             part = parts[fetched.number]
             # the ellipsis makes the result of a 0-d array an array
@@ -122,7 +115,7 @@ def read_parts(
             else:
                 where[...] = element.view(out.dtype)
 
-    in_threads(decode, batches(opened, requests, nbytes), threads)
+    in_threads(decode, batches(requests, nbytes), threads)
     return repeated[0] if repeated else None
 
 
@@ -131,17 +124,18 @@ def _best_batch(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> int:
     nbytes = opened.reader.batch_nbytes
     # prefetched chunks are decoded as they arrive; blocks are requested after the first bytes
     comes = is_reading_ahead() and opened.reader.requester() is not None
-    is_whole = comes and all(each.whole or each.blocks is None for each in requests)
+    is_whole = comes and all(each.first == each.available for each in requests)
     return min(nbytes, BATCH_AHEAD) if is_whole else nbytes
 
 
 def expected_reads(opened: OpenedFrame, axes: Axes) -> Iterator[Item]:
     """List the first requests to a store for a region, in the order of `read_region`."""
-    if 0 in map(len, axes) or opened.parsed.index.single_kind:
+    requester = opened.reader.requester()
+    if requester is None or 0 in map(len, axes) or opened.parsed.index.single_kind:
         return
     parts = list(RegionPlan.of(opened.parsed, axes).parts())
-    for batch in batches(opened, chunk_requests(opened, parts, axes), opened.reader.batch_nbytes):
-        yield from first_reads(opened, batch)
+    for each in requests_of(opened, parts, axes):
+        yield Item(requester, each.member, Span(each.start, each.start + each.first))
 
 
 def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = None) -> list[Part]:
@@ -167,11 +161,12 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
     return divided
 
 
-def chunk_requests(opened: OpenedFrame, parts: Sequence[Part], claims: Axes) -> list[ChunkRequest]:
+def requests_of(opened: OpenedFrame, parts: Sequence[Part], claims: Axes) -> list[ChunkRequest]:
     """Create the chunk requests of a region; for `claims` see `RegionPlan`."""
     grid, ends = opened.parsed.grid, [(r.start, r.stop, r.step) for r in claims]
-    requests = [ChunkRequest(part.chunk, touched_blocks(part.inner, grid)) for part in parts]
-    return verifying(opened, requests, partial(claimed, grid=grid, claims=ends))
+    chunks = np.array([part.chunk for part in parts], np.int64)
+    blocks = [touched_blocks(part.inner, grid) for part in parts]
+    return chunk_requests(opened, chunks, blocks, partial(claimed, grid=grid, claims=ends))
 
 
 def special_elements(

@@ -17,7 +17,7 @@ from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, chunk_length, whole_
 from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.format.integrity import chunk_digest, require_digest
 from b2nd_dask.frame.open.cache import OpenedFrame, located
-from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, read_whole
+from b2nd_dask.frame.read.fetch import ChunkRequest, batches, chunk_requests, read_whole
 from b2nd_dask.storage import Span, chunk_member
 from b2nd_dask.system import usable_cores
 
@@ -56,20 +56,18 @@ def scan_digests(
 
 def _in_order(
     opened: OpenedFrame, chunks: NDArray[np.int64] | None
-) -> Iterator[list[LocatedRequest]]:
+) -> Iterator[list[ChunkRequest]]:
     """Sort stored chunks, by default all, by their offsets."""
     index = opened.parsed.index
     if chunks is None:
         chunks = stored_chunks(index.offsets)
     chunks = chunks[np.argsort(index.offsets[chunks], kind="stable")]
     for first in range(0, len(chunks), _BATCH_CHUNKS):
-        requests = [
-            ChunkRequest(chunk, None) for chunk in chunks[first : first + _BATCH_CHUNKS].tolist()
-        ]
-        yield from batches(opened, requests, _BATCH_NBYTES)
+        requests = chunk_requests(opened, chunks[first : first + _BATCH_CHUNKS])
+        yield from batches(requests, _BATCH_NBYTES)
 
 
-def _digests_of(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> list[Result]:
+def _digests_of(opened: OpenedFrame, batch: Sequence[ChunkRequest]) -> list[Result]:
     try:
         return [
             (request.chunk, _digest_of(opened, request.chunk, data))

@@ -22,7 +22,7 @@ from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import in_pages, scratch
 from b2nd_dask.frame.read.decode import carrier, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, fetch_all
+from b2nd_dask.frame.read.fetch import ChunkBytes, chunk_requests, fetch_all
 from b2nd_dask.frame.read.plan import Axes
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, uncompressed_costs
 from b2nd_dask.frame.rechunk.passes import Box, flat_boxes
@@ -191,7 +191,7 @@ def _copy(
     staged = StagedBatches(plan.row, staging)
     with frame.reading() as (source, _):
         is_stored = source.parsed.index.kinds[chunks] == ChunkKind.STORED
-        requests = [ChunkRequest(chunk, None) for chunk in chunks[is_stored].tolist()]
+        requests = chunk_requests(source, chunks[is_stored])
         # for a special chunk, stage its element: the user's `uninit` may have changed it
         constants = chunks[~is_stored].tolist()
         statistics = frame.statistics if plan.stats else None
