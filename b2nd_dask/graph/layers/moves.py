@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -66,31 +66,9 @@ def selection_of(
         # dask's rechunk slices blocks in the same layer, under other names
         return _taken(tasks[key], block) if key in tasks else block(key)
 
-    # per entry of the index: the positions at each block number along its axis of the result
-    tables: list[dict[Any, _Entry]] | None = None
-    count = 0
-    for key, task in tasks.items():
-        if not isinstance(key, tuple):
-            return None
-        if key[0] != name:
-            continue
-        entries = _taken(task, taken)
-        if entries is None:
-            return None
-        count += 1
-        tables = [{} for _ in entries] if tables is None else tables
-        # a dropped axis is missing in the result
-        places = iter(key[1:])
-        at = [0 if isinstance(entry, int) else next(places, None) for entry in entries]
-        if len(tables) != len(entries) or None in at or next(places, None) is not None:
-            return None
-        for table, place, entry in zip(tables, at, entries, strict=True):
-            if table.setdefault(place, entry) != entry:
-                return None
-    # keys are unique, so equal counts mean that the grid is complete
-    if tables is None or math.prod(map(len, tables)) != count:
+    if not all(isinstance(key, tuple) for key in tasks):
         return None
-    return _composed(tables)
+    return _joined((key[1:], _taken(task, taken)) for key, task in tasks.items() if key[0] == name)
 
 
 def _taken(task: Any, taken: _Taken) -> list[_Entry] | None:
@@ -130,20 +108,34 @@ def _put_together(parts: Any, shape: Any, taken: _Taken) -> list[_Entry] | None:
     keys = [getattr(part, "key", None) for part in parts.args] if type(parts) is List else []
     if len(keys) != math.prod(counts):
         return None
-    pieces: list[dict[int, Any]] = [{} for _ in counts]
-    for at, key in zip(itertools.product(*map(range, counts)), keys, strict=True):
-        entries = taken(key)
-        if entries is None or len(entries) != len(counts):
+    found = _joined(zip(itertools.product(*map(range, counts)), map(taken, keys), strict=True))
+    return None if found is None else list(found.index)
+
+
+def _joined(parts: Iterable[tuple[Sequence[Any], list[_Entry] | None]]) -> Selection | None:
+    """Join the index entries of parts, by their coordinates in a grid; None if they form no index.
+
+    Parts with the same coordinate along an axis must have the same entry there.
+    """
+    # for each entry of the index: the entry at each coordinate along its axis
+    tables: list[dict[Any, _Entry]] | None = None
+    count = 0
+    for at, entries in parts:
+        if entries is None:
             return None
-        for own, number, entry in zip(pieces, at, entries, strict=True):
-            if not isinstance(entry, range) or own.setdefault(number, entry) != entry:
+        count += 1
+        tables = [{} for _ in entries] if tables is None else tables
+        # a dropped axis has no coordinate
+        places = iter(at)
+        for table, entry in zip(tables, entries, strict=False):
+            place = 0 if type(entry) is int else next(places, None)
+            if place is None or table.setdefault(place, entry) != entry:
                 return None
-    found: list[Any] = [_joined(list(own.values())) for own in pieces]
-    return None if None in found else found
-
-
-def _composed(tables: Sequence[Mapping[int, _Entry]]) -> Selection | None:
-    """Join the entries along each axis to a selection; None if they form no range."""
+        if len(entries) != len(tables) or next(places, None) is not None:
+            return None
+    # coordinates are unique, so equal counts mean that the grid is complete
+    if tables is None or math.prod(map(len, tables)) != count:
+        return None
     index: list[_Entry] = []
     sizes: list[tuple[int, ...]] = []
     for table in tables:
@@ -151,32 +143,24 @@ def _composed(tables: Sequence[Mapping[int, _Entry]]) -> Selection | None:
             return None
         pieces = [table[place] for place in range(len(table))]
         ranges = [piece for piece in pieces if isinstance(piece, range)]
-        along = _joined(ranges) if ranges else pieces[0]
-        if len(ranges) < len(pieces) != 1 or (ranges and along is None):
+        whole = _consecutive(ranges) if ranges else pieces[0]
+        if len(ranges) < len(pieces) != 1 or (ranges and whole is None):
             return None
-        index.append(along)
-        if not isinstance(along, int):
+        index.append(whole)
+        if not isinstance(whole, int):
             sizes.append(tuple(map(len, ranges)) or (1,))
     return Selection(tuple(index), tuple(sizes))
 
 
-def _joined(pieces: Sequence[range]) -> range | None:
+def _consecutive(pieces: Sequence[range]) -> range | None:
     """The range that consecutive pieces form; None if they form none."""
     filled = [piece for piece in pieces if piece]
     if not filled:
-        return range(0) if pieces else None
-    first, total = filled[0], sum(map(len, filled))
-    after = first[1] if len(first) > 1 else filled[1][0] if len(filled) > 1 else first[0] + 1
-    step = after - first[0]
-    if not step:
-        return None
-    found = range(first[0], first[0] + total * step, step)
-    done = 0
-    for piece in filled:
-        if piece != found[done : done + len(piece)]:
-            return None
-        done += len(piece)
-    return found
+        return range(0)
+    first, last, total = filled[0][0], filled[-1][-1], sum(map(len, filled))
+    step = (last - first) // max(1, total - 1) or 1
+    found = range(first, first + total * step, step)
+    return found if cut(found, tuple(map(len, filled))) == filled else None
 
 
 def transposed_axes(layer: Any, layers: Any) -> tuple[int, ...] | None:
