@@ -161,28 +161,21 @@ def touched_blocks(inner: Axes, grid: Grid) -> NDArray[np.int64] | None:
     >>> touched_blocks((range(5, 11), range(0, 32, 16)), grid)
     array([ 4,  6,  8, 10])
     """
-    return blocks_at([touched_along(r, b) for r, b in zip(inner, grid.blocks, strict=True)], grid)
+    axes = zip(inner, grid.blocks, strict=True)
+    return blocks_at([AxisCells(along, block).numbers for along, block in axes], grid)
 
 
-def blocks_at(touched: Sequence[Sequence[int]], grid: Grid) -> NDArray[np.int64] | None:
+def blocks_at(touched: Sequence[NDArray[np.int64]], grid: Grid) -> NDArray[np.int64] | None:
     """Like `touched_blocks`, from the numbers of the touched blocks along each axis."""
     if is_nearly_all(math.prod(map(len, touched)), grid):
         return None
-    axes = np.ix_(*(np.array(t, np.int64) for t in touched))
-    numbers: NDArray[np.int64] = np.ravel_multi_index(axes, grid.blocks_per_chunk).reshape(-1)
-    return numbers
+    numbers: NDArray[np.int64] = np.ravel_multi_index(np.ix_(*touched), grid.blocks_per_chunk)
+    return numbers.reshape(-1)
 
 
 def is_nearly_all(count: int, grid: Grid) -> bool:
     """Whether reading all blocks of a chunk is better than reading `count` of them."""
     return count >= NEARLY_ALL * math.prod(grid.blocks_per_chunk)
-
-
-def touched_along(positions: range, block: int) -> list[int]:
-    """List the blocks along one axis that contain selected positions."""
-    if positions.step <= block:
-        return list(range(positions[0] // block, positions[-1] // block + 1))
-    return [position // block for position in positions]
 
 
 def block_number(position: Any, chunk: int, block: int) -> Any:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,6 @@ from b2nd_dask.frame.read.plan import (
     is_in_one_round,
     located_chunks,
     reads_in_boxes,
-    touched_along,
 )
 
 Sizes = tuple[tuple[int, ...], ...]
@@ -109,10 +109,17 @@ class _AxisCuts:
         self.which = np.array([known.setdefault(each, len(known)) for each in along], np.int64)
         cut = [AxisCells(positions, chunk) for positions in known]
         touched: dict[tuple[int, ...], int] = {}
-        parts = (tuple(touched_along(part.inner, block)) for cells in cut for part in cells)
-        self.patterns = np.array([touched.setdefault(t, len(touched)) for t in parts], np.int64)
+
+        # most cells have equal selections
+        @cache
+        def pattern(inner: range) -> int:
+            numbers = tuple(AxisCells(inner, block).numbers.tolist())
+            return touched.setdefault(numbers, len(touched))
+
+        parts = [pattern(part.inner) for cells in cut for part in cells]
+        self.patterns = np.array(parts, np.int64)
         """Pattern of touched blocks for each cell, for all cuts one after the other."""
-        self.touched = list(touched)
+        self.touched = list(map(np.array, touched))
         self.numbers = np.concatenate([np.zeros(0, np.int64), *(cells.numbers for cells in cut)])
         self.lengths = np.array([len(cells) for cells in cut], np.int64)
         self.starts = np.cumsum(self.lengths) - self.lengths
@@ -305,11 +312,16 @@ def decodes_per_block(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None =
     >>> decodes_per_block(maps, ((6,), (25,) * 4, (100,)))
     2.0
     """
+    often = 1.0
     axes = zip(sizes, corner or (0,) * grid.ndim, grid.chunks, grid.blocks, strict=True)
-    return math.prod(
-        _touched(along, start, chunk, block) / _touched((sum(along),), start, chunk, block)
-        for along, start, chunk, block in axes
-    )
+    for along, start, chunk, block in axes:
+        edges = np.cumsum((start, *filter(None, along)))
+        first, last = block_number(edges[[0, -1]] - (0, 1), chunk, block).tolist()
+        blocks = last - first + 1
+        # a block is decoded once more for each edge inside it
+        cut = int(np.count_nonzero(edges[1:-1] % chunk % block))
+        often *= (blocks + cut) / blocks
+    return often
 
 
 def visits_per_chunk(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
@@ -334,11 +346,3 @@ def relative_work(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = Non
     decodes = decodes_per_block(grid, sizes, corner)
     once = VISIT_NBYTES + grid.chunk_nbytes
     return (visits * VISIT_NBYTES + decodes * grid.chunk_nbytes) / once
-
-
-def _touched(sizes: tuple[int, ...], start: int, chunk: int, block: int) -> int:
-    """Count the blocks along one axis that boxes touch, once per box."""
-    ends = np.cumsum((start, *sizes))
-    starts, lasts = ends[:-1], ends[1:] - 1
-    touched = block_number(lasts, chunk, block) - block_number(starts, chunk, block) + 1
-    return int(touched[lasts >= starts].sum())
