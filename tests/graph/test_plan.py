@@ -427,6 +427,15 @@ def test_peak_memory_of_a_task(tmp_path, name):
     assert close(planned, real), (planned / MIB, real / MIB)
 
 
+def test_peak_memory_of_a_read_as_long_as_a_padded_chunk(tmp_path):
+    """It has a chunk and a part of the next: both are decoded into a scratch buffer."""
+    values = np.round(np.random.default_rng(1).normal(size=2_000_000), 1).astype("f4")
+    to_b2nd(values, tmp_path / "x.b2nd", chunks=1_000_000, blocks=400_000)
+    x = from_b2nd(tmp_path / "x.b2nd")[:1_200_000]
+    planned, real = plan(x).peak_nbytes, peak_of_tasks(x)
+    assert close(planned, real), (planned / MIB, real / MIB)
+
+
 @pytest.mark.parametrize("name", ["reversed", "transposed"])
 def test_peak_memory_of_a_result_that_is_copied(tmp_path, name):
     values = np.round(np.random.default_rng(1).normal(size=(4, 640, 640)), 1).astype("f4")

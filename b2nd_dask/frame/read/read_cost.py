@@ -104,7 +104,7 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
 class _AxisCuts:
     """The cuts of regions by the chunks of one axis; equal cuts are computed once."""
 
-    def __init__(self, chunk: int, padded: int, block: int, along: Iterable[range]) -> None:
+    def __init__(self, chunk: int, block: int, along: Iterable[range]) -> None:
         known: dict[range, int] = {}
         self.which = np.array([known.setdefault(each, len(known)) for each in along], np.int64)
         cut = [AxisCells(positions, chunk) for positions in known]
@@ -125,7 +125,7 @@ class _AxisCuts:
         self.starts = np.cumsum(self.lengths) - self.lengths
         # ranges of one element are equal whatever their steps are
         whole = [
-            (p.step == 1 or len(p) == 1) and p.start % padded == 0 and len(p) % padded == 0
+            (p.step == 1 or len(p) == 1) and p.start % chunk == 0 and len(p) % chunk == 0
             for p in known
         ]
         self.whole = np.array(whole, np.bool_)
@@ -150,12 +150,13 @@ class _Cuts:
         """Whether each region is decoded."""
         boxes = (each.axes for each in regions)
         along = zip(*boxes, strict=True) if regions else ((),) * grid.ndim
-        self.axes = list(map(_AxisCuts, grid.chunks, grid.padded_chunk, grid.blocks, along))
+        self.axes = list(map(_AxisCuts, grid.chunks, grid.blocks, along))
         counts = [axis.lengths[axis.which] for axis in self.axes]
         self.totals = math.prod(counts, start=np.ones(len(regions), np.int64))
         """Number of touched chunks of each region."""
         wholes = [axis.whole[axis.which] for axis in self.axes]
-        in_order = np.full(len(regions), grid.chunk_is_c_order)
+        is_c_order = grid.chunk_is_c_order and grid.chunks == grid.padded_chunk
+        in_order = np.full(len(regions), is_c_order)
         self.whole = np.logical_and.reduce([in_order, *wholes])
         """Whether each region consists of whole chunks with elements in C order."""
         self.direct = np.logical_and.reduce([self.whole, *(each == 1 for each in counts[1:])])
