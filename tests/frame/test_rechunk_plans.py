@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.read.read_cost import decodes_per_block
+from b2nd_dask.frame.read.read_cost import Boxes
 from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, Budget, TooLittleMemoryError
 from b2nd_dask.frame.rechunk.passes import flat_boxes, flat_pass, plan_passes
 from b2nd_dask.graph.resources import nbytes_of
@@ -55,7 +55,7 @@ def test_passes(pair: tuple[Grid, Grid], kilobytes: int, threads: int) -> None:
         assert 1 <= step.concurrency <= threads
         assert math.prod(step.region) * 4 * step.concurrency <= budget.nbytes
         cut = tuple(map(steps, before.shape, step.region))
-        decodes = decodes_per_block(before, cut)
+        decodes = Boxes(before, cut).decodes
         # of blocks that do not divide their chunk, some edges are not known to be ends of regions
         known = not any(c % b for c, b in zip(before.chunks, before.blocks, strict=True))
         assert step.decodes == pytest.approx(decodes) or (not known and step.decodes > decodes)

@@ -19,7 +19,7 @@ from b2nd_dask import ChecksumError, from_b2nd, to_b2nd
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.joined import join
 from b2nd_dask.frame.read import read_cost
-from b2nd_dask.frame.read.read_cost import decodes_per_block, relative_work
+from b2nd_dask.frame.read.read_cost import Boxes
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read import sizes as sizes_module
 from b2nd_dask.graph.read.sizes import is_read_anew
@@ -286,9 +286,9 @@ def test_bounds_of_work(maps, monkeypatch):
     grid = frame.grid
     monkeypatch.setattr(read_cost, "VISIT_NBYTES", 10 * grid.chunk_nbytes)
     sizes = from_b2nd(maps, chunks=SERIES).chunks
-    assert decodes_per_block(grid, sizes) == 1.0
+    assert Boxes(grid, sizes).decodes == 1.0
     # six blocks read from each chunk
-    assert relative_work(grid, sizes) == pytest.approx((6 * 10 + 1) / 11)
+    assert Boxes(grid, sizes).work == pytest.approx((6 * 10 + 1) / 11)
     assert not is_read_anew(frame, sizes, (0, 0, 0))
     # what does not fit into the memory may take longer
     monkeypatch.setattr(sizes_module, "HELD_SHARE", 0)

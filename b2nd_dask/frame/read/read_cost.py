@@ -4,9 +4,9 @@
 and the grid, except for the compressed lengths of a chunk's blocks, which are taken as equal.
 Regions are columns: a hundred thousand of them share a few cuts of an axis.
 
-`relative_work` compares reads of an array in boxes: a block that several boxes touch is decoded for
-each. It ignores that a task reads all blocks of a chunk if it touches nearly all
-(`plan.NEARLY_ALL`), since this adds little.
+`Boxes` compares reads of an array in boxes: a block that several boxes touch is decoded for each.
+It ignores that a task reads all blocks of a chunk if it touches nearly all (`plan.NEARLY_ALL`),
+since this adds little.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ from b2nd_dask.frame.read.plan import (
     located_chunks,
     reads_in_boxes,
 )
-
-Sizes = tuple[tuple[int, ...], ...]
 
 
 class Region(NamedTuple):
@@ -120,7 +118,7 @@ class _AxisCuts:
         self.patterns = np.array(parts, np.int64)
         """Pattern of touched blocks for each cell, for all cuts one after the other."""
         self.touched = list(map(np.array, touched))
-        self.numbers = np.concatenate([np.zeros(0, np.int64), *(cells.numbers for cells in cut)])
+        self.numbers = np.concatenate([cells.numbers for cells in cut])
         self.lengths = np.array([len(cells) for cells in cut], np.int64)
         self.starts = np.cumsum(self.lengths) - self.lengths
         # ranges of one element are equal whatever their steps are
@@ -148,8 +146,7 @@ class _Cuts:
         """For each axis start, stop and step of the positions that each region claims."""
         self.decoded = np.array([each.is_decoded for each in regions], np.bool_)
         """Whether each region is decoded."""
-        boxes = (each.axes for each in regions)
-        along = zip(*boxes, strict=True) if regions else ((),) * grid.ndim
+        along = zip(*(each.axes for each in regions), strict=True)
         self.axes = list(map(_AxisCuts, grid.chunks, grid.blocks, along))
         counts = [axis.lengths[axis.which] for axis in self.axes]
         self.totals = math.prod(counts, start=np.ones(len(regions), np.int64))
@@ -296,54 +293,57 @@ def _compressed_lengths(frame: ParsedFrame) -> NDArray[np.float64]:
     return lengths
 
 
-def decodes_per_block(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
-    """Compute how often each block is decoded on average if an array is read in boxes.
-
-    The array is not empty. Lengths of the boxes along each axis together cover it, or a part of it
-    from a corner on, by default the first element. The result is 1.0 if every box ends at edges of
-    blocks.
+class Boxes(NamedTuple):
+    """The boxes in which an array, or a part of it, is read; it is not empty.
 
     Examples
     --------
-    Maps as time series: boxes of whole blocks, and boxes that are smaller than a block.
+    Maps as time series, in boxes of whole blocks. Chunks of 40 kB are found four times, and not
+    decoded more often for that:
 
     >>> maps = Grid((6, 100, 100), chunks=(1, 100, 100), blocks=(1, 50, 50), itemsize=4)
-    >>> decodes_per_block(maps, ((6,), (50, 50), (50, 50)))
-    1.0
-    >>> decodes_per_block(maps, ((6,), (25,) * 4, (100,)))
+    >>> series = Boxes(maps, ((6,), (50, 50), (50, 50)))
+    >>> series.decodes, series.visits, round(series.work, 1)
+    (1.0, 4.0, 3.3)
+    >>> Boxes(maps, ((6,), (25,) * 4, (100,))).decodes
     2.0
     """
-    often = 1.0
-    axes = zip(sizes, corner or (0,) * grid.ndim, grid.chunks, grid.blocks, strict=True)
-    for along, start, chunk, block in axes:
-        edges = np.cumsum((start, *filter(None, along)))
-        first, last = block_number(edges[[0, -1]] - (0, 1), chunk, block).tolist()
-        blocks = last - first + 1
-        # a block is decoded once more for each edge inside it
-        cut = int(np.count_nonzero(edges[1:-1] % chunk % block))
-        often *= (blocks + cut) / blocks
-    return often
 
+    grid: Grid
+    """The array's grid."""
+    sizes: tuple[tuple[int, ...], ...]
+    """Lengths of the boxes along each axis."""
+    corner: tuple[int, ...] = ()
+    """Index of the first element; empty for the array's first one."""
 
-def visits_per_chunk(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
-    """Compute how many boxes read from a chunk on average; arguments as `decodes_per_block`."""
-    return decodes_per_block(replace(grid, blocks=grid.chunks), sizes, corner)
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(map(sum, self.sizes)) * self.grid.itemsize
 
+    @property
+    def decodes(self) -> float:
+        """How often each touched block is decoded on average."""
+        often, grid = 1.0, self.grid
+        corner = self.corner or (0,) * grid.ndim
+        for along, start, chunk, block in zip(
+            self.sizes, corner, grid.chunks, grid.blocks, strict=True
+        ):
+            edges = np.cumsum((start, *filter(None, along)))
+            first, last = block_number(edges[[0, -1]] - (0, 1), chunk, block).tolist()
+            blocks = last - first + 1
+            # a block is decoded once more for each edge inside it
+            cut = int(np.count_nonzero(edges[1:-1] % chunk % block))
+            often *= (blocks + cut) / blocks
+        return often
 
-def relative_work(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
-    """Compute the time of reading in boxes relative to decoding each touched block once.
+    @property
+    def visits(self) -> float:
+        """How many boxes read from each touched chunk on average."""
+        return self._replace(grid=replace(self.grid, blocks=self.grid.chunks)).decodes
 
-    Arguments are those of `decodes_per_block`.
-
-    Examples
-    --------
-    Chunks of 40 kB that are found four times, and not decoded more often for that:
-
-    >>> maps = Grid((6, 100, 100), chunks=(1, 100, 100), blocks=(1, 50, 50), itemsize=4)
-    >>> round(relative_work(maps, ((6,), (50, 50), (50, 50))), 1)
-    3.3
-    """
-    visits = visits_per_chunk(grid, sizes, corner)
-    decodes = decodes_per_block(grid, sizes, corner)
-    once = VISIT_NBYTES + grid.chunk_nbytes
-    return (visits * VISIT_NBYTES + decodes * grid.chunk_nbytes) / once
+    @property
+    def work(self) -> float:
+        """Time of reading the boxes relative to decoding each touched chunk once."""
+        nbytes = self.grid.chunk_nbytes
+        return (self.visits * VISIT_NBYTES + self.decodes * nbytes) / (VISIT_NBYTES + nbytes)

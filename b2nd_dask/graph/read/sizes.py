@@ -7,7 +7,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from dask.array.core import normalize_chunks
@@ -15,7 +15,7 @@ from dask.array.core import normalize_chunks
 from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
 from b2nd_dask.format.grid import Grid, steps
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.read.read_cost import relative_work, visits_per_chunk
+from b2nd_dask.frame.read.read_cost import Boxes
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.resources import array_chunk_nbytes, auto_limit, available
@@ -179,21 +179,6 @@ def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:
     return tuple(filter(None, np.diff(starts[edges]).tolist()))
 
 
-class Boxes(NamedTuple):
-    """The intersections of blocks with one frame."""
-
-    grid: Grid
-    """The frame's grid."""
-    sizes: Chunks
-    corner: tuple[int, ...]
-    """Index of the first element in the frame."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return math.prod(map(sum, self.sizes)) * self.grid.itemsize
-
-
 def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bool:
     """Whether to read frames in other blocks; the first starts at `corner`."""
     if not all(map(sum, sizes)):
@@ -204,11 +189,11 @@ def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bo
     )
     if source.is_remote:
         # a request costs more than its bytes: no chunk may be requested twice
-        return all(visits_per_chunk(*boxes) == 1.0 for boxes in found)
+        return all(boxes.visits == 1.0 for boxes in found)
     is_large = source.nbytes > available().memory * HELD_SHARE
     most = MOST_WORK_LARGE if is_large else MOST_WORK
     once = sum(count * boxes.nbytes for boxes, count in found.items())
-    work = sum(count * boxes.nbytes * relative_work(*boxes) for boxes, count in found.items())
+    work = sum(count * boxes.nbytes * boxes.work for boxes, count in found.items())
     return work <= most * once
 
 
@@ -244,7 +229,7 @@ def warn_of_work(source: Readable, sizes: Chunks) -> None:
         if nbytes and boxes.nbytes:
             found[boxes] += nbytes
     stored = found.total()
-    work = sum(nbytes * relative_work(*boxes) for boxes, nbytes in found.items())
+    work = sum(nbytes * boxes.work for boxes, nbytes in found.items())
     if work > _MUCH_WORK * stored and work > _MANY_NBYTES:
         warnings.warn(
             f"{source.description}: with the blocks of chunks= a computation of the whole array "

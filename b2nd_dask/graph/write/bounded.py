@@ -18,7 +18,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.frame.read.buffers import writable
-from b2nd_dask.frame.read.read_cost import decodes_per_block
+from b2nd_dask.frame.read.read_cost import Boxes
 from b2nd_dask.frame.rechunk.one_pass import PER_KEY, TooLittleMemoryError, shown
 from b2nd_dask.frame.rechunk.passes import Box
 from b2nd_dask.frame.rechunk.work import RegionSource, View
@@ -233,7 +233,7 @@ class _Bounded:
         known = {key[1:] for key in keys if key[0] == name}
         if source.grid.shape != tuple(map(sum, chunks)) or known != set(numbers):
             raise _not_understood(name)
-        if decodes_per_block(source.grid, chunks) > 1:
+        if Boxes(source.grid, chunks).decodes > 1:
             source = self._frames.in_chunks(source, chunks, name)
         reads = {
             (name, *at): (_read, source.made.key, region)
