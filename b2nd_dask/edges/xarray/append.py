@@ -87,10 +87,17 @@ def region_writes(ds: xr.Dataset, present: xr.Dataset, region: Any) -> list[Writ
     Raises ValueError as `write_region`.
     """
     slices = _slices_of(region, ds, present)
+    part = present.isel(slices)
+    for dim, size in ds.sizes.items():
+        if part.sizes.get(dim, size) != size:
+            raise ValueError(
+                f"region={region!r}: the length of {dim!r} is {size}, but that of the region "
+                f"{part.sizes[dim]}"
+            )
     unknown = [name for name in ds.variables if name not in present.variables]
     if unknown:
         raise ValueError(f"the target has no variable {unknown[0]!r}")
-    _require_equal(ds.coords, ds, present.isel(slices), "at that region")
+    _require_equal(ds.coords, ds, part, "at that region")
     writes: list[Write] = []
     for name, variable in ds.data_vars.variables.items():
         if not set(variable.dims) & set(slices):
@@ -253,7 +260,7 @@ def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hash
     """The region of a dataset in the existing one, as slices.
 
     A region has for each dim a slice of step 1, or ``"auto"``: the positions of the labels. Raises
-    ValueError if a dim or label does not exist, labels are not consecutive, or lengths differ.
+    ValueError if a dim or label does not exist, or labels are not consecutive.
     """
     if region == "auto":
         region = {dim: "auto" for dim in given.dims if dim in given.indexes}
@@ -266,15 +273,7 @@ def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hash
         raise ValueError(
             f"region={region!r}: no dim {unknown[0]!r}; the dims are {list(present.sizes)}"
         )
-    found = {dim: _slice(dim, where, given, present) for dim, where in region.items()}
-    for dim, size in given.sizes.items():
-        wanted = found.get(dim, slice(0, present.sizes.get(dim, size)))
-        if wanted.stop - wanted.start != size:
-            raise ValueError(
-                f"region={region!r}: the length of {dim!r} is {size}, but that of the region "
-                f"{wanted.stop - wanted.start}"
-            )
-    return found
+    return {dim: _slice(dim, where, given, present) for dim, where in region.items()}
 
 
 def _slice(dim: Hashable, where: Any, given: xr.Dataset, present: xr.Dataset) -> slice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -88,7 +88,7 @@ class B2ndBackend(BackendEntrypoint):
         drop_variables, mask_and_scale, decode_times, decode_coords, use_cftime, decode_timedelta
             As for `xarray.open_dataset`.
         """
-        return _opened(filename_or_obj, _dataset, **options)
+        return _opened(filename_or_obj, _dataset, options)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether this engine opens a file, by its suffix, or a directory, by its contents."""
@@ -113,7 +113,7 @@ class B2ndBackend(BackendEntrypoint):
             return xr.DataTree.from_dict(groups)
         except ValueError:
             # default names of dims conflict between a group and its parent: make them unique
-            groups = _opened(filename_or_obj, _groups, True, **options)
+            groups = _opened(filename_or_obj, _groups, options, own_labels=True)
             return xr.DataTree.from_dict(groups)
         except KeyError as error:
             raise ValueError(
@@ -123,30 +123,23 @@ class B2ndBackend(BackendEntrypoint):
 
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
         """Open each group of a store or directory; called by `xarray.open_groups`."""
-        return _opened(filename_or_obj, _groups, **options)
+        return _opened(filename_or_obj, _groups, options)
 
 
 def _opened(
     source: Any,
     build: Callable[[Contents | Place, OpenOptions], _Opened],
+    given: Mapping[str, Any],
     own_labels: bool = False,
-    /,
-    *,
-    drop_variables: str | Iterable[str] | None = None,
-    group: str | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    verify: Any = "auto",
-    uninit: Any = None,
-    **decoders: Any,
 ) -> _Opened:
-    """Open a user's source, and build a dataset or groups from it."""
-    if unknown := decoders.keys() - set(_DECODERS):
+    """Open a user's source with the arguments of the engine; build a dataset or groups from it."""
+    if unknown := given.keys() - {*_DECODERS, *_OPTIONS}:
         raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
-    dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables or ()
-    leave_out = frozenset(dropped)
-    options = OpenOptions(
-        storage_options, group, uninit, verify, leave_out, own_labels, decoders=decoders
-    )
+    own = {name: given[name] for name in _OPTIONS if name in given}
+    dropped = own.pop("drop_variables", None) or ()
+    own["dropped"] = frozenset([dropped] if isinstance(dropped, str) else dropped)
+    decoders = {name: given[name] for name in _DECODERS if name in given}
+    options = OpenOptions(**own, own_labels=own_labels, decoders=decoders)
     return open_source(source, options, lambda found: build(found, options))
 
 
@@ -221,9 +214,9 @@ def _chunked(ds: xr.Dataset) -> xr.Dataset:
         name: array.chunk(array.encoding.get("preferred_chunks", {}))
         for name, array in ds.data_vars.items()
     }
-    # default indexes, as xarray makes them for an engine's dataset
-    indexed = {name: array.variable for name, array in ds.coords.items() if array.dims == (name,)}
-    return ds.assign(arrays).assign_coords(xr.Coordinates(indexed))
+    # with default indexes, as xarray makes them for an engine's dataset
+    coords = {name: array.variable for name, array in ds.coords.items()}
+    return ds.assign(arrays).assign_coords(coords)
 
 
 def _differing(attrs: list[dict[str, Any]]) -> set[str]:

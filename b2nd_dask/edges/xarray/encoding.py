@@ -24,6 +24,7 @@ from b2nd_dask.frame.write.writer import fits
 _PACKING = (*PACKING, "dtype", "_Encoding")
 #: Options to store times as numbers; without them in `encoding=` times are stored as times.
 _TIMES = ("units", "calendar", "dtype", "_FillValue")
+_CF = (*_PACKING, "units", "calendar")
 #: Storage options of a frame.
 STORAGE = ("chunks", "blocks", "cparams")
 
@@ -112,7 +113,7 @@ def _check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any
 
     Raises KeyError or ValueError if there is no such variable, or no such option.
     """
-    known = {*_PACKING, *_TIMES, *STORAGE}
+    known = {*_CF, *STORAGE}
     for name, options in encoding.items():
         if name not in ds.variables:
             raise KeyError(f"encoding={{{name!r}: ...}}: this variable does not exist")
@@ -146,12 +147,10 @@ def member_of(
             "them by .astype(float), .astype(str) or, for times with a zone, "
             ".dt.tz_convert(None)"
         )
-    variable = _lazy(variable.to_base_variable())
-    variable = _encoded(variable, str(name), given, where)
-    array = variable.data
+    variable = _encoded(_lazy(variable.to_base_variable()), str(name), given, where)
     _check_decodes(variable, str(name), where)
-    attrs: dict[str, Any] = dict(variable.attrs)
-    return Member(array, tuple(map(str, variable.dims)), attrs, is_coord)
+    dims = tuple(map(str, variable.dims))
+    return Member(variable.data, dims, dict(variable.attrs), is_coord)
 
 
 def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> Member:
@@ -183,9 +182,8 @@ def require_dims(name: Hashable, variable: xr.Variable, present: xr.Variable) ->
 
 def packing_of(present: xr.Variable) -> dict[str, Any]:
     """The packing of a frame's elements, as an encoding."""
-    packed_by = (*PACKING, "units", "calendar", "_Encoding")
-    packing = {key: present.encoding[key] for key in packed_by if key in present.encoding}
-    return packing | {"dtype": present.encoding["dtype"]} if packing else {}
+    packing = {key: present.encoding[key] for key in _CF if key in present.encoding}
+    return packing if packing.keys() - {"dtype"} else {}
 
 
 def _check_names(name: Hashable, variable: xr.Variable, where: str) -> None:
@@ -240,25 +238,23 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
         if kept.get(key) is not None and key not in variable.attrs:
             variable.attrs[key] = kept[key]
     asked = {key: value for key, value in given.items() if key not in STORAGE}
-    kind = variable.dtype.kind
-    if kind in "mM" or contains_cftime_datetimes(variable):
-        if kind in "mM" and not asked:
-            return variable
-        units = {key: kept[key] for key in _TIMES if key in kept and kind == "O"}
+    if contains_cftime_datetimes(variable):
+        units = {key: kept[key] for key in _TIMES if key in kept}
         return pack(variable, name, units | asked, where)
     packing = {key: kept[key] for key in _PACKING if key in kept} | asked
-    if kind in "OT":
+    was_object = variable.dtype.kind in "OT"
+    if was_object:
         variable = _inferred(variable, name, packing.get("_FillValue"), where)
-        if variable.dtype.kind not in "SU":
-            variable.encoding = kept
-            return _encoded(variable, name, given, where)
+    kind = variable.dtype.kind
+    if kind in "mM":
+        return pack(variable, name, asked, where) if asked else variable
     # encoding text loads it: dask arrays of text stay text unless `encoding=` has options
     encoded = packing if variable.chunks is None else asked
-    if variable.dtype.kind == "U" and (encoded.get("dtype") == "S1" or "_Encoding" in encoded):
+    if kind == "U" and (encoded.get("dtype") == "S1" or "_Encoding" in encoded):
         return _as_bytes(variable, name, encoded)
     if packing.keys() == {"dtype"} and np.dtype(packing["dtype"]) == variable.dtype:
         return variable
-    if not packing or kind in "OT" or (kind in "bSUV" and not asked):
+    if not packing or (kind in "SU" and was_object) or (kind in "bSUV" and not asked):
         return variable
     return pack(variable, name, packing, where)
 
@@ -293,7 +289,7 @@ def _inferred(variable: xr.Variable, name: str, fill: Any, where: str) -> xr.Var
 
 def _as_bytes(variable: xr.Variable, name: str, packing: Mapping[str, Any]) -> xr.Variable:
     """Encode text as UTF-8 or by `_Encoding`."""
-    named = {key: packing[key] for key in ("_Encoding",) if key in packing}
+    named = {key: value for key, value in packing.items() if key == "_Encoding"}
     variable.encoding = {"dtype": "S1", **named}
     encoded = EncodedStringCoder().encode(variable, name)  # type: ignore[no-untyped-call]
     # at least two bytes: xarray takes single bytes for characters

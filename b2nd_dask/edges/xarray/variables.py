@@ -204,20 +204,6 @@ def _stems(place: Place, manifest: Manifest, dropped: Collection[str]) -> list[s
     return [stem for stem in stems if stem.removeprefix(COORD) not in dropped]
 
 
-def _open(place: Place, stems: Sequence[str], options: OpenOptions) -> list[Frame]:
-    if not stems:
-        return []
-
-    def opened(stem: str) -> Any:
-        try:
-            how = options.of_coordinates if stem.startswith(COORD) else options
-            return reference_of(how.open(place.locate(stem)))
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error}; the dataset {place.label} lists it") from error
-
-    return [Frame(reference) for reference in open_all(stems, opened)]
-
-
 def _labelled(
     place: Place, stems: Sequence[str], options: OpenOptions, group: str
 ) -> list[_Labelled]:
@@ -227,7 +213,15 @@ def _labelled(
     `own_labels` it always has; their names start with the path of the group, since groups inherit
     dims.
     """
-    frames = _open(place, stems, options)
+
+    def opened(stem: str) -> Any:
+        try:
+            how = options.of_coordinates if stem.startswith(COORD) else options
+            return reference_of(how.open(place.locate(stem)))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error}; the dataset {place.label} lists it") from error
+
+    frames = map(Frame, open_all(stems, opened) if stems else ())
     read = [(stem, frame, _labels(frame)) for stem, frame in zip(stems, frames, strict=True)]
     sizes = {
         item
