@@ -27,7 +27,7 @@ from b2nd_dask.edges.xarray.encoding import (
     require_dims,
     tree_of,
 )
-from b2nd_dask.format.manifest import MANIFEST, Manifest
+from b2nd_dask.format.manifest import COORD, MANIFEST, Manifest
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd, write_together
@@ -129,7 +129,9 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
                 f"encoding={{{name!r}: ...}}: the variable exists, and its packing and storage "
                 "options stay; omit its encoding"
             )
-        ds = _as_there(ds, present)
+        both = ds.coords.keys() & present.coords.keys()
+        same = [n for n in both if ds.variables[n].identical(present.variables[n])]  # type: ignore[no-untyped-call]
+        ds = ds.drop_vars(same)
         check_dims(ds.dims, options)
         replaced = {str(n): present.variables[n] for n in ds.variables if n in present.variables}
         encoding |= {name: packing_of(old) for name, old in replaced.items()}
@@ -157,24 +159,19 @@ def _require_sizes(ds: xr.Dataset, present: xr.Dataset, but: Hashable = None) ->
             )
 
 
-def _as_there(ds: xr.Dataset, present: xr.Dataset) -> xr.Dataset:
-    """The dataset without unchanged coordinates; variables stay coordinates or data as before."""
-    for name in ds.coords.keys() & present.coords.keys():
-        if ds.variables[name].identical(present.variables[name]):  # type: ignore[no-untyped-call]
-            ds = ds.drop_vars([name])
-    ds = ds.reset_coords([name for name in ds.coords if name in present.data_vars])
-    return ds.set_coords([name for name in ds.data_vars if name in present.coords])
-
-
 def _stored_as(present: xr.Variable, member: Member) -> Member:
-    """The array of a variable with the storage options of the existing frame."""
-    frame = open_b2nd(present.encoding["source"])
+    """The array of a variable, to be stored like the existing frame, under the same name."""
+    path = Path(present.encoding["source"])
+    frame = open_b2nd(path)
     storage: dict[str, Any] = {"cparams": frame.cparams}
+    if "max_mem" in member.storage:
+        storage["max_mem"] = member.storage["max_mem"]
     if "chunks" in present.encoding:
         storage |= {"chunks": frame.chunks, "blocks": frame.blocks}
     if frame.stats is not None and supports_statistics(member.array.dtype):
         storage["stats"] = True
-    return replace(member, storage=storage)
+    # not by `present.coords`: attributes `coordinates` of other variables may name a data variable
+    return replace(member, is_coord=path.name.startswith(COORD), storage=storage)
 
 
 @contextmanager

@@ -163,6 +163,29 @@ def test_variables_are_added_and_replaced(tmp_path):
     assert again.sizes["time"] == 25
 
 
+@pytest.mark.parametrize("as_coord", [False, True])
+def test_a_coordinate_by_the_attributes_of_another_variable_is_replaced(tmp_path, as_coord):
+    """Its own frame says that it is data: there must not be a second frame, of a coordinate."""
+    path = tmp_path / "w.b2d"
+    ds = xr.Dataset({"t": ("x", [1.0, 2.0]), "lat": ("x", [3.0, 4.0])})
+    ds.t.encoding["coordinates"] = "lat"
+    expected = ds.set_coords("lat")
+    xr.testing.assert_identical(ds.b2nd.to_b2nd(path).load(), expected)
+    new = (expected if as_coord else ds)[["lat"]] + 1
+    new = new.assign_coords(lat=expected.lat + 1) if as_coord else new
+    found = new.b2nd.to_b2nd(path, mode="a")
+    xr.testing.assert_identical(found.load(), expected.assign_coords(lat=expected.lat + 1))
+    assert sorted(each.name for each in path.glob("*.b2nd")) == ["lat.b2nd", "t.b2nd"]
+
+
+def test_a_replacement_keeps_to_max_mem(tmp_path):
+    path, ds = tmp_path / "w.b2d", W[["t"]].chunk(time=20)
+    ds.b2nd.to_b2nd(path)
+    for name in ("new", "t"):
+        with pytest.raises(ValueError, match=r"max_mem=.*too little"):
+            ds.rename(t=name).b2nd.to_b2nd(path, mode="a", max_mem=1)
+
+
 REFUSED = {
     "longer": (W, {}, "Unable to update size for existing dimension 'time'"),
     "other dims": (W[["t"]].transpose("lat", ...).isel(time=slice(5)), {}, "'t' has the dims"),
