@@ -26,7 +26,6 @@ from b2nd_dask.edges.display.chunk_values import (
     step_for,
 )
 from b2nd_dask.edges.plot.sources import (
-    axes_for,
     frame_of,
     legend_below,
     new_figure,
@@ -102,7 +101,7 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
         raise ValueError(f"by={by!r}; a map shows one of {', '.join(map(repr, BY))}")
     opened = frame_of(frame)
     values = chunk_values(opened, by)
-    axes = axes_for(ax)
+    axes = new_figure((6.4, 4.8)).subplots() if ax is None else ax
     if values.codes.size:
         layout = _layout(values.codes.shape, opened.chunks)
         _draw(axes, values, layout, cmap)

@@ -16,7 +16,6 @@ from b2nd_dask.edges.plot.sources import (
     Axis,
     Planes,
     Source,
-    axes_for,
     drawn_axes,
     new_figure,
     plain,
@@ -98,7 +97,7 @@ def thumbnail(
         raise ValueError(f"size={size}; a picture needs at least one pixel")
     source = source_of(x)
     array, axes_of = _plane(source)
-    axes = axes_for(ax, (6.4, 4.4))
+    axes = new_figure((6.4, 4.4)).subplots() if ax is None else ax
     step = max(1, -(-max(array.shape) // size))
     shown = _draw(axes, _pixels(array, step, method), axes_of, array.shape, (step, step), image)
     if source.title:
@@ -306,16 +305,10 @@ class SliceBrowser:
         plane = self._plane(middle)
         self.image = _draw(self.axes, plane, *planes.layout, image)
         figure.colorbar(self.image, ax=self.axes, shrink=0.8)
-        widgets = require("plot", "matplotlib.widgets")
-        self.slider = widgets.Slider(
-            below,
-            plain(planes.axis.label, 24),
-            0,
-            max(planes.count - 1, 1),
-            valinit=middle,
-            valstep=1,
-            valfmt="%d",
-        )
+        label, last = plain(planes.axis.label, 24), max(planes.count - 1, 1)
+        whole = {"valinit": middle, "valstep": 1, "valfmt": "%d"}
+        slider = require("plot", "matplotlib.widgets").Slider
+        self.slider = slider(below, label, 0, last, **whole)
         self.slider.on_changed(self.show)
         figure.canvas.mpl_connect("key_press_event", self._press)
         self._name(middle, plane)

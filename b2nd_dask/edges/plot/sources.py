@@ -121,7 +121,9 @@ def _check_colours(array: Any) -> None:
         return
     remedy = _REMEDIES.get(dtype.kind, "")
     if dtype.names:
-        remedy = f"give one field of the records, as x[{reprlib.repr(_field_of(dtype))}]"
+        # a field of numbers, if there is one
+        field = next((name for name in dtype.names if dtype[name].kind in "biuf"), dtype.names[0])
+        remedy = f"give one field of the records, as x[{reprlib.repr(field)}]"
     if remedy and isinstance(array, Frame):
         remedy += ", where x = b2nd_dask.from_b2nd(path)"
     raise TypeError(f"elements of dtype {dtype} have no colour: {remedy or 'they are not drawn'}")
@@ -133,12 +135,6 @@ _REMEDIES = {
     "(x - np.datetime64('2000-01-01')) / np.timedelta64(1, 'D')",
     "m": "convert them first, as x.astype('i8') or x / np.timedelta64(1, 's')",
 }
-
-
-def _field_of(dtype: np.dtype[Any]) -> str:
-    """The first field of numbers, or else the first field."""
-    names = dtype.names or ("",)
-    return next((name for name in names if dtype[name].kind in "biuf"), names[0])
 
 
 #: Most elements along a side of a plane; of a longer side every second, third, ... is read.
@@ -219,17 +215,6 @@ def _axis_of(x: Any, dim: Any) -> Axis:
 _MOST_TEXT = 60
 #: Lines of text from the axes to a legend below them, whatever the height of the axes.
 _BELOW = 4.34
-
-
-def axes_for(ax: Axes | None, size: tuple[float, float] = (6.4, 4.8)) -> Axes:
-    """The user's axes, or those of a new figure.
-
-    Raises ImportError if matplotlib is not installed.
-    """
-    if ax is not None:
-        return ax
-    axes: Axes = new_figure(size).subplots()
-    return axes
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
