@@ -436,6 +436,15 @@ def test_peak_memory_of_a_read_as_long_as_a_padded_chunk(tmp_path):
     assert close(planned, real), (planned / MIB, real / MIB)
 
 
+def test_peak_memory_of_a_read_of_parts_of_maps(tmp_path):
+    """Chunks that divide maps are contiguous in the result, though not along its first axis."""
+    values = (np.arange(2 * 640 * 640) // 500).reshape(2, 640, 640).astype("f4")
+    to_b2nd(values, tmp_path / "x.b2nd", chunks=(1, 320, 640), blocks=(1, 320, 640))
+    x = from_b2nd(tmp_path / "x.b2nd")
+    planned, real = plan(x).peak_nbytes, peak_of_tasks(x)
+    assert close(planned, real), (planned / MIB, real / MIB)
+
+
 @pytest.mark.parametrize("name", ["reversed", "transposed"])
 def test_peak_memory_of_a_result_that_is_copied(tmp_path, name):
     values = np.round(np.random.default_rng(1).normal(size=(4, 640, 640)), 1).astype("f4")

@@ -156,7 +156,11 @@ class _Cuts:
         in_order = np.full(len(regions), is_c_order)
         self.whole = np.logical_and.reduce([in_order, *wholes])
         """Whether each region consists of whole chunks with elements in C order."""
-        self.direct = np.logical_and.reduce([self.whole, *(each == 1 for each in counts[1:])])
+        # they divide an axis only if they are one element thick along all axes before it
+        undivided = (
+            each == 1 for axis, each in enumerate(counts) if math.prod(grid.chunks[:axis]) > 1
+        )
+        self.direct = np.logical_and.reduce([self.whole, *undivided])
         """Whether these chunks are also contiguous in the region."""
 
     def visits(self) -> Iterator[_Visits]:
