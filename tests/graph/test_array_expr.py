@@ -11,6 +11,7 @@ import blosc2
 import cloudpickle
 import dask
 import dask.array
+import fsspec
 import numpy as np
 import pytest
 from dask.callbacks import Callback
@@ -397,6 +398,17 @@ def test_what_statistics_answer_is_not_read_for_others(told):
     found = dask.compute(x.sum(), x.max(), x.std(), scheduler="sync")
     for one, other in zip(found, (array.sum(), array.max(), array.std()), strict=True):
         same(one, other)
+
+
+def test_blocks_of_a_store_are_not_read_twice_behind_lowering(x):
+    """A rechunk behind lowering may leave other reads of the same elements."""
+    compressed = blosc2.asarray(x.compute(), chunks=x.chunksize).to_cframe()
+    fsspec.filesystem("memory").pipe("/lowered.b2nd", compressed)
+    stored = from_b2nd("memory://lowered.b2nd", array_type="dask-array")
+    whole = tuple((n,) for n in x.shape)
+    assert (x + x).expr.simplify()._accept_rechunk(whole) is not None
+    for mixed in (stored + x, x + stored):
+        assert mixed.expr.simplify()._accept_rechunk(whole) is None
 
 
 def test_what_is_absorbed_behind_lowering(x):

@@ -164,11 +164,31 @@ def test_s3(s3_server: S3Server, elements: NDArray[Any], tmp_path: Any) -> None:
     np.testing.assert_array_equal(x.map_blocks(np.negative).compute(), -elements)
 
 
-def test_an_array_of_dask_array(url: str, http_server: HttpServer, elements: NDArray[Any]) -> None:
+@pytest.mark.parametrize(
+    "compute", [lambda x: x * -1, lambda x: x.map_blocks(np.negative)], ids=["absorbed", "fused"]
+)
+def test_an_array_of_dask_array(
+    url: str,
+    http_server: HttpServer,
+    elements: NDArray[Any],
+    compute: Callable[[Any], Any],
+) -> None:
     pytest.importorskip("dask_array")
     x = from_b2nd(url, array_type="dask-array")
     _hold_back(http_server)
-    np.testing.assert_array_equal((x + 1).compute(), elements + 1)
+    np.testing.assert_array_equal(compute(x).compute(), -elements)
+
+
+@pytest.mark.parametrize("array_type", ["dask", "dask-array"])
+def test_a_frame_of_this_machine_beside_one_of_a_store(
+    url: str, http_server: HttpServer, elements: NDArray[Any], array_type: str
+) -> None:
+    pytest.importorskip("dask_array")
+    local, stored = (
+        from_b2nd(each, array_type=array_type) for each in (http_server.folder / "x.b2nd", url)
+    )
+    _hold_back(http_server)
+    np.testing.assert_array_equal((local + stored).compute(), 2 * elements)
 
 
 def test_a_frame_that_is_replaced_meanwhile(http_server: HttpServer) -> None:

@@ -70,7 +70,7 @@ def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
     """
 
     def found_by(_: Rule) -> FrameExpr | str:
-        if source.tree.compiled.read.source.is_remote:
+        if source.tree.compiled.is_remote:
             return "it is in a store, whose chunks are read only once"
         return _read_in_blocks(source, chunks)
 

@@ -197,6 +197,8 @@ class ReadingExpr(_IO):  # type: ignore[misc]
 
     @property
     def _task(self) -> TaskMaker:
+        # also called for tasks that dask_array fuses into others
+        self._announce()
         asks = "statistics" in active_rules()
         if asks not in self._makers:
             self._makers[asks] = self._maker(asks=asks)
@@ -207,12 +209,11 @@ class ReadingExpr(_IO):  # type: ignore[misc]
 
     def _announce(self) -> None:
         """Announce reads of a store, so that they are prefetched."""
-        if self.tree.compiled.read.source.is_remote:
+        if self.tree.compiled.is_remote:
             prefetching.announce()
 
     def _layer(self) -> dict[Key, Any]:
         make = self._task
-        self._announce()
         numbers = itertools.product(*map(range, self.numblocks))
         return {(self._name, *n): make((self._name, *n), n) for n in numbers}
 

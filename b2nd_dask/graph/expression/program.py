@@ -158,6 +158,11 @@ class Compiled(NamedTuple):
         return [leaf for leaf in (self.read, *self.inputs) if isinstance(leaf, Read)]
 
     @property
+    def is_remote(self) -> bool:
+        """Whether one of the reads is from a store."""
+        return any(each.source.is_remote for each in self.reads)
+
+    @property
     def is_numeric(self) -> bool:
         """Whether it computes booleans or numbers from booleans or numbers.
 
