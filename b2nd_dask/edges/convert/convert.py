@@ -179,7 +179,10 @@ def convert(
             write(ready)
             if check:
                 own = replace(options, storage_options=None, dtype=None)
-                compare(tree, _read(str(ready), write_as, own), options.block_nbytes)
+                written = _read(str(ready), write_as, own)
+                # errors name the target, not the hidden file
+                written.label = target
+                compare(tree, written, options.block_nbytes)
     return target
 
 
@@ -206,7 +209,7 @@ def _format_of(path: str, given: str | None, argument: str) -> str:
         if given not in FORMATS:
             raise ValueError(f"{argument}={given!r}: known are {', '.join(FORMATS)}")
         return given
-    name = PurePosixPath(split_path(path)[0].rstrip("/")).name.lower()
+    name = PurePosixPath(split_path(path)[0]).name.lower()
     for known, how in FORMATS.items():
         if name.endswith(how.suffixes):
             return known

@@ -79,11 +79,14 @@ def _members(contents: Contents) -> dict[str, Member]:
 def frame_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     """The function that writes the array of a tree as a frame with embedded coordinates.
 
-    Raises ValueError as `data_of` and `check_coords`.
+    Raises ValueError as `reduce_to_array` and `check_coords`.
     """
     keep_attrs(tree)
-    name, member, coords = data_of(tree)
+    name, member = reduce_to_array(tree, with_coords=True)
+    coords = {n: each for n, each in tree.members.items() if n != name}
     check_coords(coords, tree.label)
+    if tree.attrs:
+        tree.lost.append(f"attributes of {tree.label}: {', '.join(tree.attrs)}")
 
     def write(ready: Path) -> None:
         # coordinates are read only now: the target is one that may be written
@@ -97,10 +100,10 @@ def frame_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     return write
 
 
-def data_of(tree: Tree) -> tuple[str, Member, dict[str, Member]]:
-    """The one array of a tree with its name, and its coordinates.
+def reduce_to_array(tree: Tree, *, with_coords: bool) -> tuple[str, Member]:
+    """Reduce a tree to its one array, perhaps with its coordinates; others are losses.
 
-    Raises ValueError if there are several, or none.
+    Returns the array and its name. Raises ValueError if there are several arrays, or none.
     """
     coords = tree.coords
     data = {n: m for n, m in tree.members.items() if n not in coords} or tree.members
@@ -110,9 +113,11 @@ def data_of(tree: Tree) -> tuple[str, Member, dict[str, Member]]:
             "member= (--member NAME), or write all to a directory (.b2d) or file (.b2z, .npz)"
         )
     ((name, member),) = data.items()
-    others = tree.coords_of(name)
-    del others[name]
-    return name, member, others
+    kept = tree.coords_of(name) if with_coords else data
+    if left_out := [n for n in tree.members if n not in kept]:
+        tree.lost.append(f"the coordinates {', '.join(left_out)}")
+    tree.members = kept
+    return name, member
 
 
 def folder_writer(tree: Tree, options: Options, *, packed: bool = False) -> Callable[[Path], None]:
@@ -126,10 +131,11 @@ def folder_writer(tree: Tree, options: Options, *, packed: bool = False) -> Call
     check_layout(
         group, "rename it in the source, or convert the arrays one by one by member= (--member)"
     )
-    for _, level in group.levels():
-        for name, member in level.members.items():
-            own = options.within(member.array.shape)
-            level.members[name] = replace(member, storage=_storage(member, own))
+
+    def stored(member: Member) -> Member:
+        return replace(member, storage=_storage(member, options.within(member.array.shape)))
+
+    group.convert(stored)
 
     def write(writes: Iterable[Write]) -> None:
         for each in writes:

@@ -7,14 +7,14 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from b2nd_dask.edges.convert.frames import data_of
+from b2nd_dask.edges.convert.frames import reduce_to_array
 from b2nd_dask.edges.convert.shared import Copier, Options, blocks_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
@@ -72,10 +72,8 @@ def _member(path: Path, label: str, block_nbytes: int) -> Member:
 
 def npy_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     """Reduce a tree to its one array, and return the function that writes it."""
-    name, member, coords = data_of(tree)
-    tree.members, tree.is_array = {name: member}, True
-    if coords:
-        tree.lost.append(f"the coordinates {', '.join(coords)}")
+    _, member = reduce_to_array(tree, with_coords=False)
+    tree.is_array = True
     _lose_labels(tree)
     return lambda ready: _write(member, ready, Copier(tree, options))
 
@@ -88,13 +86,12 @@ def npz_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
 
 def _lose_labels(tree: Tree) -> None:
     """Add the labels of a tree to the losses."""
+    lost: list[tuple[str, str, Collection[str]]]
+    lost = [("attributes", level.label, level.attrs) for _, level in tree.levels()]
     for path, member in tree.walk():
-        if member.attrs:
-            tree.lost.append(f"attributes of {path or tree.label}: {', '.join(member.attrs)}")
-        if member.dims:
-            tree.lost.append(f"dims of {path or tree.label}: {', '.join(member.dims)}")
-    if tree.attrs:
-        tree.lost.append(f"attributes of {tree.label}: {', '.join(tree.attrs)}")
+        owner = path or tree.label
+        lost += [("attributes", owner, member.attrs), ("dims", owner, member.dims or ())]
+    tree.lost += [f"{what} of {owner}: {', '.join(names)}" for what, owner, names in lost if names]
 
 
 def _write_npz(tree: Tree, options: Options, ready: Path) -> None:
@@ -121,24 +118,17 @@ def _write(member: Member, path: Path, copier: Copier) -> None:
 
 
 def _allocate(path: Path, start: int, nbytes: int) -> None:
-    """Allocate the space of a file: on a full disk a write to mapped memory kills the process.
+    """Allocate the space of a file, whose elements are `nbytes` from the offset `start` on.
 
-    Parameters
-    ----------
-    start, nbytes : int
-        Offset and bytes of the elements.
+    On a full disk a write to mapped memory kills the process.
     """
-    with path.open("r+b", buffering=0) as file:
+    with path.open("r+b") as file:
         try:
             os.posix_fallocate(file.fileno(), 0, start + nbytes)
-        except AttributeError:
-            pass  # macOS has no such call
-        except OSError as error:
-            if error.errno not in _NO_ALLOCATION:
+        except (AttributeError, OSError) as error:
+            # macOS has no such call
+            if getattr(error, "errno", errno.ENOSYS) not in _NO_ALLOCATION:
                 raise
-        else:
-            return
-        zeros = memoryview(bytes(min(nbytes, _ZEROS_NBYTES)))
-        file.seek(start)
-        while nbytes:
-            nbytes -= file.write(zeros[:nbytes])
+            file.seek(start)
+            for at in range(0, nbytes, _ZEROS_NBYTES):
+                file.write(bytes(min(_ZEROS_NBYTES, nbytes - at)))

@@ -131,7 +131,8 @@ def test_npz_and_members() -> None:
 
 def test_a_frame_with_its_coordinates() -> None:
     source = write_as("netcdf4", dataset()[["rain"]])
-    convert(source, "rain.b2nd")
+    with pytest.warns(UserWarning, match=r"attributes of src\.nc: title, version"):
+        convert(source, "rain.b2nd")
     want = opened(source)
     xr.testing.assert_identical(xr.open_dataarray("rain.b2nd", engine="b2nd").load(), want["rain"])
     convert("rain.b2nd", "back.nc")

@@ -49,6 +49,8 @@ def test_groups_stay_groups() -> None:
         file.create_dataset("run/b", data=np.arange(6.0).reshape(2, 3))
         file["run/deep/c"] = np.arange(3, dtype="u1")
         file["run"].attrs["who"] = "me"
+    with pytest.warns(UserWarning, match="attributes of src.h5/run: who"):
+        convert("src.h5", "new.npz")
     convert("src.h5", "new.b2d")
     convert("new.b2d", "back.zarr")
     convert("src.h5", "new.b2z")

@@ -82,6 +82,10 @@ def test_check_of_an_array_without_its_coordinates() -> None:
     with pytest.warns(UserWarning, match="the coordinates x"):
         convert("a.b2nd", "a.npy", check=True)
     np.testing.assert_array_equal(np.load("a.npy"), array)
+    place = xr.Dataset(coords={"v": ("y", [1, 2]), "w": ("z", [1, 2, 3])})
+    to_b2nd(xr.Dataset({"u": ("y", [1.0, 2.0])}, place.coords), "d.b2d")
+    with pytest.warns(UserWarning, match=r"d\.b2nd cannot hold: the coordinates w$"):
+        convert("d.b2d", "d.b2nd", check=True)
     with pytest.raises(ValueError, match="blocks= is for frames, not for npy"):
         convert("a.b2nd", "b.npy", blocks=2)
 
