@@ -252,7 +252,7 @@ def keep_attrs(tree: Tree, form: Form = lambda name, value, _: storable(name, va
         for name, value in list(attrs.items()):
             try:
                 attrs[name] = form(name, value, member)
-            except (TypeError, ValueError, KeyError) as reason:
+            except (TypeError, ValueError, KeyError, OverflowError) as reason:
                 del attrs[name]
                 tree.lost.append(f"attribute {name!r} of {owner} ({reason})")
 

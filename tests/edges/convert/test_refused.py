@@ -121,6 +121,13 @@ def test_attributes_that_only_hdf5_cannot_hold_are_named() -> None:
         assert file["values"].attrs["a"].tolist() == ["b"]
 
 
+@pytest.mark.parametrize("fill", [70_000, "none"])
+def test_a_fill_value_that_does_not_fit_is_named(fill: Any) -> None:
+    to_b2nd(np.arange(3, dtype="i2"), "src.b2nd", vlmeta={"b2nd.attrs": {"_FillValue": fill}})
+    with pytest.warns(UserWarning, match="new.h5 cannot hold: .*'_FillValue' of src.b2nd"):
+        convert("src.b2nd", "new.h5")
+
+
 @pytest.mark.parametrize("suffix", ["zarr", "h5"])
 @pytest.mark.parametrize(
     ("dtype", "fill"),
