@@ -137,7 +137,7 @@ def _within(sizes: Any, shape: tuple[int, ...]) -> Any:
     if not isinstance(sizes, tuple | list):
         return sizes
     return tuple(
-        (max(1, n) if size == -1 else min(size, max(1, n)))
+        (max(1, n) if size == -1 else min(int(size), max(1, n)))
         if isinstance(size, int | np.integer)
         else size
         for size, n in zip(sizes, shape, strict=True)
