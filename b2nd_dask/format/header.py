@@ -189,8 +189,12 @@ def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
     grid = Grid(meta.shape + axes, meta.chunks + axes, meta.blocks + axes, itemsize)
     if grid.ndim > MAX_NDIM:
         raise UnsupportedFrameError(f"an array of {grid.ndim} axes; the maximum is {MAX_NDIM}")
-    if name_of_array(header.metalayers) == "caterva" or axes:
-        _refuse_shaped(header)
+    how, is_plain = header.compression, name_of_array(header.metalayers) == "b2nd" and not axes
+    if how.needs_shape and not is_plain:
+        raise UnsupportedFrameError(
+            f"codec {how.codec} with filters {how.filters} needs the array's shape, which frames "
+            "of Caterva or with elements that are arrays do not provide"
+        )
     if grid.itemsize > MAX_ITEMSIZE:
         raise FrameFormatError(
             f"elements of {grid.itemsize} bytes; the maximum is {MAX_ITEMSIZE}",
@@ -240,16 +244,6 @@ def _check_sizes(header: FrameHeader, grid: Grid) -> None:
                 f"the header's {name} is {in_header}, but shape {grid.shape}, chunks {grid.chunks} "
                 f"and blocks {grid.blocks} of {grid.itemsize} bytes make {computed}"
             )
-
-
-def _refuse_shaped(header: FrameHeader) -> None:
-    """Reject codecs that need shapes: only a b2nd metalayer of plain elements has these."""
-    how = header.compression
-    if how.needs_shape:
-        raise UnsupportedFrameError(
-            f"codec {how.codec} with filters {how.filters} needs the array's shape, which frames "
-            "of Caterva or with elements that are arrays do not provide"
-        )
 
 
 def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:

@@ -120,7 +120,9 @@ def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> Ch
         # equal for all chunks: use no memory per chunk
         kinds = kinds[:1]
     at = kinds == ChunkKind.STORED
-    every = ChunkStatistics(*(_spread(column, at) for column in stored))
+    every = ChunkStatistics(*(np.zeros(len(at), column.dtype) for column in stored))
+    for column, values in zip(every, stored, strict=True):
+        column[at] = values
     every.known[kinds == ChunkKind.ZEROS] = True
     is_nan = kinds == ChunkKind.NAN
     # NaN chunks of other dtypes are read errors
@@ -137,12 +139,6 @@ def element_counts(grid: Grid) -> NDArray[np.int64]:
     along = (np.minimum(chunk, size - chunk * np.arange(n)) for size, chunk, n in axes)
     counts: NDArray[np.int64] = reduce(np.multiply.outer, along, np.ones((), np.int64))
     return counts.reshape(-1)
-
-
-def _spread(column: NDArray[Any], at: NDArray[np.bool_]) -> NDArray[Any]:
-    spread = np.zeros(len(at), column.dtype)
-    spread[at] = column
-    return spread
 
 
 def parse_statistics(

@@ -76,11 +76,10 @@ class ItemBudget:
                 pos = reader.tell()
         except (IndexError, msgpack.OutOfData) as error:
             raise FrameFormatError("it is not a msgpack value: it ends too early") from error
-        except msgpack.FormatError as error:
-            raise FrameFormatError("it is not a msgpack value: 0xc1 starts none") from error
         except ValueError as error:
-            # only of msgpack's reader in Python
-            raise FrameFormatError(f"it is not a msgpack value: {error}") from error
+            # the compiled reader of msgpack gives no reason for the only invalid byte
+            problem = str(error) or "0xc1 starts none"
+            raise FrameFormatError(f"it is not a msgpack value: {problem}") from error
         if waiting > left:
             raise FrameFormatError(
                 f"it holds more than {MAX_ITEMS} values, which should be an array; "

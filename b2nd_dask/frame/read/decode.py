@@ -101,9 +101,19 @@ def decode_part(
     """
     with located(opened, fetched.chunk):
         element = constant_in(fetched, fill)
-        if element is None:
-            _decode(opened.parsed, fetched, part, out, in_order=in_order)
-        return element
+        if element is not None:
+            return element
+        frame, inner, some = opened.parsed, part.inner, fetched.some_blocks
+        is_all = out.flags.c_contiguous and out.nbytes == fetched.header.nbytes and not in_order
+        if is_all or is_in_place(frame.grid, inner, out, some_blocks=some):
+            decode_raw(frame, fetched, out)
+            return None
+        with scratch.borrow(fetched.header.nbytes) as buffer:
+            raw = buffer.view(out.dtype)
+            decode_raw(frame, fetched, raw)
+            for stored, target in paired_views(raw, frame.grid, inner, out, some_blocks=some):
+                target[...] = stored
+    return None
 
 
 def constant_in(fetched: ChunkBytes, fill: Fill) -> NDArray[Any] | None:
@@ -114,21 +124,6 @@ def constant_in(fetched: ChunkBytes, fill: Fill) -> NDArray[Any] | None:
     if fetched.header.special == Special.UNINIT:
         return fill.element(ChunkKind.UNINIT, fetched.chunk)
     return constant_of(fetched.data, fetched.header, fill.dtype)
-
-
-def _decode(
-    frame: ParsedFrame, fetched: ChunkBytes, part: Part, out: NDArray[Any], *, in_order: bool
-) -> None:
-    grid, inner, some = frame.grid, part.inner, fetched.some_blocks
-    is_all = out.flags.c_contiguous and out.nbytes == fetched.header.nbytes and not in_order
-    if is_all or is_in_place(grid, inner, out, some_blocks=some):
-        decode_raw(frame, fetched, out)
-        return
-    with scratch.borrow(fetched.header.nbytes) as buffer:
-        raw = buffer.view(out.dtype)
-        decode_raw(frame, fetched, raw)
-        for stored, target in paired_views(raw, grid, inner, out, some_blocks=some):
-            target[...] = stored
 
 
 def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> None:

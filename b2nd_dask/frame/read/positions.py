@@ -148,7 +148,8 @@ def read_points(
         return np.bincount(which, found, len(touched)) > 0
 
     touched_chunks = np.array([chunks[group[0]] for group in groups], np.int64)
-    wanted = [_wanted(blocks[group], frame.grid) for group in groups]
+    every = (np.unique(blocks[group]) for group in groups)
+    wanted = [None if is_nearly_all(len(each), frame.grid) else each for each in every]
     requests = chunk_requests(opened, touched_chunks, wanted, claimed)
     for fetched in fetch_all(opened, requests):
         at = groups[fetched.number]
@@ -170,11 +171,6 @@ def _addresses(
         blocks = blocks * grid.blocks_per_chunk[axis] + block
         inside = inside * grid.blocks[axis] + element
     return chunks, blocks, inside
-
-
-def _wanted(blocks: NDArray[np.int64], grid: Grid) -> NDArray[np.int64] | None:
-    touched = np.unique(blocks)
-    return None if is_nearly_all(len(touched), grid) else touched
 
 
 def _pick(

@@ -144,17 +144,16 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
     One per stored chunk; several for a large chunk, for which no scratch buffer suffices. A
     reduction has no `out`.
     """
-    parts, grid = list(plan.parts()), opened.parsed.grid
+    grid = opened.parsed.grid
     if not reads_in_boxes(opened.parsed, opened.reader.batch_nbytes):
-        return parts
-    large = [
-        _decoded_nbytes([touched_blocks(p.inner, grid)], grid) > MAX_SCRATCH_NBYTES for p in parts
-    ]
+        return list(plan.parts())
     divided: list[Part] = []
-    for part, is_large in zip(parts, large, strict=True):
+    for part in plan.parts():
+        nbytes = _decoded_nbytes([touched_blocks(part.inner, grid)], grid)
         # the ellipsis makes the result of a 0-d array an array
         where = None if out is None else out[(*part.out, ...)]  # type: ignore[arg-type]
-        if is_large and (where is None or not is_in_place(grid, part.inner, where)):
+        in_place = where is not None and is_in_place(grid, part.inner, where)
+        if nbytes > MAX_SCRATCH_NBYTES and not in_place:
             divided += part.in_boxes(grid, BOX_NBYTES)
         else:
             divided.append(part)
