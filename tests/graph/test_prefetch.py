@@ -85,6 +85,13 @@ def test_requests_are_under_way_together(
     np.testing.assert_allclose(compute(x).compute(), expected)
 
 
+def test_statistics_that_prune_nothing(http_server: HttpServer, elements: NDArray[Any]) -> None:
+    x = from_b2nd(_stored(http_server, elements, "stats.b2nd", stats=True))
+    _hold_back(http_server)
+    found = (x * 2 + 1).map_blocks(np.negative).compute()
+    np.testing.assert_array_equal(found, -(elements * 2 + 1))
+
+
 def test_without_read_ahead_each_task_waits(url: str, http_server: HttpServer) -> None:
     with _read_ahead(0):
         x = from_b2nd(url)

@@ -47,6 +47,7 @@ READING = {
     "sum": (lambda x, m: (x >= 950).sum(), 3),
     "scaled": (lambda x, m: (x * 2 + 1 >= 1901).sum(), 3),
     "where": (lambda x, m: m.where(x > 950, x, -1), 3),
+    "where of others": (lambda x, m: m.where(x > 950, x, m.ones((1000, 1)).cumsum(axis=0)), 3),
     "where of a slice": (lambda x, m: m.where(x > 950, 1, 2)[700:], 3),
     "nonzero": (lambda x, m: m.nonzero(x > 950)[1], 3),
     # once for the mask, once for the elements

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.graph._dask_compat import chunk
+from b2nd_dask.graph.expression.elementwise import FILTERS
 from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.program import Operand, Program, Result
 from b2nd_dask.graph.expression.ranges import Line, Range, anything_of, cast, result_of
@@ -29,6 +30,8 @@ _T = TypeVar("_T")
 _MOST_ROUNDED = 1 << 10
 #: And by at most this fraction of the greatest magnitude: for float16 so many units are all of it.
 _MOST_APART = 2.0**-12
+#: Unknown values that do not depend on the elements.
+_UNRELATED = Range(None, None, True, True, True)
 
 
 def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
@@ -187,8 +190,7 @@ def _range(program: Program, elements: Range) -> Range:
     def value(operand: Operand) -> Range:
         if isinstance(operand, Result):
             return values[operand.number]
-        assert isinstance(operand, Literal), "it has no inputs"  # noqa: S101
-        return _of_scalar(operand.value)
+        return _of_scalar(operand.value) if isinstance(operand, Literal) else _UNRELATED
 
     for step in program.steps:
         func, keywords = step.call
@@ -199,6 +201,9 @@ def _range(program: Program, elements: Range) -> Range:
 
 
 def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:
+    if func in FILTERS:
+        chosen, mask = anything_of(args), args[1]
+        return replace(chosen, is_constant=chosen.is_constant | mask.is_false)
     others = {name: value for name, value in keywords.items() if name != "enforce_dtype"}
     if func is chunk.astype:
         found = cast(args[0], np.dtype(others["astype_dtype"]))
@@ -211,6 +216,6 @@ def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:
 
 def _of_scalar(value: Any) -> Range:
     if np.asarray(value).dtype.kind not in "biufmM":
-        return Range(None, None, True, True, True)
+        return _UNRELATED
     is_nan = bool(value != value)
     return Range(value, value, is_nan, not is_nan, True)

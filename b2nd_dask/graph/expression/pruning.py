@@ -22,15 +22,8 @@ from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.derived import Derived, derived_from, or_unknown, range_of
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Read
-from b2nd_dask.graph.expression.program import (
-    Operand,
-    Program,
-    Result,
-    Step,
-    compile_tree,
-    same_leaf,
-)
-from b2nd_dask.graph.expression.ranges import is_safe_cast
+from b2nd_dask.graph.expression.program import Operand, Program, Result, Step, compile_tree
+from b2nd_dask.graph.expression.ranges import CONDITIONS, is_safe_cast
 
 #: Maximum number of distinct results of constant chunks; chunks with further results are read.
 _MOST_RESULTS = 64
@@ -241,7 +234,7 @@ def extreme_fields(column: str, *, skips_nan: bool = False) -> FieldsOf:
 def is_constant(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Mask of chunks in which a program has one result, whatever their elements are."""
+    """Mask of chunks whose elements do not change the result of a program."""
     constant = range_of(program, statistics, counts).is_constant
     return np.broadcast_to(constant, len(counts)) & statistics.known
 
@@ -250,97 +243,29 @@ def is_false(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Mask of chunks in which a program is false, whatever their elements are."""
-    made = range_of(program, statistics, counts)
-    false = ~np.asarray(made.high) if made.is_boolean else False
+    false = range_of(program, statistics, counts).is_false
     return np.broadcast_to(false, len(counts)) & statistics.known
 
 
-@dataclass(frozen=True, eq=False)
-class Combined:
-    """The conjunction or the disjunction of predicates."""
-
-    combine: np.ufunc
-    parts: tuple[Predicate, ...]
-
-    def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether it holds, for each chunk."""
-        found = [part(statistics, counts) for part in self.parts]
-        holds: NDArray[np.bool_] = np.broadcast_to(self.combine.reduce(found), len(counts))
-        return holds
-
-
-#: Predicates that must all hold; empty if the value does not depend on the read. A dict, so that
-#: each is evaluated once even if a result is used several times.
-_All = dict[Predicate, None]
-
-
 def predicate_of(tree: Node) -> Predicate | None:
-    """The predicate that prunes the read of a tree; None if nothing can be pruned."""
+    """The predicate that prunes the read of a tree; None if it prunes no chunk in any case."""
     compiled = compile_tree(tree) if isinstance(tree, Elemwise) else None
     if compiled is None or any(isinstance(each, Read) for each in compiled.inputs):
         return None
-    source = compiled.read.source
+    source, program = compiled.read.source, compiled.program
     if not isinstance(source, FrameReference) or not source.has_statistics:
         return None
-    needed = _Pruning(compiled.read).of(tree)
-    return _combined(needed) if needed else None
+    return partial(is_constant, program) if _decides(program) else None
 
 
-def _combined(needed: _All) -> Predicate:
-    return next(iter(needed)) if len(needed) == 1 else Combined(np.logical_and, tuple(needed))
-
-
-class _Pruning:
-    """Predicates of the nodes of a tree; a node may be used several times."""
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-        self._known: dict[int, _All | None] = {}
-
-    def of(self, node: Node | Literal) -> _All | None:
-        """Predicates under which the read cannot change a node; None if it always may."""
-        if isinstance(node, Read):
-            return None if same_leaf(node, self._read) else {}
-        if not isinstance(node, Elemwise):
-            return {}
-        if id(node) not in self._known:
-            program = _program_on(node, self._read)
-            self._known[id(node)] = (
-                self._of_args(node) if program is None else {partial(is_constant, program): None}
-            )
-        return self._known[id(node)]
-
-    def _of_args(self, node: Elemwise) -> _All | None:
-        rest: _All | None = {}
-        for part in map(self.of, node.args):
-            rest = None if part is None or rest is None else rest | part
-        if not node.filters:
-            return rest
-        elements, mask = node.args
-        # an element that the mask drops must not affect elements at another index
-        chosen = false_mask(mask, self._read) if isinstance(mask, Elemwise) else None
-        if chosen is None or not self._is_elementwise(elements) or rest == {}:
-            return rest
-        either = chosen if rest is None else Combined(np.logical_or, (chosen, _combined(rest)))
-        return {either: None}
-
-    def _is_elementwise(self, node: Node | Literal) -> bool:
-        if isinstance(node, Read):
-            return same_leaf(node, self._read)
-        return isinstance(node, Elemwise) and _program_on(node, self._read) is not None
-
-
-def false_mask(mask: Node, read: Read) -> Predicate | None:
-    """The predicate under which a mask is false everywhere; None if there is none."""
-    program = _program_on(mask, read)
-    return None if program is None else partial(is_false, program)
-
-
-def _program_on(node: Node, read: Read) -> Program | None:
-    """The program of a tree that uses only elements of the read and values; else None."""
-    if isinstance(node, Elemwise) and node.filters:
-        return None
-    found = compile_tree(node)
-    if found is None or not same_leaf(found.read, read) or found.inputs or not found.program.steps:
-        return None
-    return found.program
+def _decides(program: Program) -> bool:
+    """Whether a step asks for a property of elements that may hold, or not, in a whole chunk."""
+    known: set[Operand] = {_ELEMENTS}
+    for number, step in enumerate(program.steps, start=1):
+        if all(isinstance(arg, Literal) or arg in known for arg in step.args):
+            func, keywords = step.call
+            is_cast = func is chunk.astype and np.dtype(keywords["astype_dtype"]).kind == "b"
+            if func in CONDITIONS or is_cast:
+                return True
+            known.add(Result(number))
+    return False

@@ -45,7 +45,7 @@ class Range:
     has_others: Any
     """Whether some values may not be NaN. If false, the bounds mean nothing."""
     is_constant: Any
-    """Whether all values are the same, bit for bit."""
+    """Whether the elements of the chunk do not affect the values."""
     line: Line | None = None
     """The line from whole numbers to the values; None if unknown."""
 
@@ -58,6 +58,11 @@ class Range:
     def is_boolean(self) -> bool:
         """Whether the values are booleans."""
         return self.kind == "b"
+
+    @property
+    def is_false(self) -> Any:
+        """Whether all values are false."""
+        return np.logical_not(self.high) if self.is_boolean else False
 
     @property
     def is_scalar(self) -> bool:
@@ -227,7 +232,7 @@ def _absolute(a: Range) -> Range | None:
 
 def where(condition: Range, a: Range, b: Range) -> Range:
     """The range of `a` where a condition is true, and of `b` elsewhere."""
-    always, never = condition.low, ~condition.high
+    always, never = condition.low, condition.is_false
     constant = (always & a.is_constant) | (never & b.is_constant)
     if not _are_of(_ORDERED, [a, b]):
         return Range(None, None, True, True, constant)
@@ -270,8 +275,7 @@ _BITWISE = (np.bitwise_and, np.bitwise_or, np.invert)
 _LOGICAL = (np.logical_and, np.logical_or, np.logical_not)
 _LINEAR = (np.add, np.subtract, np.multiply)
 
-#: The interval rule of each function, operators by their ufuncs; other results are unknown.
-RULES: dict[np.ufunc, _Rule] = {
+_TRUTHS: dict[np.ufunc, _Rule] = {
     **{order: _Rule(_ORDERED, functools.partial(_comparison, order)) for order in _ORDERS},
     np.equal: _Rule(_ORDERED, _equal),
     np.not_equal: _Rule(_ORDERED, lambda a, b: _logical(np.logical_not, _equal(a, b))),
@@ -281,6 +285,13 @@ RULES: dict[np.ufunc, _Rule] = {
     np.isnat: _Rule(_ORDERED, _is_nan),
     np.isfinite: _Rule((_REALS,), _is_finite),
     np.isinf: _Rule((_REALS,), _is_infinite),
+}
+#: Functions that may have one result for all values of a range.
+CONDITIONS = frozenset({np.where, *_TRUTHS})
+
+#: The interval rule of each function, operators by their ufuncs; other results are unknown.
+RULES: dict[np.ufunc, _Rule] = {
+    **_TRUTHS,
     **{func: _Rule((_REALS,), functools.partial(_with_scalar, func)) for func in _LINEAR},
     np.divide: _Rule((_REALS,), _divided),
     np.negative: _Rule(("f",), _negative),

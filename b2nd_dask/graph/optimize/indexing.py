@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from dask.base import tokenize
@@ -34,7 +35,7 @@ from b2nd_dask.graph._dask_compat import (
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, unwrapped
 from b2nd_dask.graph.expression.nodes import Elemwise, Moved, Node, Read
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
-from b2nd_dask.graph.expression.pruning import false_mask
+from b2nd_dask.graph.expression.pruning import is_false
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.lower import (
     Lowered,
@@ -132,12 +133,14 @@ def lowered_filter(layers: Layers, name: str) -> Lowered | None:
 def _predicate(mask: Node, read: Read) -> Predicate | None:
     """The predicate under which a mask of the same frame selects nothing, in any blocks."""
     compiled = compile_tree(mask)
-    same = compiled is not None and (
+    if compiled is None:
+        return None
+    same = (
         compiled.read.source is read.source
         and compiled.read.positions == read.positions
         and compiled.read.axes == read.axes
     )
-    return false_mask(mask, compiled.read) if compiled and same else None
+    return partial(is_false, compiled.program) if same else None
 
 
 def _moved(layers: Layers, name: str) -> tuple[list[str], Node]:
