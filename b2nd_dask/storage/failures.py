@@ -156,7 +156,7 @@ def what_directory(path: str, names: Collection[str] = ()) -> str:
             " (it is a dataset: xarray.open_dataset opens it, and `b2nd-dask info PATH` lists its "
             "arrays; the path of an array is PATH/NAME.b2nd)"
         )
-    if "embed.b2e" in names or path.rstrip("/").endswith(".b2d"):
+    if "embed.b2e" in names or path.endswith(".b2d"):
         return f" (a .b2d is a store of python-blosc2: {OPEN_STORE})"
     frames = sorted(name for name in names if name.endswith(".b2nd"))
     if frames:

@@ -3,6 +3,7 @@
 import os
 import threading
 
+import fsspec
 import pytest
 
 from b2nd_dask.storage import Location, StagingInfo, list_staging, remove_staging, staging_for
@@ -80,6 +81,17 @@ def test_what_cannot_be_removed_is_named(tmp_path, monkeypatch):
         patch.setattr(os, "unlink", refuse)
         with pytest.raises(PermissionError, match=str(folder)):
             remove_path(folder)
+
+
+def test_a_url_that_ends_with_a_slash():
+    url = "memory://staged/a.b2nd/"
+    staging = staging_for(Location.of(url), sparse=True, header_len=100)
+    staging.prepare()
+    (info,) = list_staging(url)
+    assert fsspec.url_to_fs(info.path)[0].exists(info.path)
+    assert info.path == f"memory://staged/a.b2nd.{info.key}.staging"
+    assert remove_staging(url) == [info]
+    assert not fsspec.url_to_fs(info.path)[0].exists(info.path)
 
 
 @pytest.mark.parametrize("call", [list_staging, remove_staging])

@@ -122,6 +122,8 @@ SECRET_URLS = [
     ("zip://a.b2nd::https://u:hun::ter2@host/a.zip", "zip://a.b2nd::https://[hidden]"),
     ("https://u:12::ter2@host/a.b2nd", "[hidden]"),
     ("zip://a.b2nd::data/user@lab/a.zip", "zip://a.b2nd::data/user@lab/a.zip"),
+    ("https://host/folder//?hunter2", "https://host/folder"),
+    ("memory://", "memory://"),
 ]
 
 

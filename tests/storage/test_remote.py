@@ -119,6 +119,8 @@ def test_a_directory_of_a_web_server(http_server: HttpServer, slash: str, reques
     assert http_server.requests[0].path.partition("?")[2] == slash.partition("?")[2]
     # Without a slash: the redirect, the listing, and the main member.
     assert len(http_server.requests) == requests
+    with pytest.raises(FileNotFoundError, match=r"[a-z]/FFFFFFFF\.chunk"):
+        reader.read([Span(0, 9)], "FFFFFFFF.chunk")
 
 
 def test_an_ordinary_directory_is_no_frame(http_server: HttpServer, s3_server: S3Server) -> None:

@@ -16,7 +16,7 @@ from fsspec.core import url_to_fs
 
 from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.redaction import Secrets
-from b2nd_dask.storage.urls import below, public_url
+from b2nd_dask.storage.urls import below
 from b2nd_dask.system import at_fork
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ class Connection:
         The location holds the arguments of the file system; no message shows them.
         """
         # no function that raises has URL or options as variables, since tools show these
-        secrets = location.secrets
-        fs, path = _call(None, lambda: _filesystem(location), public_url(location.url), secrets)
+        secrets, label = location.secrets, location.label
+        fs, path = _call(None, lambda: _filesystem(location), label, secrets)
         _live[id(fs)] = fs
-        return cls(fs, path, secrets, location.label)
+        return cls(fs, path, secrets, label)
 
     def __repr__(self) -> str:
         return f"<connection to {self.label}, {type(self.fs).__name__}>"

@@ -38,6 +38,8 @@ _LOCAL_URL = re.compile(r"(file|local)://")
 _STORE = re.compile(r"(?P<store>.*?\.b2[zde])/(?P<key>.+)", re.DOTALL)
 _MARKS = re.compile(r"[*?\[]")
 _NUMBERS = re.compile(r"(\d+)")
+#: Not those of a bare ``memory://``.
+_SLASHES = re.compile(r"(?<![:/])/+$")
 
 
 @dataclass(frozen=True)  # no slots: they leave no room for the cached key
@@ -102,13 +104,16 @@ class Location:
     @property
     def label(self) -> str:
         """Path or URL for messages, without secrets."""
-        if isinstance(self.urlpath, bytes):
-            label = bytes_label(self.urlpath)
-        else:
-            label = public_url(self.urlpath) if self.is_url else self.urlpath
         if self.member:
-            return f"{label}/{printable(self.member.lstrip('/'))}"
-        return f"{label}[{self.offset}:]" if self.offset else label
+            return f"{self.object_label}/{printable(self.member.lstrip('/'))}"
+        return f"{self.object_label}[{self.offset}:]" if self.offset else self.object_label
+
+    @property
+    def object_label(self) -> str:
+        """Label of the whole object, or of a directory: without the final slash of a URL."""
+        if isinstance(self.urlpath, bytes):
+            return bytes_label(self.urlpath)
+        return _SLASHES.sub("", public_url(self.urlpath)) if self.is_url else self.urlpath
 
     @cached_property
     def fingerprint(self) -> str:

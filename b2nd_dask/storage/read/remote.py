@@ -28,7 +28,7 @@ from b2nd_dask.storage.failures import what_directory
 from b2nd_dask.storage.read.prefetch import prefetched
 from b2nd_dask.storage.read.ranged import RangeRequest, RemoteObject, RemoteStore, require_short
 from b2nd_dask.storage.read.ranged_stores import remote_store
-from b2nd_dask.storage.urls import public_url, split_path
+from b2nd_dask.storage.urls import split_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ class RemoteReader(ByteReader):
     max_gap = MAX_GAP
 
     def __init__(self, location: Location) -> None:
-        self.label = public_url(location.url)
+        self.label = location.object_label
         self._location = location
         # by process: file systems with an event loop do not survive a fork
         self._stores: dict[int, RemoteStore] = {}
