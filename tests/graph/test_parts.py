@@ -199,7 +199,7 @@ def test_beginning_again(target):
     stage(target, VALUES[30:], 30, 60)
     commit(target)
     holds(target, VALUES)
-    with pytest.raises(FileExistsError, match="the path exists already"):
+    with pytest.raises(FileExistsError, match="the target exists already"):
         create(target, (60, 40), float, chunks=CHUNKS)
 
 

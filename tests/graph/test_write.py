@@ -28,6 +28,7 @@ from b2nd_dask import (
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.metalayers import parse_array_meta
 from b2nd_dask.frame.array import reference_of
+from b2nd_dask.storage.write import local_names
 from tests.forked import run_forked
 
 VALUES = np.random.default_rng(3).normal(size=(100, 60))
@@ -282,6 +283,28 @@ def test_a_target_that_becomes_something_else_meanwhile_is_not_replaced(target):
     with pytest.raises(FileExistsError):
         written.compute()
     assert (target / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("has_rename", [True, False])
+@pytest.mark.parametrize("how", [{}, {"mode": "a", "append_axis": 0}])
+def test_who_loses_a_race_is_not_advised_to_replace(
+    target, contiguous, how, has_rename, monkeypatch
+):
+    if not has_rename:
+        monkeypatch.setattr(local_names, "renameat2", lambda *_: False)
+
+    def lose(block):
+        if not target.exists():
+            to_b2nd(VALUES * 2, target)
+        return block
+
+    x = da.from_array(VALUES, chunks=50).map_blocks(lose, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(FileExistsError, match=r"another writer .* meanwhile") as caught:
+        to_b2nd(x, target, contiguous=contiguous, **how)
+    assert str(target) in str(caught.value)
+    assert 'mode="w"' not in str(caught.value)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES * 2)
+    assert leftovers(target) == []
 
 
 def test_a_replaced_frame_is_not_kept_open(target):

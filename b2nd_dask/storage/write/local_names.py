@@ -26,7 +26,7 @@ from pathlib import Path
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.byte_reader import MAIN_MEMBER, is_member
-from b2nd_dask.storage.failures import why_missing
+from b2nd_dask.storage.failures import MEANWHILE, why_missing
 from b2nd_dask.system import RENAME_EXCHANGE, RENAME_NOREPLACE, opened, renameat2, sync
 
 #: Lock file of a staging area: appends take a shared lock, the commit an exclusive one.
@@ -140,11 +140,17 @@ def publish_path(ready: Path, target: Path, *, replace: bool, fsync: bool = True
     """
     if replace:
         _replace(ready, target)
-    elif not renameat2(ready, target, RENAME_NOREPLACE):
-        # not atomic, but there is no other way
-        if target.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-        ready.rename(target)
+    else:
+        taken = FileExistsError(errno.EEXIST, MEANWHILE, str(target))
+        try:
+            is_renamed = renameat2(ready, target, RENAME_NOREPLACE)
+        except FileExistsError:
+            raise taken from None
+        if not is_renamed:
+            # not atomic, but there is no other way
+            if target.exists():
+                raise taken
+            ready.rename(target)
     if fsync:
         sync(target.parent)
 

@@ -37,6 +37,7 @@ from b2nd_dask.storage.write.local_names import (
     require_frame,
 )
 from b2nd_dask.storage.write.staging import (
+    EXISTS,
     FILE_SUFFIX,
     Placement,
     Run,
@@ -111,8 +112,7 @@ class LocalStaging(Staging):
         path = Path(self.target)
         if path.exists():
             if not self.replace:
-                message = 'the path exists already; pass mode="w" to replace it'
-                raise FileExistsError(errno.EEXIST, message, self.target)
+                raise FileExistsError(errno.EEXIST, EXISTS, self.target)
             # another writer may have removed it
             with suppress(FileNotFoundError):
                 require_frame(path)
@@ -122,6 +122,9 @@ class LocalStaging(Staging):
         # not atomic: a few microseconds pass between this check and the rename
         if self.replaces is not None and identity_at(self.target) != self.replaces:
             raise StaleFrameError("the frame was replaced meanwhile", path=self.target)
+        if self.replace:
+            # else the rename checks
+            self.check_target()
         publish_path(ready, Path(self.target), replace=self.replace, fsync=self.fsync)
 
     def make_area(self) -> None:
@@ -271,7 +274,6 @@ class ContiguousStaging(LocalStaging):
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Complete the largest part, sync, rename; see `Staging.publish`."""
-        self.check_target()
         ready = self.directory / placement.runs[0].part
         with about(self.target):
             # no O_CREAT: the area may have been removed, and may belong to another run by now
@@ -304,7 +306,6 @@ class SparseStaging(LocalStaging):
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Make a directory, its index file last, sync, rename; see `Staging.publish`."""
-        self.check_target()
         frame = self.directory / "frame"
         with about(self.target):
             # left by a killed commit

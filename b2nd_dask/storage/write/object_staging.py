@@ -30,7 +30,7 @@ from __future__ import annotations
 import errno
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,11 +40,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
+from b2nd_dask.storage.failures import MEANWHILE
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.urls import split_path
 from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
 from b2nd_dask.storage.write.staging import (
+    EXISTS,
     FILE_SUFFIX,
     Placement,
     Run,
@@ -126,22 +128,6 @@ class BaseObjectStaging(Staging):
         folder = f"{path.rstrip('/')}.{self.key}.staging"
         return replace(self.location, urlpath=f"{folder}/{name}{rest}")
 
-    def check_target(self) -> None:
-        """See `Staging.check_target`."""
-        store = self.area()
-        kind = store.kind(store.target)
-        if kind == "directory":
-            raise FileExistsError(
-                errno.EEXIST,
-                "several objects have names that start with this one, as in a sparse frame, and a "
-                "store cannot replace them at once; remove them first, or write to another name",
-                self.label,
-            )
-        if kind is not None and not self.replace:
-            raise FileExistsError(
-                errno.EEXIST, 'the object exists already; pass mode="w" to replace it', self.label
-            )
-
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Get staged bytes back; see `Staging.fetch`."""
         area = self.area()
@@ -177,6 +163,20 @@ class BaseObjectStaging(Staging):
 class ObjectStaging(BaseObjectStaging):
     """A contiguous frame being written to an fsspec store."""
 
+    def check_target(self, exists: str = EXISTS) -> None:
+        """See `Staging.check_target`; `exists` is the text of the error for an existing object."""
+        store = self.area()
+        kind = store.kind(store.target)
+        if kind == "directory":
+            raise FileExistsError(
+                errno.EEXIST,
+                "several objects have names that start with this one, as in a sparse frame, and a "
+                "store cannot replace them at once; remove them first, or write to another name",
+                self.label,
+            )
+        if kind is not None and not self.replace:
+            raise FileExistsError(errno.EEXIST, exists, self.label)
+
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage chunks as one object; see `Staging.append`."""
         return adjacent(self.area().add(b"".join(payloads)), payloads)
@@ -193,7 +193,7 @@ class ObjectStaging(BaseObjectStaging):
         """Join the objects, inside the store if possible; see `Staging.publish`."""
         area = self.area()
         runs = [run._replace(part=area.place(run.part)) for run in placement.runs]
-        checks = [self.check_target, area.check]
+        checks: list[Callable[[], None]] = [partial(self.check_target, MEANWHILE), area.check]
         if area.has_protocol("s3"):
             ServerJoin(area, checks=checks).publish(head, runs, tail, replace=self.replace)
         else:

@@ -24,6 +24,7 @@ from functools import partial
 from operator import call
 from typing import Any, TypeAlias
 
+from b2nd_dask.storage.failures import MEANWHILE
 from b2nd_dask.storage.write.object_store import (
     CONCURRENCY,
     PIECE_NBYTES,
@@ -261,9 +262,7 @@ class ServerJoin:
             self._call(method, IfNoneMatch="*", **kwargs)
         except OSError as error:
             if self.area.kind(self.area.target) is not None:
-                raise FileExistsError(
-                    errno.EEXIST, "another writer has created this meanwhile", self.area.label
-                ) from error
+                raise FileExistsError(errno.EEXIST, MEANWHILE, self.area.label) from error
             # a server without conditional writes: the check above found no target
             if error.errno != errno.ENOSYS:
                 raise

@@ -37,7 +37,7 @@ def test_a_copy_has_the_bytes_of_the_chunks(source: Path, tmp_path: Path) -> Non
     again = run("copy", str(source), str(target))
     assert again.exit_code == 1
     assert again.stderr == (
-        f"Error: {target}: the path exists already; give --overwrite to replace it\n"
+        f"Error: {target}: the target exists already; give --overwrite to replace it\n"
     )
     assert run("copy", "--overwrite", "--no-verify", str(source), str(target)).exit_code == 0
 
