@@ -229,6 +229,19 @@ def test_a_task_that_fails_leaves_the_old_object(store):
 
 
 @pytest.mark.parametrize("contiguous", [True, False])
+def test_a_name_that_another_writer_takes_meanwhile(store, contiguous):
+    def take(block):
+        to_b2nd(np.arange(10), store.url, **store.keywords)
+        return block
+
+    x = da.arange(20, chunks=20).map_blocks(take, meta=np.empty(0, int))
+    with pytest.raises(FileExistsError, match="another writer has created") as caught:
+        to_b2nd(x, store.url, contiguous=contiguous, **store.keywords)
+    assert 'mode="w"' not in str(caught.value)
+    assert from_b2nd(store.url, **store.keywords).sum().compute() == 45
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
 def test_a_name_that_is_taken(store, contiguous):
     to_b2nd(np.arange(10), store.url, **store.keywords)
     before = store.data()

@@ -265,17 +265,18 @@ class SparseObjectStaging(BaseObjectStaging):
 
     def _claim(self, store: ObjectStore) -> None:
         """Claim the name for this write, unless another writer has."""
+        problem = "another writer has created a frame here, or is creating one"
+        taken = FileExistsError(errno.EEXIST, problem, self.label)
+        # S3 may have an object and a folder of one name; readers would see the object only
+        if store.kind(store.target) == "file":
+            raise taken
         store.make_folder(store.target)
         store.put(f"{store.target}/{self._claim_name}", b"")
         # checked after the own claim: at least one of two writers sees the other
         names = store.names(store.target)
         if any(name != self._claim_name and not CHUNK_MEMBER.fullmatch(name) for name in names):
             store.remove([f"{store.target}/{self._claim_name}"])
-            raise FileExistsError(
-                errno.EEXIST,
-                "another writer has created a frame here, or is creating one",
-                self.label,
-            )
+            raise taken
 
 
 def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> bool:
