@@ -12,6 +12,7 @@ from pathlib import Path
 
 import dask
 import dask.array as da
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -289,6 +290,20 @@ def test_a_frame_that_was_given_up_and_begun_anew(target):
     stage(target, VALUES, 0, 60)
     commit(target)
     holds(target, VALUES)
+
+
+def test_parts_that_an_interrupted_removal_left(store):
+    url, keywords = store
+    create(url, (60, 40), float, chunks=CHUNKS, **keywords)
+    stage(url, VALUES[:30], 0, 30, **keywords)
+    stage(url, VALUES[30:], 30, 60, **keywords)
+    (area,) = list_staging(url, **keywords)
+    fs, path = fsspec.url_to_fs(area.path, **keywords.get("storage_options", {}))
+    fs.rm_file(f"{path}/plan.kept")
+    create(url, (60, 40), float, chunks=CHUNKS, **keywords)
+    stage(url, VALUES[:30], 0, 30, **keywords)
+    with pytest.raises(B2ndError, match=re.escape("no part has the elements [30:60, 0:40]")):
+        commit(url, **keywords)
 
 
 def test_a_table_that_is_damaged(target):

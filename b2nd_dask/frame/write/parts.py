@@ -76,9 +76,12 @@ class PendingFrame(Transaction):
         """
         # a commit resumes existing work, a new frame does not
         staging, plan = replace(self.staging, resumable=False), self.to_bytes()
-        if PLAN_NAME not in staging.names():
+        if PLAN_NAME not in (names := staging.names()):
             # not prepared: any process may remove the area
             staging.check_target()
+            if names:
+                # parts of an older frame, whose removal from a store was interrupted
+                staging.discard()
             staging.make_area()
             # another job may create it at the same moment
             if staging.put(PLAN_NAME, with_digest(plan), only_new=True):
