@@ -16,7 +16,7 @@ import numpy as np
 from b2nd_dask.edges.convert.read_hdf5 import BOOKKEEPING
 from b2nd_dask.edges.convert.shared import Copier, Options, compression_by_name
 from b2nd_dask.edges.convert.zarr_store import element_of, pop_fill
-from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
+from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates, refuse_paths
 from b2nd_dask.lazy import require
 
 _UNITS = {
@@ -39,6 +39,7 @@ def hdf5_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     compression is unknown.
     """
     compression = _compression_of(options.cparams)
+    refuse_paths(tree, {"", "."})
     tree.convert(_with_numbers)
     name_coordinates(tree)
     h5py = require("convert", "h5py")

@@ -20,7 +20,7 @@ from b2nd_dask.edges.convert.shared import (
     location_of,
     text_dtype,
 )
-from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates
+from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates, refuse_paths
 from b2nd_dask.format.labels import as_json
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.frame.write.writer import cast_fill
@@ -170,6 +170,7 @@ def zarr_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     compression is unknown.
     """
     codec = _codec_of(options.cparams)
+    refuse_paths(tree, {"", ".", "..", "zarr.json"})
     tree.convert(_with_known_dtype)
     name_coordinates(tree)
     keep_attrs(tree, _attr)

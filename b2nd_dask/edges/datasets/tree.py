@@ -8,10 +8,10 @@ from __future__ import annotations
 import string
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import dask.array as da
@@ -255,6 +255,25 @@ def keep_attrs(tree: Tree, form: Form = lambda name, value, _: storable(name, va
             except (TypeError, ValueError, KeyError, OverflowError) as reason:
                 del attrs[name]
                 tree.lost.append(f"attribute {name!r} of {owner} ({reason})")
+
+
+def refuse_paths(tree: Tree, reserved: Collection[str]) -> None:
+    """Refuse arrays and groups of a tree that have a reserved name in their path.
+
+    Also refuse arrays with the path of a group, which may be a part of another array's name.
+    """
+    if tree.is_array:
+        return
+    groups = {str(each) for path, _ in tree.walk() for each in PurePosixPath(path).parents}
+    groups.update(path for path, _ in tree.levels())
+    for at, level in tree.levels():
+        for named, taken in ((level.groups, set[str]()), (level.members, groups)):
+            for name in list(named):
+                path = f"{at}/{name}".lstrip("/")
+                if path in taken or not set(path.split("/")).isdisjoint(reserved):
+                    del named[name]
+                    why = "a group has this path" if path in taken else "it has a reserved name"
+                    level.refused[name] = f"{level.label}/{printable(name)}: {why}"
 
 
 def name_coordinates(tree: Tree) -> None:

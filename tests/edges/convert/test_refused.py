@@ -152,6 +152,45 @@ def test_a_fill_value_that_is_none_is_an_attribute(suffix: str, dtype: str, fill
     np.testing.assert_equal(found["fill_value"], fill)
 
 
+@pytest.mark.parametrize("suffix", ["zarr", "zarr.zip", "h5"])
+def test_arrays_without_a_path_of_their_own_are_refused(suffix: str) -> None:
+    bad = ["a", "", ".", "x/", "g//y"] + ([] if suffix == "h5" else ["zarr.json", "g/zarr.json"])
+    np.savez("src.npz", good=np.arange(2), **dict.fromkeys([*bad, "a/b"], np.arange(3)))
+    before = names(Path())
+    with pytest.raises(TypeError, match=r"src\.npz/a: a group has this path.*skip=True"):
+        convert("src.npz", f"new.{suffix}")
+    assert names(Path()) == before
+    with pytest.warns(UserWarning, match="left out") as warned:
+        convert("src.npz", f"new.{suffix}", skip=True, check=True)
+    assert str(warned[0].message).count("src.npz/") == len(bad)
+    convert(f"new.{suffix}", "back.npz")
+    assert set(np.load("back.npz")) == {"good", "a/b"}
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "zarr.zip", "h5"])
+def test_an_array_and_a_group_of_one_name(suffix: str) -> None:
+    Path("src.b2d/a").mkdir(parents=True)
+    to_b2nd(np.arange(3), "src.b2d/a.b2nd")
+    to_b2nd(np.arange(4), "src.b2d/a/b.b2nd")
+    with pytest.raises(TypeError, match=r"^src\.b2d/a: a group has this path"):
+        convert("src.b2d", f"new.{suffix}")
+    with pytest.warns(UserWarning, match=r"left out: src\.b2d/a: a group"):
+        convert("src.b2d", f"new.{suffix}", skip=True, check=True)
+    with pytest.raises(ValueError, match="'a' and 'a' are an array and a group"):
+        convert("src.b2d", "new.b2z")
+
+
+def test_a_group_with_the_name_of_a_file_of_zarr() -> None:
+    with h5py.File("src.h5", "w") as file:
+        file["g/zarr.json/x"], file["g/y"] = np.arange(3), np.arange(4)
+        file["c"], file["g/.zarray"] = np.arange(5), np.arange(6)
+    with pytest.raises(TypeError, match=r"^src\.h5/g/zarr\.json: it has a reserved name"):
+        convert("src.h5", "new.zarr")
+    with pytest.warns(UserWarning, match=r"left out: src\.h5/g/zarr\.json: it has a reserved name"):
+        convert("src.h5", "new.zarr", skip=True, check=True)
+    assert {name for name, _ in zarr.open_group("new.zarr")["g"].members()} == {"y", ".zarray"}
+
+
 def test_names_that_no_file_can_have() -> None:
     with h5py.File("src.h5", "w") as file:
         file[".hidden"] = np.arange(4)
