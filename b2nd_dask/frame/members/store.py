@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import quote
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError, locating
 from b2nd_dask.format.metalayers import array_meta_of
@@ -63,6 +64,9 @@ def is_plain_folder(location: Location) -> bool:
 
 def inside(location: Location, name: str) -> Location:
     """The location of a file in the folder of a store."""
+    if location.is_web:
+        # characters of a name that have a meaning in URLs; its others may be quoted already
+        name = re.sub("[?#]|::", lambda mark: quote(mark[0]), name)
     return replace(location, urlpath=below(location.url, name))
 
 

@@ -171,6 +171,19 @@ def test_a_tree_does_not_open_as_one_of_its_groups(http_server, tmp_path, where,
     store.rm(f"memory://{folder.name}", recursive=True)
 
 
+@pytest.mark.parametrize("name", ["what?", "a#1", "a::b", "50%", "a b", "ü;x"])
+def test_names_over_http_are_those_of_files(http_server, tmp_path, name):
+    leaf = xr.Dataset({name: ("x", np.arange(3.0))})
+    folder = http_server.folder / tmp_path.name
+    xr.DataTree.from_dict({"/": leaf, f"/{name}s": leaf}).b2nd.to_b2nd(folder)
+    url = f"{http_server.url}/{tmp_path.name}/?token=1"
+    assert set(xr.open_groups(url, engine="b2nd")) == {"/", f"/{name}s"}
+    for group in ("", f"{name}s"):
+        found = xr.open_dataset(url, engine="b2nd", group=group)
+        xr.testing.assert_identical(found.load(), leaf)
+    assert all(each.path.endswith("?token=1") for each in http_server.requests)
+
+
 def test_stores_on_s3(s3_server, tmp_path):
     path = tmp_path / "s.b2z"
     with blosc2.TreeStore(str(path), mode="w") as tree:
