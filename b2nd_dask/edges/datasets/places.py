@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, takewhile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from b2nd_dask.errors import (
@@ -52,7 +52,7 @@ from b2nd_dask.storage import (
     split_store,
 )
 
-_SEALED = (".b2enc",)
+_SEALED = ".b2enc"
 #: Attempts to open a dataset during concurrent changes.
 _TRIES = 20
 _Opened = TypeVar("_Opened")
@@ -80,19 +80,18 @@ class Folder:
 
     def arrays(self) -> list[str] | None:
         """Names of the frames here."""
-        names = self.names
-        if names is None:
+        if self.names is None:
             return None
-        sealed = [name for name in names if name.endswith(_SEALED)]
-        if sealed:
-            raise _sealed(self.label, sealed[0])
-        return sorted(name.removesuffix(ARRAY) for name in names if name.endswith(ARRAY))
+        for name in self.names:
+            if name.endswith(_SEALED):
+                raise _sealed(self.label, name)
+        return sorted(name.removesuffix(ARRAY) for name in self.names if name.endswith(ARRAY))
 
     def groups(self) -> list[str]:
         """Names of the groups here."""
         if self.location.is_url:
             found = self._listed(f"*/*{ARRAY}") or ()
-            names = {split_path(url)[0].rstrip("/").split("/")[-2] for url in found}
+            names = {PurePosixPath(split_path(url)[0]).parent.name for url in found}
             return sorted(name for name in names if not name.startswith("."))
         root = Path(self.location.url)
         return sorted(each.name for each in root.iterdir() if _is_group(each))
@@ -129,7 +128,7 @@ class Folder:
         found = self._listed("*")
         if found is None:
             return None
-        return [split_path(url)[0].rstrip("/").rpartition("/")[2] for url in found]
+        return [PurePosixPath(split_path(url)[0]).name for url in found]
 
     def _listed(self, pattern: str) -> list[str] | None:
         """URLs here that match a pattern; None if the server cannot list."""
@@ -250,9 +249,9 @@ def _store(location: Location) -> Place | None:
     members = list_members(location)
     if members is None:
         return None
-    sealed = [member.key for member in members if _SEALED[0] in member.what]
-    if sealed:
-        raise _sealed(location.label, sealed[0])
+    for member in members:
+        if _SEALED in member.what:
+            raise _sealed(location.label, member.key)
     return StoreLevel(location, tuple(m.key for m in members if m.what.startswith("array")))
 
 
@@ -270,11 +269,10 @@ def groups_of(place: Place) -> list[str]:
     In a store a group is listed by its frames, so one that holds only groups is not.
     """
     listed = set(place.groups())
-    names = sorted(listed.union(manifest_of(place).groups))
-    for name in names:
-        if name not in listed:
-            _require_group(place, name)
-    return names
+    named = set(manifest_of(place).groups) - listed
+    for name in sorted(named):
+        _require_group(place, name)
+    return sorted(listed | named)
 
 
 def _require_group(place: Place, name: str) -> None:
@@ -288,17 +286,19 @@ def in_group(place: Place, group: str) -> Place:
 
     Raises FileNotFoundError if there is no such group; the message lists the existing ones.
     """
-    for part in filter(None, group.split("/")):
-        known = place.groups()
-        # a web server cannot list its groups: any name is accepted
-        if part not in known and (part in (".", "..") or place.arrays() is not None):
-            named = manifest_of(place).groups
-            if part not in named:
-                groups = some_of(sorted({*known, *named})) or "none"
-                raise FileNotFoundError(f"{place.label}: no group {part!r} here; groups: {groups}")
+    part, _, rest = group.strip("/").partition("/")
+    if not part:
+        return place
+    if part not in place.groups():
+        if isinstance(place, Folder) and place.location.is_web and part not in (".", ".."):
+            # it cannot list its groups: any name is accepted, if the last one has a manifest
+            is_there = bool(rest) or place.inside(part).read(MANIFEST) is not None
+        elif is_there := part in manifest_of(place).groups:
             _require_group(place, part)
-        place = place.inside(part)
-    return place
+        if not is_there:
+            known = some_of(sorted({*place.groups(), *manifest_of(place).groups})) or "none"
+            raise FileNotFoundError(f"{place.label}: no group {part!r} here; groups: {known}")
+    return in_group(place.inside(part), rest)
 
 
 def found_at(

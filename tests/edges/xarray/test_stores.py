@@ -171,6 +171,31 @@ def test_a_tree_does_not_open_as_one_of_its_groups(http_server, tmp_path, where,
     store.rm(f"memory://{folder.name}", recursive=True)
 
 
+def test_groups_over_http(http_server, tmp_path):
+    leaf = xr.Dataset({"a": ("x", np.arange(3.0))})
+    folder = http_server.folder / tmp_path.name
+    xr.DataTree.from_dict(dict.fromkeys(["/model/run", "/b"], leaf)).b2nd.to_b2nd(folder)
+    (folder / "own").mkdir()
+    leaf.b2nd.to_b2nd(folder / "own" / "later")
+    url = f"{http_server.url}/{folder.name}/"
+    # no manifest names the last one
+    for group in ("model/run", "b", "own/later"):
+        http_server.reset()
+        xr.testing.assert_identical(xr.open_dataset(url, engine="b2nd", group=group).load(), leaf)
+        # siblings are not asked for
+        paths = [each.path.removeprefix(f"/{folder.name}/") for each in http_server.requests]
+        assert {path.rpartition("/")[0] for path in paths} == {"", group}
+    for group, known in {
+        "x": "b, model",
+        "model/x": "run",
+        "..": "b, model",
+        "b/x": "none",
+    }.items():
+        name = group.rpartition("/")[2]
+        with pytest.raises(FileNotFoundError, match=f"no group '{name}' here; groups: {known}"):
+            xr.open_dataset(url, engine="b2nd", group=group)
+
+
 @pytest.mark.parametrize("name", ["what?", "a#1", "a::b", "50%", "a b", "ü;x"])
 def test_names_over_http_are_those_of_files(http_server, tmp_path, name):
     leaf = xr.Dataset({name: ("x", np.arange(3.0))})
