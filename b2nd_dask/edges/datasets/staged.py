@@ -191,8 +191,8 @@ def staged(
         ready = area / name
         yield ready
         with about(str(target)):
-            if fsync:
-                _sync(ready)
+            for each in (ready, *ready.rglob("*")) if fsync else ():
+                sync(each)
             with changing(target, replaced=True, wait=True):
                 # checked again: files may have appeared during the write
                 require_replaceable(target, any_format=any_format)
@@ -217,15 +217,8 @@ def _clean_up(target: Path, area: Path) -> None:
 
 def _is_of_target(error: OSError, area: Path) -> bool:
     """Whether an error comes from writing the target, and not from reading the source."""
-    if error.filename is None:
+    name = error.filename
+    if name is None:
         return error.errno in _FULL
-    if not isinstance(error.filename, str | bytes | os.PathLike):
-        return False
-    return Path(os.fsdecode(error.filename)).is_relative_to(area)
-
-
-def _sync(path: Path) -> None:
-    """Sync a file, or a directory with all its contents."""
-    sync(path)
-    for inner in path.rglob("*"):
-        sync(inner)
+    is_path = isinstance(name, str | bytes | os.PathLike)
+    return is_path and Path(os.fsdecode(name)).is_relative_to(area)
