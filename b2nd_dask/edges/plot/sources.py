@@ -24,11 +24,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Label and coordinate of an axis of a plot."""
+    """Name and coordinate of an axis of a plot."""
 
-    label: str
+    name: str
     coordinate: NDArray[Any] | None = None
     """Evenly spaced numbers, one for each element; None to count elements."""
+    unit: str = ""
+    """Unit of the coordinate, such as ``" [m]"``."""
+
+    @property
+    def label(self) -> str:
+        """Name and unit."""
+        return self.name + self.unit
 
     @property
     def origin(self) -> str:
@@ -172,12 +179,14 @@ class Planes:
 
     def label(self, number: int) -> str:
         """Name of a plane, by its coordinate if the axis has one."""
-        at: Any = number if self.axis.coordinate is None else f"{self.axis.coordinate[number]:g}"
-        return f"{self.axis.label}: {at}"
+        at: Any = number if self.axis.coordinate is None else self.axis.coordinate[number]
+        # all digits of an integer, such as 20250131; twelve hide the errors of 3 * 0.1
+        text = f"{float(str(at)):.12g}" if isinstance(at, np.floating) else str(at)
+        return f"{self.axis.label}: {text}"
 
 
 def _axis_number(source: Source, axis: int | str) -> int:
-    names = [one.label.partition(" [")[0] for one in source.axes]
+    names = [one.name for one in source.axes]
     if isinstance(axis, str) and axis not in names:
         raise ValueError(f"no axis is called {axis!r}; the axes are {', '.join(names)}")
     number = names.index(axis) if isinstance(axis, str) else axis
@@ -201,15 +210,15 @@ def _is_labelled(x: Any) -> bool:
 
 
 def _axis_of(x: Any, dim: Any) -> Axis:
-    label, found = str(dim), x.coords.get(dim)
+    name, found = str(dim), x.coords.get(dim)
     if found is None or found.ndim != 1 or found.size < 2 or found.dtype.kind not in "iuf":
-        return Axis(label)
+        return Axis(name)
     values = np.asarray(found.values)
     steps = np.diff(values.astype(np.float64)) if np.isfinite(values).all() else np.zeros(1)
     if not (steps[0] and np.allclose(steps, steps.mean(), rtol=1e-3, atol=0)):
-        return Axis(label)
+        return Axis(name)
     units = found.attrs.get("units")
-    return Axis(f"{label} [{units}]" if isinstance(units, str) else label, values)
+    return Axis(name, values, f" [{units}]" if isinstance(units, str) else "")
 
 
 _MOST_TEXT = 60

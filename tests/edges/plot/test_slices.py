@@ -119,6 +119,32 @@ def test_labels_of_data_arrays(stack: Path) -> None:
     assert plot.slices(x, "lat", count=1).axes[0].get_title() == "lat: 0"
 
 
+@pytest.mark.parametrize(
+    ("coordinate", "texts"),
+    [
+        ([20250130, 20250131, 20250132], ["20250130", "20250131", "20250132"]),
+        (np.array([2**64 - 10**17, 2**64 - 1], "u8"), [str(2**64 - 10**17), str(2**64 - 1)]),
+        (np.arange(2460000.5, 2460003), ["2460000.5", "2460001.5", "2460002.5"]),
+        (np.arange(1, 4) * 0.1, ["0.1", "0.2", "0.3"]),
+        (np.arange(1, 4, dtype="f4") / 10, ["0.1", "0.2", "0.3"]),
+    ],
+    ids=["integers", "uint64", "days", "float64", "float32"],
+)
+def test_names_with_brackets_and_coordinates_with_many_digits(coordinate, texts) -> None:
+    xarray = pytest.importorskip("xarray", reason="an extra")
+    t = ("t [UTC]", coordinate, {"units": "d"})
+    x = xarray.DataArray(np.ones((len(texts), 4, 5)), {"t [UTC]": t}, ("t [UTC]", "y", "x"))
+    figure = plot.slices(x, "t [UTC]")
+    titles = [ax.get_title() for ax in figure.axes[: len(texts)]]
+    assert titles == [f"t [UTC] [d]: {text}" for text in texts]
+
+
+def test_dims_of_frames_may_have_brackets(tmp_path: Path) -> None:
+    to_b2nd(STACK, tmp_path / "s.b2nd", vlmeta={"dims": ["y", "t [UTC]", "x"]})
+    figure = plot.slices(tmp_path / "s.b2nd", "t [UTC]", count=1)
+    np.testing.assert_array_equal(shown(figure), STACK[:, 0])
+
+
 def test_a_given_figure_and_limits(stack: Path) -> None:
     figure = Figure()
     assert plot.slices(stack, figure=figure, count=2, vmin=0, vmax=1) is figure
