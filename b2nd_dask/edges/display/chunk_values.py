@@ -92,7 +92,10 @@ class ChunkValues:
         if self.by == "cbytes":
             return decimal(round(number))
         if self.dtype.kind in "mM" and self.by in ("min", "max", "mean"):
-            return str(np.array(round(number), np.int64).view(self.dtype.newbyteorder("=")))
+            # a float near the last times may exceed them; the least integer is NaT
+            most = np.iinfo(np.int64).max
+            ticks = np.int64(min(max(round(number), -most), most))
+            return str(ticks.view(self.dtype.newbyteorder("=")))
         return f"{number:.3g}"
 
     def legend(self, cells: NDArray[np.uint8]) -> Iterator[tuple[int, str]]:

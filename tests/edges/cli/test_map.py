@@ -60,6 +60,13 @@ def test_statistics_of_times(tmp_path: Path) -> None:
     assert lines[3] == "▁ 2020-01-01 to █ 2020-03-16 min"
 
 
+def test_statistics_of_the_first_and_last_times(tmp_path: Path) -> None:
+    times = np.array([1 - 2**63, 2**63 - 1]).view("M8[ns]")
+    b2nd_dask.to_b2nd(times, tmp_path / "a.b2nd", chunks=(1,), stats=True)
+    lines = run("map", "--by", "max", str(tmp_path / "a.b2nd")).output.splitlines()
+    assert lines[3] == f"▁ {times[0]} to █ {times[1]} max"
+
+
 def test_a_dumb_terminal_gets_ascii(checkered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     output = run("map", str(checkered)).output

@@ -219,6 +219,25 @@ def test_statistics_of_times_are_times(tmp_path: Path) -> None:
     assert labels == [str(np.datetime64(round(tick), "D")) for tick in bar.get_yticks()]
 
 
+@pytest.mark.parametrize("dtype", ["M8[ns]", ">M8[us]", "M8[Y]", "m8[25s]", "u8", "i8"])
+def test_the_first_and_last_values_of_a_dtype_have_labels(tmp_path: Path, dtype: str) -> None:
+    if dtype == "u8":
+        values = np.array([2**64 - 2, 2**64 - 1], dtype)
+    else:
+        ends = np.array([1 - 2**63, 2**63 - 1])
+        values = ends.view(dtype.lstrip(">")).astype(dtype)
+    to_b2nd(values, tmp_path / "x.b2nd", chunks=(1,), stats=True)
+    for by in ("min", "max", "mean"):
+        figure = plot.chunk_map(tmp_path / "x.b2nd", by).figure
+        figure.draw_without_rendering()
+        labels = [tick.get_text() for ax in figure.axes[1:] for tick in ax.get_yticklabels()]
+        assert "NaT" not in labels
+        # matplotlib has ticks beyond the scale, too
+        if dtype[0] in "Mm>" and by != "mean":
+            native = values.astype(values.dtype.newbyteorder("="))
+            assert {str(native[0]), str(native[1])} <= set(labels)
+
+
 def test_the_legend_names_what_has_no_statistic(tmp_path: Path) -> None:
     values = np.random.default_rng(2).random((40, 40))
     values[:10] = 0

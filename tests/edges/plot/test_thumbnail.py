@@ -109,6 +109,38 @@ def test_labels_and_coordinates(path: Path, values: np.ndarray) -> None:
     np.testing.assert_allclose(pixels(north_first), expected(values[::-1], 2, "mean"))
 
 
+@pytest.mark.parametrize(
+    ("coordinate", "ends"),
+    [
+        (np.array([0, 2**63, 2**64 - 1], "u8"), (-(2.0**62), 2.0**64 + 2.0**62)),
+        (np.array([2**64 - 1, 2**63, 0], "u8"), (2.0**64 + 2.0**62, -(2.0**62))),
+        (np.array([-(2**63), 0, 2**63 - 1]), (-1.5 * 2**63, 1.5 * 2**63)),
+        (np.array([-126, 0, 126], "i1"), (-189.0, 189.0)),
+        # of neighbours beyond the digits of a float, and of times, elements are counted
+        (np.array([2**64 - 3, 2**64 - 2, 2**64 - 1], "u8"), (-0.5, 2.5)),
+        (np.array([-(2**63), 1 - 2**63, 2 - 2**63]), (-0.5, 2.5)),
+        (np.array([1 - 2**63, 0, 2**63 - 1]).view("M8[ns]"), (-0.5, 2.5)),
+        (np.array([-(2**63), 0, 2**63 - 1]).view("m8[ns]"), (-0.5, 2.5)),
+    ],
+    ids=["u8", "u8 falling", "i8", "i1", "last u8", "first i8", "times", "NaT"],
+)
+def test_coordinates_at_the_ends_of_their_dtype(coordinate, ends) -> None:
+    xarray = pytest.importorskip("xarray", reason="an extra")
+    x = xarray.DataArray(np.arange(12.0).reshape(4, 3), {"x": coordinate}, ("y", "x"))
+    ax = plot.thumbnail(x)
+    ax.figure.draw_without_rendering()
+    assert ax.images[0].get_extent()[:2] == pytest.approx(ends, rel=0.01)
+
+
+@pytest.mark.parametrize("first", [-(2**63), 2**63 - 4, 2**64 - 4])
+def test_integers_at_the_ends_of_their_dtype(first: int) -> None:
+    values = np.array([first, first + 1, first + 2, first + 3], "i8" if first < 2**63 else "u8")
+    for method in ("mean", "max", "nearest"):
+        ax = plot.thumbnail(np.tile(values, (4, 1)), size=2, method=method)
+        ax.figure.draw_without_rendering()
+        np.testing.assert_allclose(pixels(ax), float(first))
+
+
 def test_arrays_in_memory_and_planes(values: np.ndarray) -> None:
     xarray = pytest.importorskip("xarray", reason="an extra")
     for given_ in (values, da.from_array(values)[None], xarray.DataArray(values)):
