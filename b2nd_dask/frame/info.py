@@ -42,6 +42,8 @@ _COLUMNS = 80
 
 #: Entries of vlmeta that unpack to more bytes are not decoded for display.
 _MOST_SHOWN = 1 << 20
+#: Of longer binary data only the size is shown.
+_MOST_BINARY = 64
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -275,11 +277,23 @@ def value_text(layer: MetaView, name: str, most: int = 200) -> str:
 
 def one_line(value: Any, most: int = 200) -> str:
     """Format a value in one line of bounded length."""
-    shown = reprlib.Repr()
+    shown = _Line()
     shown.maxstring = shown.maxother = most
     shown.maxlist = shown.maxtuple = shown.maxset = shown.maxdict = 20
     text = " ".join(shown.repr(value).split())
     return text if len(text) <= 4 * most else f"{text[: 4 * most]}..."
+
+
+class _Line(reprlib.Repr):
+    def repr_bytes(self, value: bytes, level: int) -> str:
+        text = bytes_text(value)
+        return text if len(text) <= self.maxother else self.repr_instance(value, level)
+
+
+def bytes_text(value: bytes) -> str:
+    """Format bytes as Python does, but of long binary data, such as a coordinate, only the size."""
+    is_text = value.isascii() and value.decode().isprintable()
+    return repr(value) if is_text or len(value) <= _MOST_BINARY else f"<{decimal(len(value))}>"
 
 
 def decimal(nbytes: int) -> str:

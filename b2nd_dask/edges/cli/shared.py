@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from b2nd_dask.edges.cli.group import safe
+from b2nd_dask.frame.info import bytes_text
 from b2nd_dask.frame.members.listing import Member, list_members
 from b2nd_dask.frame.members.store import ARRAY, EMBED, inside, is_named_store
 from b2nd_dask.storage import MAIN_MEMBER, Location, split_path, split_store
@@ -157,6 +158,8 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, bytes):
+        return bytes_text(value)
     return value if isinstance(value, str | int | float | None) else str(value)
 
 

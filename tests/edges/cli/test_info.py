@@ -214,6 +214,34 @@ def test_arrays_of_a_dataset_have_dims_and_dtypes(tmp_path: Path, name: str) -> 
         assert "no member /snow in this store, which has /_coord_time, /rain\n" in missing
 
 
+def test_embedded_coordinates_are_shown_by_their_size(tmp_path: Path) -> None:
+    xr = pytest.importorskip("xarray", reason="of the extra xarray")
+    path = str(tmp_path / "x.b2nd")
+    x = xr.DataArray(
+        np.zeros((5, 3)), {"time": np.arange(5), "lat": np.arange(3.0)}, ("time", "lat")
+    )
+    b2nd_dask.to_b2nd(x, path)
+    sizes = {
+        name: f"<{len(raw)} bytes>"
+        for name, raw in b2nd_dask.open_b2nd(path).attrs["coords"].items()
+    }
+    assert list(sizes) == ["time", "lat"]
+    assert told("info", path)[0]["attributes"]["coords"] == sizes
+    shown = "{" + ", ".join(f"{name!r}: {sizes[name]}" for name in sorted(sizes)) + "}"
+    assert rows(run("info", path))["vlmeta 'coords'"] == shown
+
+
+def test_bytes_of_text_are_shown(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.b2nd")
+    entries = {"note": b"a note of text " * 5, "long": b"a" * 5000, "short": b"\xff"}
+    b2nd_dask.to_b2nd(np.arange(3), path, vlmeta=entries)
+    found, texts = told("info", path)[0]["attributes"], rows(run("info", path))
+    assert found == {name: repr(value) for name, value in entries.items()}
+    assert texts["vlmeta 'note'"] == found["note"]
+    assert texts["vlmeta 'short'"] == found["short"]
+    assert len(texts["vlmeta 'long'"]) == 200
+
+
 def test_no_path() -> None:
     result = run("info", "")
     assert result.exit_code == 1
