@@ -96,9 +96,14 @@ def _require_same(
     times = xr.coders.CFDatetimeCoder(use_cftime=True if given.dtype.kind == "O" else None)
     try:
         decoded = xr.conventions.decode_cf_variable(
-            name, xr.Variable(dims, encoded, attrs), decode_times=times, decode_timedelta=True
+            name,
+            xr.Variable(dims, encoded, attrs),
+            # as the engine opens it: single characters stay an array
+            concat_characters=dtype != "S1",
+            decode_times=times,
+            decode_timedelta=True,
         ).values
-    except (ValueError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(
             f"{where} cannot be written as {encoded.dtype} with {dict(attrs)}, which could not be "
             f"read again: {_REMEDY} in encoding= of a new file can hold it"

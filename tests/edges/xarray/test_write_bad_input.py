@@ -119,6 +119,22 @@ def test_an_array_with_an_empty_name_replaces_nothing(tmp_path):
     xr.testing.assert_identical(xr.open_dataarray(path, engine="b2nd").load(), array)
 
 
+def test_bytes_that_could_not_be_read_again_as_times(tmp_path):
+    ds = xr.Dataset({"v": ("x", np.array([b"ab", b"c"]), {"units": "K"})})
+    with pytest.raises(ValueError, match=r"'v' cannot be written as .*, which could not be read"):
+        to_b2nd(ds, tmp_path / "d.b2d", encoding={"v": {"units": "hours"}})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_characters_with_a_mark_for_missing_ones(tmp_path, lazy):
+    """The check of packed elements does not join them to text."""
+    ds = xr.Dataset({"c": (("x", "n"), np.array([[b"a", b"b"], [b"c", b"d"]]))})
+    how = {"encoding": {"c": {"_FillValue": b"-"}}}
+    written = to_b2nd(ds.chunk(x=1) if lazy else ds, tmp_path / "c.b2d", **how)
+    xr.testing.assert_equal(written.compute(), ds)
+
+
 def test_appends_that_do_not_fit(tmp_path):
     path, ds = tmp_path / "d.b2d", xr.Dataset({"n": ("x", ["a", "b"])}, {"x": [1, 1]})
     ds.b2nd.to_b2nd(path)
