@@ -145,11 +145,13 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
         )
     dim, region, mode = options.get("append_dim"), options.get("region"), options.get("mode", "w-")
     axis, storage = options.get("append_axis"), options.get("storage_options")
-    if dim is None and axis is not None:
-        dim = given.dims[axis]
+    if sum(each is not None for each in (region, dim, axis)) > 1:
+        raise ValueError("give one of region=, append_dim= and append_axis=")
+    if axis is not None and axis in range(-given.ndim, given.ndim):
+        dim, axis = given.dims[axis], None
     by_name = region == "auto" or isinstance(region, Mapping)
-    if region is not None and not (by_name and mode == "r+"):
-        # a region of positions: only the elements are written
+    if axis is not None or (region is not None and not (by_name and mode == "r+")):
+        # a region of positions: only the elements are written; or an axis that does not exist
         written = write_array(given, urlpath, **options)
     elif dim is not None and mode not in ("a", "r+"):
         raise ValueError('append_dim= goes with mode="a" or "r+"')

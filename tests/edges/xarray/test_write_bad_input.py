@@ -135,6 +135,27 @@ def test_characters_with_a_mark_for_missing_ones(tmp_path, lazy):
     xr.testing.assert_equal(written.compute(), ds)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"append_axis": 7}, ValueError, "append_axis=7: the array in the frame has 1 axes"),
+        ({"append_axis": "x"}, TypeError, "give the number of an axis"),
+        ({"append_axis": 0, "append_dim": "x"}, ValueError, "give one of region=, append_dim="),
+        ({"region": {"x": slice(0, 3)}, "append_dim": "x"}, ValueError, "give one of region="),
+    ],
+)
+@pytest.mark.parametrize("name", ["old.b2nd", "new.b2nd"])
+def test_places_of_an_array_that_contradict(tmp_path, options, error, match, name):
+    array = xr.DataArray(np.arange(3.0), dims="x", name="v")
+    array.b2nd.to_b2nd(tmp_path / "old.b2nd")
+    mode = "r+" if "region" in options else "a"
+    with pytest.raises(error, match=match):
+        (array + 1).b2nd.to_b2nd(tmp_path / name, mode=mode, **options)
+    assert [each.name for each in tmp_path.iterdir()] == ["old.b2nd"]
+    found = xr.open_dataarray(tmp_path / "old.b2nd", engine="b2nd")
+    xr.testing.assert_identical(found.load(), array)
+
+
 def test_appends_that_do_not_fit(tmp_path):
     path, ds = tmp_path / "d.b2d", xr.Dataset({"n": ("x", ["a", "b"])}, {"x": [1, 1]})
     ds.b2nd.to_b2nd(path)
