@@ -11,7 +11,7 @@ from typing import Any
 import xarray as xr
 
 from b2nd_dask.edges.datasets.staged import check_layout, local_target, staged, write_dataset
-from b2nd_dask.edges.datasets.tree import Member, Tree, embedded, entries_of
+from b2nd_dask.edges.datasets.tree import DEEPEST, Member, Tree, embedded, entries_of
 from b2nd_dask.edges.xarray.append import (
     append_dataset,
     growing,
@@ -87,6 +87,11 @@ def _write_new(
         known = {*source.groups, *(name for group in source.subtree for name in group.variables)}
         if unknown := sorted(map(repr, encoding.keys() - known)):
             raise ValueError(f"unexpected encoding groups or variables: {', '.join(unknown)}")
+        if source.depth - source.level > DEEPEST:
+            raise ValueError(
+                f"{path}: groups are nested in more than {DEEPEST} others, which could not be "
+                "opened again as a tree; write the inner ones to a target of their own"
+            )
         check_dims({dim for group in source.subtree for dim in group.dims}, options)
         tree = _tree_of_groups(source, path.name, options, inherit=True)
     else:

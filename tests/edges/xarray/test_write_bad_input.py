@@ -156,6 +156,14 @@ def test_places_of_an_array_that_contradict(tmp_path, options, error, match, nam
     xr.testing.assert_identical(found.load(), array)
 
 
+def test_groups_in_too_many_others(tmp_path):
+    """They would not open again."""
+    tree = xr.DataTree.from_dict({"/".join("g" * 33): xr.Dataset({"a": 1})})
+    with pytest.raises(ValueError, match="nested in more than 32 others"):
+        to_b2nd(tree, tmp_path / "d.b2d")
+    assert not list(tmp_path.iterdir())
+
+
 def test_appends_that_do_not_fit(tmp_path):
     path, ds = tmp_path / "d.b2d", xr.Dataset({"n": ("x", ["a", "b"])}, {"x": [1, 1]})
     ds.b2nd.to_b2nd(path)
