@@ -77,35 +77,32 @@ def _storage(
     name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Storage options of a variable: from `encoding=`, or else those of all variables."""
-    found = {key: own.get(key, options.get(key)) for key in (*STORAGE, "max_mem")}
     dims = member.dims or ()
-    for key in ("chunks", "blocks"):
-        found[key] = _sizes(found[key], dims, member.array.shape, given=key in own)
-    if found["chunks"] is None:
-        found["blocks"] = found["blocks"] if "blocks" in own else None
     if member.is_coordinate(name) and len(dims) < 2 and "chunks" not in own:
         # default chunks: such coordinates are read whole
-        found |= {"chunks": None, "blocks": None, "max_mem": None}
+        options = {key: options[key] for key in ("cparams", "stats") if key in options}
+    found = {key: own.get(key, options.get(key)) for key in (*STORAGE, "max_mem")}
+    for key in ("chunks", "blocks"):
+        found[key] = _by_axes(found[key], dims, given=key in own)
+    if isinstance(found["chunks"], Mapping):
+        lengths = (max(n, 1) for n in member.array.shape)
+        found["chunks"] = tuple(found["chunks"].get(axis, n) for axis, n in enumerate(lengths))
     if options.get("stats") and supports_statistics(member.array.dtype):
         # text, for example, has no statistics
         found["stats"] = True
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _sizes(
-    asked: Any, dims: tuple[str, ...], shape: tuple[int, ...], *, given: bool
-) -> tuple[int, ...] | int | None:
-    """Lengths of chunks along each axis, also from a mapping by dims."""
+def _by_axes(asked: Any, dims: tuple[str, ...], *, given: bool) -> Any:
+    """Lengths of chunks or blocks, those by dims as a mapping by axes; None if there are none."""
     if isinstance(asked, Mapping):
-        if asked.keys().isdisjoint(dims):
-            return None
-        return tuple(int(asked.get(dim, max(n, 1))) for dim, n in zip(dims, shape, strict=True))
+        return {axis: int(asked[dim]) for axis, dim in enumerate(dims) if dim in asked} or None
     if isinstance(asked, tuple | list) and not given:
         raise ValueError(
             f"chunks={asked!r}: the variables of a dataset differ in their dims; name the dims, as "
             "in chunks={'time': 24, 'lat': 100}"
         )
-    return asked  # type: ignore[no-any-return]
+    return asked
 
 
 def _check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> None:

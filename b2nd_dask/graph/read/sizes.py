@@ -47,13 +47,13 @@ def own_or_auto(nchunks: int) -> str | None:
     return "auto" if nchunks > MANY_TASKS else None
 
 
-def by_axis(chunks: Any, ndim: int) -> Any:
-    """Check the axes in a mapping of chunk sizes, and count negative ones from the end."""
+def by_axis(chunks: Any, ndim: int, name: str = "chunks") -> Any:
+    """Check the axes in a mapping of sizes, and count negative ones from the end."""
     if not isinstance(chunks, Mapping):
         return chunks
     for axis in chunks:
         if not isinstance(axis, int | np.integer) or not -ndim <= axis < ndim:
-            raise ValueError(f"chunks={chunks!r}: {axis!r} is not the number of one of {ndim} axes")
+            raise ValueError(f"{name}={chunks!r}: {axis!r} is not the number of one of {ndim} axes")
     return {int(axis) % ndim: size for axis, size in chunks.items()}
 
 

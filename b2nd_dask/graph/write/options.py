@@ -133,6 +133,10 @@ def new_plan(array: da.Array, options: WriteOptions) -> FramePlan:
     """Plan the new frame of an array; errors as for `plan_frame`."""
     given, blocks = options.chunks, options.blocks
     chunks = _default_shape(array) if given is None else _resolved_shape(array, given)
+    if isinstance(blocks, Mapping):
+        # a block has the length of a chunk along the other axes
+        along = by_axis(blocks, len(chunks), "blocks")
+        blocks = tuple(along.get(axis, n) for axis, n in enumerate(chunks))
     return plan_frame(
         array.shape,
         array.dtype,

@@ -193,6 +193,24 @@ def test_how_frames_are_stored(tmp_path):
     xr.testing.assert_equal(one.compute(), ds.t.compute())
 
 
+def test_blocks_without_chunks(tmp_path):
+    """Along the other dims a block is as long as a chunk; a coordinate of one dim has its own."""
+    values = np.arange(60.0).reshape(6, 10)
+    ds = xr.Dataset({"t": (("y", "x"), values), "n": ("x", values[0])}, {"y": np.arange(6)})
+    encoding = {"y": {"blocks": {"y": 3}}, "n": {"blocks": 5}}
+    written = ds.chunk(x=8).b2nd.to_b2nd(tmp_path / "d.b2d", blocks={"y": 2}, encoding=encoding)
+    found = {name: open_b2nd(path) for name, path in written.b2nd.paths.items()}
+    assert {name: (each.chunks, each.blocks) for name, each in found.items()} == {
+        "t": ((6, 8), (2, 8)),
+        "n": ((8,), (5,)),
+        "y": ((6,), (3,)),
+    }
+    whole = ds.b2nd.to_b2nd(tmp_path / "whole.b2d", chunks={"x": 4}, blocks={"y": 3, "x": 2})
+    assert [open_b2nd(whole.b2nd.paths[name]).blocks for name in "tn"] == [(3, 2), (2,)]
+    one = ds.t.b2nd.to_b2nd(tmp_path / "t.b2nd", blocks={"x": 5})
+    assert open_b2nd(one.encoding["source"]).blocks == (6, 5)
+
+
 def test_chunks_by_dims_are_those_of_coordinates_of_several_dims(tmp_path):
     values = np.arange(60.0).reshape(6, 10)
     ds = xr.Dataset({"t": (("y", "x"), values)}, {"lat": (("y", "x"), -values), "y": np.arange(6)})
