@@ -180,6 +180,9 @@ def require_dims(name: Hashable, variable: xr.Variable, present: xr.Variable) ->
 def packing_of(present: xr.Variable) -> dict[str, Any]:
     """The packing of a frame's elements, as an encoding."""
     packing = {key: present.encoding[key] for key in _CF if key in present.encoding}
+    if np.dtype(packing.get("dtype")).kind in "US":
+        # new text may be longer
+        del packing["dtype"]
     return packing if packing.keys() - {"dtype"} else {}
 
 
@@ -241,7 +244,9 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
     packing = {key: kept[key] for key in _PACKING if key in kept} | asked
     was_object = variable.dtype.kind in "OT"
     if was_object:
-        variable = _inferred(variable, name, packing.get("_FillValue"), where)
+        # "S1" is for any length, like variable-length text
+        dtype = None if asked.get("dtype") == "S1" or "_Encoding" in asked else asked.get("dtype")
+        variable = _inferred(variable, name, packing.get("_FillValue"), dtype, where)
     kind = variable.dtype.kind
     if kind in "mM":
         return pack(variable, name, asked, where) if asked else variable
@@ -256,8 +261,8 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
     return pack(variable, name, packing, where)
 
 
-def _inferred(variable: xr.Variable, name: str, fill: Any, where: str) -> xr.Variable:
-    """Convert Python objects and variable-length text to the dtype that xarray infers."""
+def _inferred(variable: xr.Variable, name: str, fill: Any, dtype: Any, where: str) -> xr.Variable:
+    """Convert Python objects to the dtype that xarray infers, text and bytes also to `dtype`."""
     if variable.dtype.kind == "T":
         variable = variable.astype(object)
     try:
@@ -273,14 +278,23 @@ def _inferred(variable: xr.Variable, name: str, fill: Any, where: str) -> xr.Var
     if inferred.dtype.kind != "O":
         return inferred
     objects = inferred.values
-    is_text = all(isinstance(each, str) for each in objects.flat)
-    fixed = objects.astype(str if is_text else bytes) if objects.size else objects.astype("U1")
+    kind = "U" if all(isinstance(each, str) for each in objects.flat) else "S"
+    asked = np.dtype(object if dtype is None else dtype)
+    if asked.kind not in f"{kind}O" and asked.itemsize:
+        what = "text" if kind == "U" else "bytes"
+        raise ValueError(
+            f"{where}: its elements are {what}, not {asked}; omit encoding= or convert them"
+        )
+    fixed = objects.astype(asked if asked.kind == kind and asked.itemsize else kind)
     if not fixed.dtype.itemsize:
         fixed = fixed.astype(f"{fixed.dtype.kind}1")
     changed = fixed != objects
     if np.any(changed):
         odd, becomes = objects[changed].item(0), fixed[changed].item(0)
-        raise ValueError(f"{where}: {odd!r} would come back as {becomes!r}: strip or convert it")
+        raise ValueError(
+            f"{where}: {odd!r} would come back as {becomes!r}: strip or convert it, or give "
+            "another dtype in encoding="
+        )
     return xr.Variable(variable.dims, fixed, inferred.attrs)
 
 

@@ -29,6 +29,16 @@ BAD = {
     "attribute": ({"a": ("x", X, {"o": object()})}, {}, "attribute 'o' of a"),
     "encoding": ({"a": ("x", X)}, {"encoding": {"a": {"zlib": 1}}}, "unknown: zlib"),
     "narrow": ({"a": ("x", ["abc", "d"])}, {"encoding": {"a": {"dtype": "U2"}}}, "read as ab"),
+    "narrow objects": (
+        {"a": ("x", np.array(["abc", "d"], object))},
+        {"encoding": {"a": {"dtype": "U2"}}},
+        "'abc' would come back as 'ab'.* another dtype",
+    ),
+    "text as bytes": (
+        {"a": ("x", np.array(["abc", "d"], object))},
+        {"encoding": {"a": {"dtype": "S3"}}},
+        "its elements are text, not .*S3",
+    ),
     "dim": ({"a": ("x", X)}, {"chunks": {"tiem": 1}}, "no dim 'tiem'"),
 }
 

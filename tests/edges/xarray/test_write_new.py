@@ -127,6 +127,21 @@ def test_text_of_any_length_in_memory(tmp_path):
     assert written.indexes["x"].tolist() == text.tolist()
 
 
+@pytest.mark.parametrize("kind", [object, np.dtypes.StringDType()])
+@pytest.mark.parametrize("encoding", [{}, {"_FillValue": "-"}])
+def test_the_length_of_objects_is_that_of_encoding(tmp_path, kind, encoding):
+    """An append may then be longer."""
+    ds = xr.Dataset({"s": ("x", np.array(["a", "bc"], kind))})
+    path, how = tmp_path / "s.b2d", {"s": {"dtype": "U8", **encoding}}
+    assert ds.b2nd.to_b2nd(path, encoding=how).compute().s.values.tolist() == ["a", "bc"]
+    assert open_b2nd(path / "s.b2nd").dtype == "<U8"
+    longer = xr.Dataset({"s": ("x", np.array(["longer"], object))})
+    written = longer.b2nd.to_b2nd(path, mode="a", append_dim="x").compute()
+    assert written.s.values.tolist() == ["a", "bc", "longer"]
+    replaced = xr.Dataset({"s": ("x", np.array(["a", "bc", "longer" * 2], object))})
+    xr.testing.assert_equal(replaced.b2nd.to_b2nd(path, mode="a").load(), replaced)
+
+
 def test_a_tree(tmp_path):
     tree = xr.DataTree.from_dict(
         {"/": xr.Dataset({"a": ("x", [1, 2])}), "/g": exact(3), "/g/h": xr.Dataset(attrs={"k": 1})}
