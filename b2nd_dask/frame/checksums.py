@@ -26,7 +26,7 @@ from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.statistics import chunk_statistics, statistics_row
 from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.members.writable import local_frame
-from b2nd_dask.frame.open.cache import OpenedFrame, process_cache
+from b2nd_dask.frame.open.cache import OpenedFrame, process_cache, unless_replaced
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.scan import digests_on_disk, scan_digests, stored_extents
 from b2nd_dask.frame.reference import FrameReference
@@ -325,7 +325,8 @@ def _add(
     rows = None if frame is None else _rows_of(frame, threads or usable_cores())
     columns = parsed.columns
     if not columns.checksums.is_valid:
-        digests = digests_on_disk(opened, stored_extents(opened)[0], threads)
+        with unless_replaced(opened):
+            digests = digests_on_disk(opened, stored_extents(opened)[0], threads)
         valid = Verdict(ChecksumState.VALID)
         columns = replace(columns, checksums=valid, stored=digests)
     with staging.prepared(), staging.exclusive():

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import ChecksumError, StaleFrameError, locating
+from b2nd_dask.errors import ChecksumError, locating
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.chunk_table import superseded_at
 from b2nd_dask.frame.members.writable import local_frame
-from b2nd_dask.frame.open.cache import OpenedFrame
+from b2nd_dask.frame.open.cache import OpenedFrame, unless_replaced
 from b2nd_dask.frame.open.opening import parse_frame
 from b2nd_dask.frame.read.fetch import chunk_requests, fetch_all
 from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.frame.write.transaction import Envelope, publish
 from b2nd_dask.frame.write.writer import StagedBatches
-from b2nd_dask.storage import Location, Staging, frame_locked, identity_at, require_end, staging_for
+from b2nd_dask.storage import Location, Staging, frame_locked, require_end, staging_for
 from b2nd_dask.system import opened as opened_file
 
 #: Chunks that are requested together.
@@ -77,10 +77,9 @@ def compact(urlpath: Any) -> int:
         if checksums.state is ChecksumState.DAMAGED:
             raise ChecksumError(f"{checksums.reason}: not compacted")
         before = _size(path)
-        with frame_locked(path, identity=parsed.identity):
-            # check the name: the opened file may have lost it while this call waited for the lock
-            if identity_at(str(path)) != parsed.identity:
-                raise StaleFrameError("the frame changed in the meantime: not compacted")
+        # another write may replace the frame during the wait for the lock, or in spite of the lock
+        with frame_locked(path, identity=parsed.identity), unless_replaced(opened):
+            opened.require_current()
             if not reader.is_directory:
                 with opened_file(path, os.O_RDONLY) as fd:
                     require_end(fd, parsed.header.frame_len, location.label)
