@@ -93,8 +93,7 @@ def auto_limit(nbytes: int, chunks: Any = "auto") -> int | None:
 
     None if `chunks` are not automatic.
     """
-    parts = list(chunks.values()) if isinstance(chunks, dict) else chunks
-    texts = {part for part in np.ravel(np.array(parts, object)) if isinstance(part, str)}
+    texts = {part for part in np.ravel(np.array(chunks, object)) if isinstance(part, str)}
     if texts != {"auto"}:
         return None
     threads, memory = _cluster()

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 
 import dask
 import dask.array as da
@@ -203,3 +204,46 @@ def test_default_chunks_fit_any_blocks(fresh_path, data):
     values = np.random.default_rng(1).integers(0, 99, shape)
     back = to_b2nd(da.from_array(values, chunks=sizes), fresh_path())
     np.testing.assert_array_equal(back.compute(scheduler="sync"), values)
+
+
+@pytest.mark.parametrize(
+    ("asked", "chunks"),
+    [
+        ({0: 1000, 1: 40}, (1000, 40)),
+        ({-1: 1000}, (100, 1000)),
+        ((1000, -1), (1000, 60)),
+        ((None, np.int64(7)), (100, 7)),
+        ({0: 1000, 1: "auto"}, (1000, 60)),
+        ((50, "4kB"), (50, 10)),
+        ({}, (100, 60)),
+    ],
+)
+def test_sizes_by_axis_are_kept_like_those_of_a_tuple(asked, chunks, tmp_path):
+    to_b2nd(da.zeros((100, 60), chunks=(25, 20)), tmp_path / "a.b2nd", chunks=asked)
+    assert open_b2nd(tmp_path / "a.b2nd").chunks == chunks
+
+
+@pytest.mark.parametrize(
+    ("asked", "blocks"),
+    [
+        (-1, (50, 40)),
+        ((-1, 8), (50, 8)),
+        ({1: 5}, (50, 5)),
+        ({0: 5, -1: 4}, (5, 4)),
+    ],
+)
+def test_blocks_by_axis_and_of_whole_chunks(asked, blocks, tmp_path):
+    to_b2nd(np.ones((100, 60)), tmp_path / "a.b2nd", chunks=(50, 40), blocks=asked)
+    assert open_b2nd(tmp_path / "a.b2nd").blocks == blocks
+
+
+@pytest.mark.parametrize("name", ["chunks", "blocks"])
+@pytest.mark.parametrize(
+    "bad", [0, True, -2, 2.5, b"ab", {1: 0}, {0: True, 1: 4}, (0, -1), (True, -1), (4, None, -1)]
+)
+def test_what_is_no_size_is_an_error_that_names_it(name, bad, tmp_path):
+    message = rf"{name}={re.escape(repr(bad))} is not one positive size for each of 2 axes"
+    with pytest.raises(ValueError, match=message):
+        to_b2nd(np.ones((100, 60)), tmp_path / "a.b2nd", **{name: bad})
+    with pytest.raises(ValueError, match=rf"{name}=.*'y' is not the number of one of 2 axes"):
+        to_b2nd(np.ones((100, 60)), tmp_path / "a.b2nd", **{name: {"y": 4}})

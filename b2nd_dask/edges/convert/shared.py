@@ -27,6 +27,7 @@ from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.read.sizes import MAX_TASKS
+from b2nd_dask.graph.write.options import is_number
 from b2nd_dask.storage import Location, Secrets, public_error, public_url
 
 #: Bytes of a block: smaller chunks are read together, larger ones singly.
@@ -85,7 +86,8 @@ class Options:
     def chunks_of(self, array: da.Array) -> tuple[int, ...]:
         """Lengths of a chunk of the target; by default those of the array's largest dask block."""
         sizes = _within(self.given("chunks", array.ndim) or array.chunksize, array.shape)
-        return tuple(max(1, size) for size in sizes)
+        axes = zip(sizes, array.shape, strict=True)
+        return tuple(max(1, n if size == -1 else size) for size, n in axes)
 
     def check_sizes(self, tree: Tree) -> None:
         """Check the user's chunks and blocks.
@@ -98,7 +100,7 @@ class Options:
             if sizes is None:
                 continue
             numbers = sizes if isinstance(sizes, tuple | list) else (sizes,)
-            if not all(isinstance(n, int | np.integer) and (n > 0 or n == -1) for n in numbers):
+            if not all(is_number(n) and (n > 0 or n == -1) for n in numbers):
                 raise ValueError(f"{name}={sizes!r}: give positive numbers, or -1 for a whole axis")
 
     def check_axes(self, tree: Tree) -> None:
@@ -132,14 +134,12 @@ class Options:
 
 
 def _within(sizes: Any, shape: tuple[int, ...]) -> Any:
-    """Numbers as lengths along each axis, at most those of an array; None and texts as they are."""
+    """Numbers as lengths along each axis, at most those of an array; all others as they are."""
     sizes = (sizes,) * len(shape) if isinstance(sizes, int | np.integer) else sizes
     if not isinstance(sizes, tuple | list):
         return sizes
     return tuple(
-        (max(1, n) if size == -1 else min(int(size), max(1, n)))
-        if isinstance(size, int | np.integer)
-        else size
+        min(int(size), max(1, n)) if isinstance(size, int | np.integer) else size
         for size, n in zip(sizes, shape, strict=True)
     )
 

@@ -84,9 +84,6 @@ def _storage(
     found = {key: own.get(key, options.get(key)) for key in (*STORAGE, "max_mem")}
     for key in ("chunks", "blocks"):
         found[key] = _by_axes(found[key], dims, given=key in own)
-    if isinstance(found["chunks"], Mapping):
-        lengths = (max(n, 1) for n in member.array.shape)
-        found["chunks"] = tuple(found["chunks"].get(axis, n) for axis, n in enumerate(lengths))
     if options.get("stats") and supports_statistics(member.array.dtype):
         # text, for example, has no statistics
         found["stats"] = True

@@ -47,14 +47,14 @@ def own_or_auto(nchunks: int) -> str | None:
     return "auto" if nchunks > MANY_TASKS else None
 
 
-def by_axis(chunks: Any, ndim: int, name: str = "chunks") -> Any:
-    """Check the axes in a mapping of sizes, and count negative ones from the end."""
-    if not isinstance(chunks, Mapping):
-        return chunks
-    for axis in chunks:
+def by_axis(sizes: Any, ndim: int, name: str = "chunks") -> Any:
+    """Convert a mapping of sizes by axis to a tuple with None for other axes; check its axes."""
+    if not isinstance(sizes, Mapping):
+        return sizes
+    for axis in sizes:
         if not isinstance(axis, int | np.integer) or not -ndim <= axis < ndim:
-            raise ValueError(f"{name}={chunks!r}: {axis!r} is not the number of one of {ndim} axes")
-    return {int(axis) % ndim: size for axis, size in chunks.items()}
+            raise ValueError(f"{name}={sizes!r}: {axis!r} is not the number of one of {ndim} axes")
+    return tuple(map({int(axis) % ndim: size for axis, size in sizes.items()}.get, range(ndim)))
 
 
 def block_sizes(source: Readable, chunks: Any) -> Chunks:

@@ -133,15 +133,11 @@ def new_plan(array: da.Array, options: WriteOptions) -> FramePlan:
     """Plan the new frame of an array; errors as for `plan_frame`."""
     given, blocks = options.chunks, options.blocks
     chunks = _default_shape(array) if given is None else _resolved_shape(array, given)
-    if isinstance(blocks, Mapping):
-        # a block has the length of a chunk along the other axes
-        along = by_axis(blocks, len(chunks), "blocks")
-        blocks = tuple(along.get(axis, n) for axis, n in enumerate(chunks))
     return plan_frame(
         array.shape,
         array.dtype,
         chunks=chunks,
-        blocks=None if blocks is None else _per_axis("blocks", blocks, len(chunks)),
+        blocks=None if blocks is None else _per_axis("blocks", blocks, chunks),
         cparams=options.cparams,
         meta=packed_metadata(array, "meta", options.meta),
         vlmeta=packed_metadata(array, "vlmeta", options.vlmeta),
@@ -189,7 +185,12 @@ def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions
 def are_sizes(chunks: Any) -> bool:
     """Whether chunks are numbers of elements; -1, "auto" and the like depend on the array."""
     parts = np.ravel(np.array(chunks, object))
-    return all(isinstance(part, int | np.integer) and part > 0 for part in parts)
+    return all(is_number(part) and part > 0 for part in parts)
+
+
+def is_number(size: Any) -> bool:
+    """Whether a length is an integer, which a bool is not."""
+    return isinstance(size, int | np.integer) and not isinstance(size, bool)
 
 
 def _default_shape(arr: da.Array) -> tuple[int, ...]:
@@ -224,42 +225,49 @@ def _grouped(sizes: list[int], shape: tuple[int, ...], itemsize: int) -> list[in
 
 
 def _resolved_shape(arr: da.Array, chunks: Any) -> tuple[int, ...]:
-    """The user's chunks: sizes, which may exceed the shape, or a value that dask resolves."""
-    chunks = by_axis(chunks, arr.ndim)
-    if isinstance(chunks, dict):
-        chunks = {axis: _one_size(n, arr.shape, axis) for axis, n in chunks.items()}
-    elif isinstance(chunks, tuple | list) and len(chunks) == arr.ndim:
-        chunks = tuple(_one_size(n, arr.shape, axis) for axis, n in enumerate(chunks))
-    parts = () if isinstance(chunks, dict) else np.ravel(np.array(chunks, object))
-    if not isinstance(chunks, dict | str) and not any(p in (-1, None, "auto") for p in parts):
-        return _per_axis("chunks", chunks, arr.ndim)
+    """The user's chunks: sizes, which may exceed the shape, or texts that dask resolves."""
+    sizes = _per_axis("chunks", chunks, arr.shape, texts=True)
+    if not any(isinstance(size, str) for size in sizes):
+        return sizes
     try:
-        resolved = normalize_chunks(chunks, arr.shape, dtype=arr.dtype, previous_chunks=arr.chunks)
+        resolved = normalize_chunks(sizes, arr.shape, dtype=arr.dtype, previous_chunks=arr.chunks)
     except (TypeError, ValueError) as error:
         raise ValueError(f"chunks={chunks!r} for the shape {arr.shape}: {error}") from error
-    return tuple(max(1, *axis, 1) for axis in resolved)
+    axes = zip(sizes, resolved, strict=True)
+    return tuple(max(1, *axis) if isinstance(size, str) else size for size, axis in axes)
 
 
-def _one_size(lengths: Any, shape: tuple[int, ...], axis: int) -> Any:
-    """The chunk size along an axis whose chunk lengths are listed as dask lists them."""
-    if not isinstance(lengths, tuple | list):
-        return lengths
-    size, n = next(iter(lengths), 0), shape[axis]
-    if not isinstance(size, int | np.integer) or size < 1 or steps(n, int(size)) != tuple(lengths):
+def _per_axis(
+    name: str, given: Any, shape: tuple[int, ...], *, texts: bool = False
+) -> tuple[Any, ...]:
+    """The user's chunks or blocks of an array or a chunk of this shape: a size for each axis.
+
+    With `texts` they stay as they are.
+    """
+    sizes = by_axis(given, len(shape), name)
+    if isinstance(sizes, str | bytes) or not isinstance(sizes, Iterable):
+        sizes = (sizes,) * len(shape)
+    axes = list(enumerate(sizes))
+    if len(axes) == len(shape):
+        sizes = tuple(_one_size(name, size, axis, shape[axis]) for axis, size in axes)
+        if all((is_number(n) and n > 0) or (texts and isinstance(n, str)) for n in sizes):
+            return sizes
+    raise ValueError(f"{name}={given!r} is not one positive size for each of {len(shape)} axes")
+
+
+def _one_size(name: str, given: Any, axis: int, n: int) -> Any:
+    """The size along an axis of `n` elements: -1 and None are all, dask lists all lengths."""
+    if given is None or (is_number(given) and given == -1):
+        return max(1, n)
+    if not isinstance(given, tuple | list):
+        return int(given) if is_number(given) else given
+    size = next(iter(given), 0)
+    if not is_number(size) or size < 1 or steps(n, int(size)) != tuple(given):
         raise ValueError(
-            f"chunks= lists {tuple(lengths)!s:.60} along axis {axis} of {n} elements. All chunks "
+            f"{name}= lists {tuple(given)!s:.60} along axis {axis} of {n} elements. All {name} "
             "of a frame have one size, only the last may be shorter: give that size"
         )
     return int(size)
-
-
-def _per_axis(name: str, sizes: Any, ndim: int) -> tuple[int, ...]:
-    given = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,) * ndim
-    if len(given) != ndim or any(
-        not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1 for n in given
-    ):
-        raise ValueError(f"{name}={sizes!r} is not one positive size for each of {ndim} axes")
-    return tuple(int(n) for n in given)
 
 
 def dropped_metadata(given: Any, array: da.Array, options: WriteOptions) -> str:

@@ -24,6 +24,7 @@ from b2nd_dask.graph.write.options import (
     WriteOptions,
     are_sizes,
     check_mode,
+    is_number,
     new_plan,
 )
 from b2nd_dask.graph.write.regions import broadcast_to_region, corner_of, region_axes
@@ -116,7 +117,7 @@ def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
         raise TypeError(f"dtype={dtype!r} has no length: give it one, as in {elements.str[:2]}20")
     check_storable(elements)
     sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in sizes):
+    if not all(map(is_number, sizes)):
         raise ValueError(f"shape={shape!r}: give the number of elements for each axis")
     if min(sizes, default=0) < 0:
         raise ValueError(f"shape={shape!r}: lengths must be 0 or more")

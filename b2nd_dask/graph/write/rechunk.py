@@ -140,12 +140,11 @@ def rechunk(
     frame = _opened(src, storage_options)
     source = reference_of(frame)
     array = array_of(source, own_or_auto(source.grid.nchunks))
-    if isinstance(chunks, Mapping):
-        chunks = tuple(map(by_axis(chunks, source.ndim).get, range(source.ndim)))
+    chunks = by_axis(chunks, source.ndim)
     if isinstance(chunks, tuple | list) and len(chunks) == source.ndim:
         # other axes keep their chunks, as in dask's `rechunk`
         axes = zip(chunks, source.chunks, strict=True)
-        chunks = tuple(own if size is None else size for size, own in axes)
+        chunks = tuple(max(1, own) if size is None else size for size, own in axes)
     options = WriteOptions(
         mode=mode,
         chunks=chunks,

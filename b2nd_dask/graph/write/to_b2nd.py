@@ -98,13 +98,14 @@ def to_b2nd(
         started by `create`: `region`, made of whole chunks. The frame appears by
         `commit`.
     chunks : int or tuple of int, optional
-        Elements of a frame chunk along each axis. The default is dask's largest block, halved along
-        its longest axes to at most 32 MiB. 100 or more blocks below 1 MiB are grouped to chunks of
-        about 1 MiB. Blocks that do not align with chunks are rechunked, to blocks of at most about
-        dask's ``array.chunk-size``.
+        Elements of a frame chunk along each axis; -1 is the whole axis. The default is dask's
+        largest block, halved along its longest axes to at most 32 MiB. 100 or more blocks below
+        1 MiB are grouped to chunks of about 1 MiB. Blocks that do not align with chunks are
+        rechunked, to blocks of at most about dask's ``array.chunk-size``.
     blocks : int or tuple of int, optional
-        Elements of a block along each axis. The default is at most 128 KiB, about the same fraction
-        of a chunk along each axis, so that planes and series along any axis decode little.
+        Elements of a block along each axis; -1 is the whole chunk's. The default is at most
+        128 KiB, about the same fraction of a chunk along each axis, so that planes and series along
+        any axis decode little.
     cparams : blosc2.CParams or dict, optional
         Codec, level, filters, split mode and dictionary. The defaults of a dict are Zstandard at
         level 1 after a byte shuffle, else python-blosc2's; a `CParams` has no defaults. Codecs and

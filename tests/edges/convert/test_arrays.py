@@ -183,6 +183,24 @@ def test_blocks_without_chunks(blocks: Any) -> None:
             convert("x.b2nd", target, blocks=bad)
 
 
+@pytest.mark.parametrize("target", ["x.b2nd", "g.b2d", "x.zarr", "x.h5"])
+def test_minus_one_is_the_whole_axis(target: str) -> None:
+    np.save("x.npy", RNG.integers(0, 9, (40, 60)))
+    is_frame = "b2" in target
+    how: dict[str, Any] = {"blocks": (5, -1)} if is_frame else {}
+    convert("x.npy", target, chunks=(20, -1), **how)
+    if is_frame:
+        frame = open_b2nd("g.b2d/values.b2nd" if target == "g.b2d" else target)
+        assert (frame.chunks, frame.blocks) == ((20, 60), (5, 60))
+    elif target == "x.zarr":
+        assert zarr.open(target).chunks == (20, 60)
+    else:
+        with h5py.File(target) as file:
+            assert file["values"].chunks == (20, 60)
+    with pytest.raises(ValueError, match="chunks="):
+        convert("x.npy", f"bad{target}", chunks=(20, True))
+
+
 def test_against_the_tool_of_python_blosc2() -> None:
     from blosc2.cli.b2nd_to_zarr import b2nd_to_zarr
 
