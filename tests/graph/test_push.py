@@ -81,6 +81,15 @@ def test_reductions_are_pushed(tmp_path, name, work):
     assert tasks_of(reduce_block, REDUCTIONS[name](WORK[work](one_block[2:, ::3]))) == 1
 
 
+def test_a_transpose_of_an_argument_with_fewer_axes_is_pushed(tmp_path):
+    array, row = np.arange(600.0).reshape(20, 30), np.arange(30.0)
+    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(10, 10))
+    blosc2.asarray(row, urlpath=str(tmp_path / "row.b2nd"), chunks=(10,))
+    found = (from_b2nd(tmp_path / "x.b2nd") * from_b2nd(tmp_path / "row.b2nd")).T
+    assert tasks_of(np.transpose, found) == 0
+    np.testing.assert_array_equal(found, (array * row).T)
+
+
 def test_a_user_function_gets_an_array_of_the_block(tmp_path):
     blosc2.asarray(np.arange(600.0).reshape(20, 30), urlpath=str(tmp_path / "x.b2nd"))
     x = from_b2nd(tmp_path / "x.b2nd", chunks=(10, 10))

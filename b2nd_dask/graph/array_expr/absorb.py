@@ -11,7 +11,7 @@ from b2nd_dask.graph._dask_compat import warn_once
 from b2nd_dask.graph.array_expr import compat
 from b2nd_dask.graph.array_expr.rules import inlined, joined, reduced, users_of
 from b2nd_dask.graph.array_expr.source import Dependents, FrameExpr, ReadAtOnce, source_of, unfused
-from b2nd_dask.graph.expression.nodes import Node, Selection
+from b2nd_dask.graph.expression.nodes import Selection
 from b2nd_dask.graph.optimize.at_once import at_once
 from b2nd_dask.graph.optimize.optimizer import SettingError, active_rules
 from b2nd_dask.graph.read.blocks import Chunks
@@ -114,11 +114,12 @@ def _decided(
     return found
 
 
-def _moved(source: FrameExpr, top: Node | None, chunks: Chunks) -> FrameExpr | str:
-    """The source of a moved node; a reason if the node did not accept the move."""
+def _selected(source: FrameExpr, selection: Selection) -> FrameExpr | str:
+    """The source of selected elements; a reason if the node does not accept the selection."""
+    top = source.top.accept(selection, "")
     if top is None:
         return "the read does not support it"
-    return source_of(top, source.dtype, chunks, source.prefix)
+    return source_of(top, source.dtype, selection.chunks, source.prefix)
 
 
 def _sliced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
@@ -130,19 +131,18 @@ def _sliced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr
         return f"it has fewer elements than this slice together with {', '.join(others)}"
     index = (*parent.index, *(slice(None),) * (source.ndim - len(parent.index)))
     entries = tuple(range(n)[i] for n, i in zip(source.shape, index, strict=True))
-    selection = Selection(entries, parent.chunks)
-    return _moved(source, source.top.accept_selection(selection, ""), parent.chunks)
+    return _selected(source, Selection.of_index(entries, parent.chunks))
 
 
 def _transposed(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
-    return _moved(source, source.top.accept_transpose(tuple(parent.axes), ""), parent.chunks)
+    axes = tuple(parent.axes)
+    return _selected(source, Selection.of_all(source.chunks, parent.chunks, axes))
 
 
 def _expanded(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
-    own = iter(map(range, source.shape))
-    entries = tuple(None if axis in parent.axes else next(own) for axis in range(parent.ndim))
-    selection = Selection(entries, parent.chunks)
-    return _moved(source, source.top.accept_selection(selection, ""), parent.chunks)
+    own = iter(range(source.ndim))
+    axes = tuple(None if axis in parent.axes else next(own) for axis in range(parent.ndim))
+    return _selected(source, Selection.of_all(source.chunks, parent.chunks, axes))
 
 
 def _rechunked(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
@@ -154,9 +154,9 @@ def _rechunked(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
 def _read_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | str:
     if chunks == source.chunks:
         return source
-    top = source.top.accept_selection(Selection.of_all(source.chunks, chunks), "")
-    if top is not None:
-        return source_of(top, source.dtype, chunks, source.prefix)
+    found = _selected(source, Selection.of_all(source.chunks, chunks))
+    if not isinstance(found, str):
+        return found
     if any(along.step != 1 for each in source.tree.compiled.reads for along in each.positions):
         return "it skips elements, or reverses them"
     return "in such blocks chunks would be decoded too often"

@@ -19,7 +19,7 @@ from b2nd_dask.frame.joined import Readable
 from b2nd_dask.graph.array_expr import compat
 from b2nd_dask.graph.array_expr.compat import dask_original
 from b2nd_dask.graph.array_expr.rules import constant_of
-from b2nd_dask.graph.array_expr.source import FrameExpr, as_index, source_of
+from b2nd_dask.graph.array_expr.source import FrameExpr, selected, source_of
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among
 from b2nd_dask.graph.expression.nodes import Read
 from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks, mark_as_expression, reading_of
@@ -158,13 +158,7 @@ def _of_read(read: Read) -> Any:
     source = read.source
     if read.is_box and read.positions == tuple(map(range, source.shape)):
         return array_of(source, read.chunks)
-    kept = sorted(axis for axis in read.axes if axis is not None)
-    index = tuple(
-        as_index(along) if axis in kept else along[0] for axis, along in enumerate(read.positions)
-    )
-    array = array_of(source, None)[index]
-    array = array.transpose([kept.index(axis) for axis in read.axes if axis is not None])
-    return array[tuple(None if axis is None else slice(None) for axis in read.axes)]
+    return selected(array_of(source, None), read.positions, read.axes)
 
 
 def _moves(made: da.Array, expression: Any) -> bool:

@@ -21,7 +21,7 @@ from b2nd_dask.graph.optimize.at_once import task_at_once
 from b2nd_dask.graph.optimize.lower import input_of, own_block
 from b2nd_dask.graph.optimize.optimizer import active_rules
 from b2nd_dask.graph.prefetch import prefetching
-from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.read.blocks import Chunks, Finish
 from b2nd_dask.graph.task_names import read_name
 from b2nd_dask.graph.tasks import compute_block
 
@@ -38,7 +38,7 @@ _IO: Any = compat.source_names().IO
 
 @dataclass(frozen=True, eq=False)
 class Argument(Opaque):
-    """Another expression as a leaf; it accepts moves of its elements itself."""
+    """Another expression as a leaf; it accepts selections itself."""
 
     expression: Any
 
@@ -47,29 +47,26 @@ class Argument(Opaque):
         """The leaf of an expression, in the expression's blocks."""
         return cls(expression._name, expression.chunks, expression)
 
-    @property
-    def _array(self) -> Any:
-        return compat.source_names().new_collection(self.expression)
-
-    def accept_selection(self, selection: Selection, layer: str) -> Argument:
-        """Slice or rechunk the expression."""
-        found = self._array[tuple(map(as_index, selection.index))].expr
+    def accept(self, selection: Selection, layer: str) -> Argument:
+        """Slice, rechunk or transpose the expression."""
+        array = compat.source_names().new_collection(self.expression)
+        found = selected(array, selection.positions, selection.axes).expr
         return Argument.of(_in_blocks(found, selection.chunks))
-
-    def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Argument:
-        """Transpose the expression."""
-        return Argument.of(self._array.transpose(axes).expr)
 
 
 def _in_blocks(expression: Any, chunks: Chunks) -> Any:
     return expression if expression.chunks == chunks else expression.rechunk(chunks)
 
 
-def as_index(entry: range | int | None) -> Any:
-    """Convert an entry of a selection to an entry of an index."""
-    if not isinstance(entry, range):
-        return entry
-    return slice(entry.start, entry.stop if entry.stop >= 0 else None, entry.step)
+def selected(array: Any, positions: tuple[range, ...], axes: tuple[int | None, ...]) -> Any:
+    """Select elements of an array of `dask_array` or `dask.array`; see `Selection`."""
+    index = tuple(
+        slice(along.start, along.stop if along.stop >= 0 else None, along.step)
+        if axis in axes
+        else along[0]
+        for axis, along in enumerate(positions)
+    )
+    return Finish(index, axes).of(array)
 
 
 @dataclass(frozen=True, eq=False)

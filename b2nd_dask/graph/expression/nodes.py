@@ -1,13 +1,13 @@
 """Nodes of an expression: reads of frames, elementwise calls, values, moves, opaque nodes.
 
-A node may absorb an operation above it: `accept_selection` (of a slice or a rechunk) and
-`accept_transpose` return a node with the same result, or None if the node cannot absorb it.
+A node may absorb a selection above it, which is a slice, a rechunk or a transpose: `accept` returns
+a node with the same result, or None if the node cannot absorb it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,27 +24,41 @@ MAX_NODES = 100
 
 @dataclass(frozen=True)
 class Selection:
-    """A basic index of an array, and the blocks of the result; a rechunk selects all elements."""
+    """A slice, a rechunk or a transpose of an array."""
 
-    index: tuple[range | int | None, ...]
-    """Per axis its positions, or the one position of a dropped axis; None for a new axis."""
+    positions: tuple[range, ...]
+    """The positions along each axis of the array."""
+    axes: tuple[int | None, ...]
+    """For each axis of the result the array's axis; None for a new axis of length 1. An axis of the
+    array that is not among them has one position, and is dropped."""
     chunks: Chunks
+    """The blocks of the result."""
 
     @classmethod
-    def of_all(cls, before: Chunks, chunks: Chunks) -> Selection:
-        """All elements of an array, in other blocks."""
-        return cls(tuple(range(sum(along)) for along in before), chunks)
+    def of_index(cls, index: Iterable[range | int | None], chunks: Chunks) -> Selection:
+        """A basic index: positions along an axis, one of a dropped axis, or None for a new axis."""
+        positions, axes = list[range](), list[int | None]()
+        for entry in index:
+            if not isinstance(entry, int):
+                axes.append(None if entry is None else len(positions))
+            if entry is not None:
+                positions.append(range(entry, entry + 1) if isinstance(entry, int) else entry)
+        return cls(tuple(positions), tuple(axes), chunks)
+
+    @classmethod
+    def of_all(
+        cls, before: Chunks, chunks: Chunks, axes: tuple[int | None, ...] | None = None
+    ) -> Selection:
+        """All elements of an array, in other blocks or with its axes in another order."""
+        positions = tuple(range(sum(along)) for along in before)
+        return cls(positions, tuple(range(len(before))) if axes is None else axes, chunks)
 
 
 class Refusing:
-    """Accepts no operation."""
+    """Accepts no selection."""
 
-    def accept_selection(self, selection: Selection, layer: str) -> Any:
-        """Accept no slice and no rechunk."""
-        return None
-
-    def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Any:
-        """Accept no transpose."""
+    def accept(self, selection: Selection, layer: str) -> Any:
+        """Accept no slice, rechunk or transpose."""
         return None
 
 
@@ -106,36 +120,24 @@ class Read:
         """Bytes of all its elements."""
         return math.prod(map(len, self.positions)) * self.source.dtype.itemsize
 
-    def accept_selection(self, selection: Selection, layer: str) -> Read | None:
+    def accept(self, selection: Selection, layer: str) -> Read | None:
         """Read only the selected elements."""
         if selection.chunks != self.chunks and selection == Selection.of_all(
             self.chunks, selection.chunks
         ):
             return self._in_blocks(selection.chunks, layer)
-        positions, kept = list(self.positions), list[int | None]()
-        own = iter(self.axes)
-        for entry in selection.index:
-            axis = None if entry is None else next(own)
-            if entry is None:
-                kept.append(None)
-            elif axis is None:
-                if isinstance(entry, int):
-                    continue
-                if len(entry) != 1:
-                    return None
-                kept.append(None)
-            elif isinstance(entry, int):
-                positions[axis] = positions[axis][entry : entry + 1]
-            else:
-                positions[axis] = compose(positions[axis], entry)
-                kept.append(axis)
-        layers = (layer, *self.layers)
+        positions = list(self.positions)
+        for axis, along in zip(self.axes, selection.positions, strict=True):
+            if axis is not None:
+                positions[axis] = compose(positions[axis], along)
+            elif len(along) != 1:
+                return None
         return replace(
             self,
             positions=tuple(positions),
-            axes=tuple(kept),
+            axes=tuple(None if axis is None else self.axes[axis] for axis in selection.axes),
             chunks=selection.chunks,
-            layers=layers,
+            layers=(layer, *self.layers),
         )
 
     def _in_blocks(self, chunks: Chunks, layer: str) -> Read | None:
@@ -153,15 +155,6 @@ class Read:
         if not is_read_anew(self.source, tuple(sizes), corner):
             return None
         return replace(self, chunks=chunks, layers=(layer, *self.layers), is_rechunked=True)
-
-    def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Read:
-        """Read with the axes in another order."""
-        return replace(
-            self,
-            axes=tuple(self.axes[axis] for axis in axes),
-            chunks=tuple(self.chunks[axis] for axis in axes),
-            layers=(layer, *self.layers),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,30 +200,8 @@ class Elemwise:
         """Whether the arguments are elements, and a mask that selects some of them."""
         return self.chunks is None
 
-    def accept_selection(self, selection: Selection, layer: str) -> Elemwise | None:
-        """Slice or rechunk the arguments."""
-
-        def selected(arg: Node) -> Node | None:
-            part = self._part_of(arg, selection)
-            return arg if part is None else arg.accept_selection(part, layer)
-
-        return self._moved(selected, selection.chunks, layer)
-
-    def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Elemwise | None:
-        """Transpose the arguments; each must have all axes or none."""
-
-        def transposed(arg: Node) -> Node | None:
-            if not arg.chunks:
-                return arg
-            return arg.accept_transpose(axes, layer) if len(arg.chunks) == len(axes) else None
-
-        chunks = self.chunks or ()
-        return self._moved(transposed, tuple(chunks[axis] for axis in axes if chunks), layer)
-
-    def _moved(
-        self, move: Callable[[Node], Node | None], chunks: Chunks, layer: str
-    ) -> Elemwise | None:
-        """The same call with moved arguments; None if an argument does not accept the move."""
+    def accept(self, selection: Selection, layer: str) -> Elemwise | None:
+        """Select from the arguments; None if one of them does not accept its part."""
         if self.filters:
             return None
         # an argument that is used twice remains one node
@@ -238,36 +209,32 @@ class Elemwise:
         for arg in self.args:
             if id(arg) in moved or isinstance(arg, Literal):
                 continue
-            found = move(arg)
+            part = self._part_of(arg, selection)
+            found = arg if part is None else arg.accept(part, layer)
             if found is None:
                 return None
             moved[id(arg)] = _in_layer(found, self.layers[0], layer) if found is arg else found
         args = tuple(moved.get(id(arg), arg) for arg in self.args)
-        return replace(self, args=args, chunks=chunks, layers=(layer, *self.layers))
+        return replace(self, args=args, chunks=selection.chunks, layers=(layer, *self.layers))
 
     def _part_of(self, arg: Node, selection: Selection) -> Selection | None:
         """The part of a selection for an argument, perhaps with fewer axes; None for the whole."""
-        own = arg.chunks or ()
-        if not own and self.chunks:
+        own, whole = arg.chunks or (), self.chunks or ()
+        if not own and whole:
             return None
-        missing = len(self.chunks or ()) - len(own)
-        index: list[range | int | None] = []
-        chunks: list[tuple[int, ...]] = []
-        axis, along = -1, iter(selection.chunks)
-        for entry in selection.index:
-            sizes = () if isinstance(entry, int) else next(along)
-            axis += entry is not None
-            # a new axis belongs to the arguments that have the next axis
-            if axis + (entry is None) < missing:
-                continue
-            # length 1 along an axis is broadcast to a longer result
-            broadcasts = entry is not None and own[axis - missing] == (1,)
-            if broadcasts and (self.chunks or ())[axis] != (1,):
-                entry, sizes = (0 if isinstance(entry, int) else range(1)), (1,)
-            index.append(entry)
-            if not isinstance(entry, int):
-                chunks.append(sizes)
-        part = Selection(tuple(index), tuple(chunks))
+        missing = len(whole) - len(own)
+        # length 1 along an axis is broadcast to a longer result
+        is_single = [a == (1,) != b for a, b in zip(own, whole[missing:], strict=True)]
+        pairs = zip(is_single, selection.positions[missing:], strict=True)
+        positions = tuple(range(1) if single else along for single, along in pairs)
+        axes, chunks = list[int | None](), list[tuple[int, ...]]()
+        for axis, sizes in zip(selection.axes, selection.chunks, strict=True):
+            at = None if axis is None or axis < missing else axis - missing
+            # leading axes that the argument does not have are broadcast, others become new axes
+            if axes or at is not None or not missing:
+                axes.append(at)
+                chunks.append((1,) if at is None or is_single[at] else sizes)
+        part = Selection(positions, tuple(axes), tuple(chunks))
         return None if part == Selection.of_all(own, own) else part
 
 
@@ -276,8 +243,8 @@ class Moved(Refusing):
     """A move of another node, which did not accept it."""
 
     child: Node
-    move: Selection | tuple[int, ...] | None
-    """A slice, or the axes of a transpose; None for a rechunk or a reshape."""
+    move: Selection | None
+    """None for a rechunk or a reshape."""
     chunks: Chunks
     layers: tuple[str, ...]
     is_reshape: bool = False

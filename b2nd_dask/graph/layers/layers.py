@@ -100,9 +100,11 @@ class Layers:
             return None
         axes = transposed_axes(layer, self.graph.layers)
         if axes is not None:
-            child, chunks = self.nodes[layer.indices[0][0]], noted_chunks(layer)
-            moved = child.accept_transpose(axes, name) if "slices" in self.rules else None
-            return Moved(child, axes, chunks, (name,)) if moved is None and chunks else moved
+            child = self.nodes[layer.indices[0][0]]
+            if child.chunks is None:
+                return None
+            chunks = tuple(child.chunks[axis] for axis in axes)
+            return self._selected(child, Selection.of_all(child.chunks, chunks, axes), name)
         self._note_fold(name, layer)
         return self._elemwise(name, layer)
 
@@ -184,13 +186,16 @@ class Layers:
         is_whole = selection == Selection.of_all(chunks, selection.chunks)
         if is_whole and selection.chunks != chunks:
             return self._rechunked(child, selection, name)
-        sliced = child.accept_selection(selection, name) if "slices" in self.rules else None
-        if sliced is None:
-            logger.debug("%s is dask's slice: %s is not read in part", name, source)
-        return sliced or Moved(child, selection, selection.chunks, (name,))
+        return self._selected(child, selection, name)
+
+    def _selected(self, child: Node, selection: Selection, name: str) -> Node:
+        moved = child.accept(selection, name) if "slices" in self.rules else None
+        if moved is None:
+            logger.debug("%s is dask's slice: %s is not read in part", name, child.layers[0])
+        return moved or Moved(child, selection, selection.chunks, (name,))
 
     def _rechunked(self, child: Node, whole: Selection, name: str) -> Node:
-        moved = child.accept_selection(whole, name) if "new_blocks" in self.rules else None
+        moved = child.accept(whole, name) if "new_blocks" in self.rules else None
         if moved is None:
             logger.debug("%s is dask's rechunk: in its blocks chunks are decoded too often", name)
             return Moved(child, None, whole.chunks, (name,))

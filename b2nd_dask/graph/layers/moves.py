@@ -68,7 +68,8 @@ def selection_of(
 
     if not all(isinstance(key, tuple) for key in tasks):
         return None
-    return _joined((key[1:], _taken(task, taken)) for key, task in tasks.items() if key[0] == name)
+    found = _joined((key[1:], _taken(task, taken)) for key, task in tasks.items() if key[0] == name)
+    return None if found is None else Selection.of_index(*found)
 
 
 def _taken(task: Any, taken: _Taken) -> list[_Entry] | None:
@@ -109,13 +110,16 @@ def _put_together(parts: Any, shape: Any, taken: _Taken) -> list[_Entry] | None:
     if len(keys) != math.prod(counts):
         return None
     found = _joined(zip(itertools.product(*map(range, counts)), map(taken, keys), strict=True))
-    return None if found is None else list(found.index)
+    return None if found is None else found[0]
 
 
-def _joined(parts: Iterable[tuple[Sequence[Any], list[_Entry] | None]]) -> Selection | None:
+def _joined(
+    parts: Iterable[tuple[Sequence[Any], list[_Entry] | None]],
+) -> tuple[list[_Entry], Chunks] | None:
     """Join the index entries of parts, by their coordinates in a grid; None if they form no index.
 
-    Parts with the same coordinate along an axis must have the same entry there.
+    Parts with the same coordinate along an axis must have the same entry there. Also returns the
+    lengths of the parts.
     """
     # for each entry of the index: the entry at each coordinate along its axis
     tables: list[dict[Any, _Entry]] | None = None
@@ -149,7 +153,7 @@ def _joined(parts: Iterable[tuple[Sequence[Any], list[_Entry] | None]]) -> Selec
         index.append(whole)
         if not isinstance(whole, int):
             sizes.append(tuple(map(len, ranges)) or (1,))
-    return Selection(tuple(index), tuple(sizes))
+    return index, tuple(sizes)
 
 
 def _consecutive(pieces: Sequence[range]) -> range | None:

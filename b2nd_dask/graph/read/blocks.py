@@ -63,19 +63,22 @@ def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
 
 @dataclass(frozen=True)
 class Finish:
-    """Conversion of read elements to a block: axes are dropped, reversed, permuted, added."""
+    """Conversion of elements to an array with other axes: some are dropped, reversed, or new."""
 
     index: tuple[int | slice, ...]
-    order: tuple[int, ...]
-    expand: tuple[slice | None, ...]
+    """The entry for each axis of the elements."""
+    axes: tuple[int | None, ...]
+    """For each axis of the result the axis of the elements; None for a new axis."""
 
-    def of(self, elements: NDArray[Any]) -> Any:
-        """Return the block as a view of the elements."""
+    def of(self, elements: Any) -> Any:
+        """Return the result, a view of the elements if these are in memory."""
         # the ellipsis keeps a single element an array: a string scalar would lose its length
         found: Any = elements[(*self.index, ...)]
-        if len(self.order) > 1:
-            found = found.transpose(self.order)
-        found = found[self.expand] if None in self.expand else found
+        kept = [axis for axis, part in enumerate(self.index) if isinstance(part, slice)]
+        if len(kept) > 1:
+            found = found.transpose([kept.index(axis) for axis in self.axes if axis is not None])
+        if None in self.axes:
+            found = found[tuple(None if axis is None else slice(None) for axis in self.axes)]
         # a single element becomes a scalar as in NumPy, except for dtypes with an element length
         return found[()] if not found.ndim and found.dtype.kind not in _OF_LENGTH else found
 
@@ -193,14 +196,11 @@ def finish_of(positions: tuple[range, ...], axes: tuple[int | None, ...]) -> Fin
     """The conversion of read elements to a block; None if there is nothing to do."""
     if axes == tuple(range(len(positions))) and all(along.step > 0 for along in positions):
         return None
-    kept = [axis for axis in range(len(positions)) if axis in axes]
     index = tuple(
-        0 if axis not in kept else slice(None, None, -1 if along.step < 0 else None)
+        slice(None, None, -1 if along.step < 0 else None) if axis in axes else 0
         for axis, along in enumerate(positions)
     )
-    order = tuple(kept.index(axis) for axis in axes if axis is not None)
-    expand = tuple(None if axis is None else slice(None) for axis in axes)
-    return Finish(index, order, expand)
+    return Finish(index, axes)
 
 
 def constant_of(layer: Any, ndim: int) -> NDArray[Any] | None:

@@ -23,7 +23,7 @@ from b2nd_dask.frame.rechunk.one_pass import PER_KEY, TooLittleMemoryError, show
 from b2nd_dask.frame.rechunk.passes import Box
 from b2nd_dask.frame.rechunk.work import RegionSource, View
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.expression.nodes import Moved, Node, Read, Selection
+from b2nd_dask.graph.expression.nodes import Moved, Node, Read
 from b2nd_dask.graph.layers.layers import Layers, noted_dtype
 from b2nd_dask.graph.read.blocks import Chunks, is_layer_of_expression, regions_of
 from b2nd_dask.graph.read.sizes import aligned_sizes
@@ -101,23 +101,24 @@ def _seen(node: Node, seen: Mapping[str, _Seen]) -> _Seen:
     below = seen[node.child.layers[0]]
     if node.move is None:
         return below._replace(is_moved=True)
-    if not isinstance(node.move, Selection):
-        is_moved = below.is_moved or below.is_read
-        return below._replace(view=below.view.transposed(node.move), is_moved=is_moved)
-    box = _box_of(node)
+    box, axes = _box_of(node), tuple(axis for axis in node.move.axes if axis is not None)
+    is_slice = axes == tuple(range(len(axes)))
     # for a slice of another layer, dask computes only the blocks that it needs
-    if box is None or not (below.is_moved or below.is_read):
+    if box is None or (is_slice and not (below.is_moved or below.is_read)):
         return base
-    return below._replace(view=below.view.cut(box))
+    is_moved = below.is_moved or (below.is_read and not is_slice)
+    return below._replace(view=below.view.cut(box).transposed(axes), is_moved=is_moved)
 
 
 def _box_of(node: Node) -> Box | None:
-    """The slices of a selection with step 1 along each axis; None for any other node."""
-    if not isinstance(node, Moved) or not isinstance(node.move, Selection):
+    """The slices of a selection of all axes with step 1 along each; None for any other node."""
+    if not isinstance(node, Moved) or node.move is None:
         return None
-    index = node.move.index
-    box = [slice(a.start, a.stop) for a in index if isinstance(a, range) and a.step == 1]
-    return tuple(box) if len(box) == len(index) else None
+    positions = node.move.positions
+    is_box = all(axis in node.move.axes for axis in range(len(positions)))
+    if not is_box or None in node.move.axes or any(along.step != 1 for along in positions):
+        return None
+    return tuple(slice(along.start, along.stop) for along in positions)
 
 
 class _Bounded:
