@@ -55,15 +55,11 @@ def read_npz(path: str, options: Options) -> Tree:
 
 def _member(path: Path, label: str, block_nbytes: int) -> Member:
     try:
-        elements = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        elements = np.lib.format.open_memmap(path, "r")
+    except ValueError as error:
         if "Array can't be memory-mapped" in str(error):
             raise TypeError("a frame cannot hold Python objects") from error
-        # NumPy takes a file without its magic for pickled objects, and advises to load those
-        reason = "" if "pickled" in str(error) else f", or it is damaged: {error}"
-        raise ValueError(f"{label}: it is not a .npy file{reason}") from error
-    if not isinstance(elements, np.ndarray):
-        raise ValueError(f"{label}: it is not a .npy file")  # noqa: TRY004 - of the file, not of an argument
+        raise ValueError(f"{label}: it is not a .npy file, or it is damaged: {error}") from error
     check_storable(elements.dtype)
     source = mapped_array(elements) or np.array(elements)
     blocks = blocks_of(elements.shape, None, elements.dtype.itemsize, block_nbytes)

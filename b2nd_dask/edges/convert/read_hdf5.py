@@ -68,23 +68,15 @@ class _Reading:
 def read_hdf5(path: str, options: Options) -> Tree:
     """Describe a local file.
 
-    Raises ValueError if the file is no HDF5 file.
+    Raises ValueError if it is a classic NetCDF file, and h5py's OSError if it is no HDF5 file.
     """
-    h5py = require("convert", "h5py")
-    if not Path(path).exists():
-        raise FileNotFoundError(f"{path}: the file does not exist")
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        with Path(path).open("rb") as raw:
-            classic = raw.read(3) == b"CDF"
-        advice = (
-            "it is a classic NetCDF file; use xarray.open_dataset(PATH).b2nd.to_b2nd(TARGET)"
-            if classic
-            else f"it cannot be opened as HDF5: {error}"
-        )
-        raise ValueError(f"{path}: {advice}") from error
-    with file:
+    with Path(path).open("rb") as raw:
+        if raw.read(3) == b"CDF":
+            raise ValueError(
+                f"{path}: it is a classic NetCDF file; use "
+                "xarray.open_dataset(PATH).b2nd.to_b2nd(TARGET)"
+            )
+    with require("convert", "h5py").File(path, "r") as file:
         return hdf5_tree(file, path, options)
 
 
@@ -212,17 +204,15 @@ def _element_dtype(dataset: Any, label: str, block_nbytes: int) -> tuple[np.dtyp
     for each in fields:
         if h5py.check_enum_dtype(each) is not None:
             raise TypeError("a frame cannot hold the names of an enumeration; write integers")
-    if dtype.kind == "O" or dtype.hasobject:
-        raise TypeError(f"elements of {_object_kind(dtype)} have no fixed size")
+    if dtype.hasobject:
+        known = {
+            "references": h5py.check_ref_dtype,
+            "sequences of any length": h5py.check_vlen_dtype,
+        }
+        kind = next((kind for kind, check in known.items() if check(dtype) is not None), "objects")
+        raise TypeError(f"elements of {kind} have no fixed size")
     check_storable(dtype)
     return dtype, False
-
-
-def _object_kind(dtype: Any) -> str:
-    h5py = require("convert", "h5py")
-    if h5py.check_ref_dtype(dtype) is not None:
-        return "references"
-    return "sequences of any length" if h5py.check_vlen_dtype(dtype) is not None else "objects"
 
 
 def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:

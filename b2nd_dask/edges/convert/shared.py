@@ -95,11 +95,8 @@ class Options:
         Raises ValueError if they are neither positive nor -1, or no array has as many axes.
         """
         self.check_axes(tree)
-        for name in ("chunks", "blocks"):
-            sizes = getattr(self, name)
-            if sizes is None:
-                continue
-            numbers = sizes if isinstance(sizes, tuple | list) else (sizes,)
+        for name, sizes in (("chunks", self.chunks), ("blocks", self.blocks)):
+            numbers = sizes if isinstance(sizes, tuple | list) else (1 if sizes is None else sizes,)
             if not all(is_number(n) and (n > 0 or n == -1) for n in numbers):
                 raise ValueError(f"{name}={sizes!r}: give positive numbers, or -1 for a whole axis")
 
@@ -223,13 +220,12 @@ def lazy(
     unit: Sequence[int] | None,
     block_nbytes: int,
     label: str,
-    dtype: np.dtype[Any] | None = None,
+    dtype: np.dtype[Any],
 ) -> da.Array:
     """Make a dask array from an array that is stored in chunks, which becomes part of the graph.
 
     `unit` has the lengths of the smallest part to read; None if any part can be read.
     """
-    dtype = dtype or source.dtype
     array: da.Array = da.from_array(
         _Named(source, label, dtype),
         chunks=blocks_of(source.shape, unit, dtype.itemsize, block_nbytes),

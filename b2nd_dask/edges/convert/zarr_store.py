@@ -124,9 +124,7 @@ def _fill_attrs(array: Any, *, labelled: bool) -> dict[str, Any]:
             return {}
     if array.metadata.zarr_format == 2 and labelled and fill is not None:
         return {"_FillValue": array.dtype.type(fill)} if array.dtype.kind in "iuf" else {}
-    default = np.zeros((), array.dtype)[()]
-    is_default = fill is None or fill == default
-    return {} if is_default or array.dtype.kind not in "biufc" else {"fill_value": fill}
+    return {"fill_value": fill} if array.dtype.kind in "biufc" and fill else {}
 
 
 def full_dims(dims: Any, ndim: int) -> tuple[str, ...] | None:

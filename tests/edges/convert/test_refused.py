@@ -203,7 +203,7 @@ def test_names_that_no_file_can_have() -> None:
         (("https://host/a.h5", "new.b2nd"), "download"),
         (("a.zarr", "new.b2e"), "only read"),
         (("a.zarr", "new.caterva"), "only read"),
-        (("none.h5", "new.b2nd"), "the file does not exist"),
+        (("none.h5", "new.b2nd"), "No such file or directory: 'none.h5'"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=text):
             convert(*bad)
@@ -265,8 +265,11 @@ def test_damaged_sources(kind: str, tmp_path: Path) -> None:
 
 def test_a_text_is_not_an_array_of_numpy(tmp_path: Path) -> None:
     Path("notes.npy").write_text("elements in km")
-    with pytest.raises(ValueError, match=r"^notes\.npy: it is not a \.npy file$"):
+    with pytest.raises(
+        ValueError, match=r"^notes\.npy: it is not a \.npy file, or.*damaged"
+    ) as error:
         convert("notes.npy", "new.b2d")
+    assert "pickle" not in str(error.value)
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "h5", "zarr"])
