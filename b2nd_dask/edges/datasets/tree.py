@@ -45,6 +45,12 @@ class Member:
     unlimited: tuple[int, ...] = ()
     """Axes that may grow in HDF5."""
 
+    @property
+    def sizes(self) -> set[tuple[str, int]]:
+        """Names and lengths of the dims; without names, those that a reader gives them."""
+        dims = default_dims(self.array.ndim) if self.dims is None else self.dims
+        return set(zip(dims, self.array.shape, strict=True))
+
     def is_coordinate(self, name: str) -> bool:
         """Whether the array is a coordinate if `name` is its name in the tree."""
         return self.is_coord or self.dims == (name,)
@@ -138,12 +144,12 @@ class Tree:
         return found
 
     def coords_of(self, name: str) -> dict[str, Member]:
-        """An array of the group and its coordinates."""
-        own, coords = set(self.members[name].dims or ()), self.coords
+        """An array of the group and its coordinates: those whose dims and lengths it has."""
+        own, coords = self.members[name].sizes, self.coords
         return {
             n: member
             for n, member in self.members.items()
-            if n == name or (n in coords and set(member.dims or ()) <= own)
+            if n == name or (n in coords and member.sizes <= own)
         }
 
     @property

@@ -328,3 +328,14 @@ def test_our_datasets_open_elsewhere() -> None:
     source = write_as("zarr3", dataset()[["count"]])
     convert(source, "new.b2d")
     np.testing.assert_array_equal(other.open("new.b2d")["count"], np.arange(6))
+
+
+def test_a_coordinate_of_another_length_is_a_named_loss() -> None:
+    with h5py.File("src.h5", "w") as file:
+        file["y"], file["near"], file["far"] = np.arange(3.0), np.arange(3), np.arange(2)
+        file["y"].attrs["coordinates"] = "near far"
+    with pytest.warns(UserWarning, match=r"y\.b2nd cannot hold: the coordinates far$"):
+        convert("src.h5", "y.b2nd", check=True)
+    # two lengths of dim_0 would not open
+    found = opened("y.b2nd")
+    assert (set(found.coords), found["y"].dims) == ({"near"}, ("dim_0",))
