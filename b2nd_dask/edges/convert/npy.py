@@ -36,9 +36,6 @@ def read_npy(path: str, options: Options) -> Tree:
 def read_npz(path: str, options: Options) -> Tree:
     """Describe the arrays of a .npz file; they are unpacked into `scratch` to be read in parts."""
     tree = Tree(path)
-    if not zipfile.is_zipfile(path):
-        Path(path).stat()
-        raise ValueError(f"{path}: it is not a .npz file (a zip of .npy files)")
     # of its own: with check=True the written file is unpacked, too
     folder = Path(tempfile.mkdtemp(dir=options.scratch))
     with zipfile.ZipFile(path) as archive:
@@ -101,13 +98,8 @@ def _write_npz(tree: Tree, options: Options, ready: Path) -> None:
 
 
 def _write(member: Member, path: Path, copier: Copier) -> None:
-    array = member.array
-    if not array.size:
-        # NumPy would add a suffix to a path
-        with path.open("wb") as file:
-            np.save(file, np.empty(array.shape, array.dtype))
-        return
-    target: Any = np.lib.format.open_memmap(path, "w+", array.dtype, array.shape)
+    dtype, shape = member.array.dtype, member.array.shape
+    target: Any = np.lib.format.open_memmap(path, "w+", dtype, shape)
     _allocate(path, target.offset, target.nbytes)
     copier.copy(member, target)
     target.flush()
