@@ -139,8 +139,9 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
     moment_ns = time.time_ns()
     head, header = read_header(reader, identity.size)
     if header.sparse != reader.is_directory:
-        sparse = header.sparse
-        found = "sparse, but it is a single file" if sparse else "contiguous, but it is a directory"
+        found = "contiguous, but it is a directory"
+        if header.sparse:
+            found = "sparse, but it is a single file"
         raise FrameFormatError(f"the header says that the frame is {found}", offset=26)
     grid, dtype = geometry_of(header)
     tail, head = read_tail(reader, head, header, grid.nchunks), head[: header.header_len]
