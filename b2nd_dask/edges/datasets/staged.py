@@ -58,11 +58,10 @@ def check_layout(tree: Tree, advice: str = "change it by .rename") -> None:
                     f"{advice}"
                 )
             if other := folded.get(name.casefold()):
-                how = "differ only in case" if other != name else "are an array and a group"
-                raise ValueError(
-                    f"{level.label}: {other!r} and {name!r} {how}, and are one file on some "
-                    f"systems; {advice}"
-                )
+                how = f"{other!r} and {name!r} differ only in case, and are one file on some disks"
+                if other == name:
+                    how = f"{name!r} is an array and a group, which a store cannot hold"
+                raise ValueError(f"{level.label}: {how}; {advice}")
             folded[name.casefold()] = name
         sizes_of(level)
 
