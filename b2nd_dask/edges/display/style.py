@@ -63,17 +63,24 @@ border:1.5px solid}
 """
 
 
+#: Colours on white and on black, of kinds of chunks and of results.
+_COLOURS = {kind.css: (kind.light, kind.dark) for kind in KINDS.values()} | {
+    "good": ("#00724c", "#3ecf9b"),
+    "bad": ("#b23a00", "#ff8a4c"),
+    "warn": ("#8a6100", "#f0b93a"),
+}
+
+
 def _colours() -> str:
-    light = "".join(f"--b2nd-{kind.css}:{kind.light};" for kind in KINDS.values())
-    dark = "".join(f"--b2nd-{kind.css}:{kind.dark};" for kind in KINDS.values())
-    light += "--b2nd-good:#00724c;--b2nd-bad:#b23a00;--b2nd-warn:#8a6100;"
-    dark += "--b2nd-good:#3ecf9b;--b2nd-bad:#ff8a4c;--b2nd-warn:#f0b93a;"
+    # light-dark() follows the color-scheme of pages that follow the system
+    light, dark, both = (
+        "".join(f"--b2nd-{name}:{value.format(*pair)};" for name, pair in _COLOURS.items())
+        for value in ("{0}", "{1}", "light-dark({0},{1})")
+    )
     fills = "".join(
         f".b2nd .b2nd-{k.css}{{fill:var(--b2nd-{k.css});background:var(--b2nd-{k.css})}}"
         for k in KINDS.values()
     )
-    # light-dark() follows the color-scheme of pages that follow the system
-    both = "".join(f"--b2nd-{k.css}:light-dark({k.light},{k.dark});" for k in KINDS.values())
     media = f"@supports (color:light-dark(red,red)){{.b2nd{{{both}}}}}"
     return f".b2nd{{{light}}}{media}{','.join(_DARK)}{{{dark}}}{fills}"
 

@@ -8,7 +8,7 @@ import blosc2
 import numpy as np
 import pytest
 
-from b2nd_dask import Verification, to_b2nd, verify
+from b2nd_dask import Verification, open_b2nd, to_b2nd, verify
 from b2nd_dask.errors import ChecksumError
 from b2nd_dask.format.integrity import ChecksumState
 from tests.edges.display.pages import Page
@@ -25,6 +25,13 @@ def test_whole(path: Path) -> None:
     assert "verified: as it was written" in page.text
     assert page.table["stored chunks"] == ["4 read and compared"]
     assert page.table["damaged"] == ["0"]
+
+
+def test_results_and_chunks_have_colours_for_pages_that_follow_the_system(path: Path) -> None:
+    for shown in (verify(path), open_b2nd(path)):
+        style = shown._repr_html_()
+        for colour in ("good:light-dark(#00724c,#3ecf9b)", "stored:light-dark(#0072b2,#3d9bd9)"):
+            assert f"--b2nd-{colour};" in style
 
 
 def test_damaged(path: Path) -> None:
