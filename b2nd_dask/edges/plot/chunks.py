@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from b2nd_dask.edges.display.chunk_values import (
     BY,
@@ -140,13 +138,13 @@ def _draw(axes: Axes, values: ChunkValues, layout: Layout, cmap: Any) -> None:
     for code in (*KINDS, *range(CODECS, CODECS + len(values.codecs))):
         palette[code] = (*_colour(code, values.by), 1)
     colours = np.round(palette * 255).astype(np.uint8)[codes]
+    axes.imshow(colours, interpolation="nearest")
     if values.numbers is not None:
         numbers = layout.means(values.numbers)
         known = np.isfinite(numbers)
         if known.any():
-            colours[known] = _scale(axes, values, numbers[known], cmap)
+            _draw_numbers(axes, values, np.ma.masked_array(numbers, ~known), cmap)
             codes = codes[~known]
-    axes.imshow(colours, interpolation="nearest")
     if max(colours.shape) <= _MOST_LINED:
         _draw_lines(axes, *colours.shape[:2])
     patch = require("plot", "matplotlib.patches").Patch
@@ -167,17 +165,15 @@ def _colour(code: int, by: str) -> Any:
     return colour if by == "kind" or code == ChunkKind.ZEROS else 0.3 * colour + 0.7
 
 
-def _scale(axes: Axes, values: ChunkValues, numbers: NDArray[np.float64], cmap: Any) -> Any:
-    """Colours of numbers; also draws the colour bar."""
-    colors = require("plot", "matplotlib.colors")
+def _draw_numbers(axes: Axes, values: ChunkValues, numbers: Any, cmap: Any) -> None:
+    """Draw the cells with numbers over those of kinds, with a colour bar."""
     low, high = float(numbers.min()), float(numbers.max())
-    norm = colors.LogNorm if is_logarithmic(values.by, low, high) else colors.Normalize
-    mappable = require("plot", "matplotlib.cm").ScalarMappable
-    scale = mappable(norm(low, high if high > low else low + 1), cmap or "viridis")
-    bar = axes.figure.colorbar(scale, ax=axes, shrink=0.8, label=values.unit)
+    norm = "log" if is_logarithmic(values.by, low, high) else "linear"
+    shown = axes.imshow(numbers, cmap or "viridis", norm, interpolation="nearest")
+    shown.set_clim(low, high if high > low else low + 1)
+    bar = axes.figure.colorbar(shown, ax=axes, shrink=0.8, label=values.unit)
     if values.by != "ratio":
         bar.ax.yaxis.set_major_formatter(lambda number, _: values.text(number))
-    return scale.to_rgba(numbers, bytes=True)
 
 
 def _draw_lines(axes: Axes, rows: int, columns: int) -> None:
@@ -266,11 +262,7 @@ def compression(frames: Any, *, figure: Figure | None = None) -> Figure:
     >>> len(b2nd_dask.plot.compression(path).axes)
     3
     """
-    given = (
-        list(frames)
-        if isinstance(frames, Sequence) and not isinstance(frames, str | bytes)
-        else [frames]
-    )
+    given = list(frames) if isinstance(frames, list | tuple) else [frames]
     if not 0 < len(given) <= _MOST_FRAMES:
         raise ValueError(f"{len(given)} frames; from 1 to {_MOST_FRAMES} are shown side by side")
     opened = [frame_of(one) for one in given]

@@ -25,7 +25,12 @@ def colour(code: int) -> list[int]:
 
 
 def picture(ax) -> np.ndarray:
-    return np.asarray(ax.images[0].get_array())
+    """Colours of the cells: the numbers are an image over that of the kinds."""
+    found = np.array(ax.images[0].get_array())
+    for image in ax.images[1:]:
+        known = ~np.ma.getmaskarray(image.get_array())
+        found[known] = image.to_rgba(image.get_array(), bytes=True)[known]
+    return found
 
 
 def kinds_of(path: Path) -> np.ndarray:
