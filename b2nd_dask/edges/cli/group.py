@@ -195,7 +195,9 @@ class _Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with reported({}), warnings.catch_warnings():
             # leaves out the source line of the warning
-            warnings.showwarning = _show_warning
+            warnings.showwarning = lambda message, *_, **__: click.echo(
+                f"Warning: {safe(str(message))}", err=True
+            )
             return super().invoke(ctx)
 
 
@@ -205,10 +207,6 @@ def _imported(verb: str) -> click.Command:
     _complete_package()
     command: click.Command = getattr(module, f"{verb}_command")
     return command
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"Warning: {safe(str(message))}", err=True)
 
 
 def _complete_package() -> None:

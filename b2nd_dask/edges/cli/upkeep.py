@@ -82,11 +82,9 @@ def seal_command(path: str, threads: int | None) -> int:
     failures = Failures()
     for frame in files_in(path) or [path]:
         with failures.noted(frame):
-            if seal(frame, threads=threads):
-                click.echo(safe(f"{frame}: checksums added"))
-            else:
-                done = f"{frame}: already has checksums; `b2nd-dask verify PATH` verifies them"
-                click.echo(safe(done))
+            had = "already has checksums; `b2nd-dask verify PATH` verifies them"
+            said = "checksums added" if seal(frame, threads=threads) else had
+            click.echo(safe(f"{frame}: {said}"))
     return failures.code
 
 

@@ -31,20 +31,15 @@ _UNITS = {"cbytes": "compressed", "ratio": "compression ratio"}
 
 
 class Kind(NamedTuple):
-    """Name, colours and characters of a kind of chunks."""
+    """Name, colours on white and on black, characters and colour in a terminal."""
 
     name: str
     css: str
     light: str
-    """Colour on white."""
     dark: str
-    """Colour on black."""
     block: str
-    """Character in a terminal."""
     ascii: str
-    """Character in a terminal without Unicode."""
     ansi: str
-    """Name of the terminal's colour."""
 
 
 #: The palette of Okabe and Ito, distinct for any colour vision.
