@@ -19,7 +19,14 @@ from b2nd_dask.edges.xarray.append import (
     write_region,
     write_variables,
 )
-from b2nd_dask.edges.xarray.encoding import STORAGE, check_dims, member_like, tree_of
+from b2nd_dask.edges.xarray.encoding import (
+    STORAGE,
+    check_dims,
+    check_encoding,
+    member_like,
+    require_stored,
+    tree_of,
+)
 from b2nd_dask.edges.xarray.variables import NAMELESS
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.labels import COORDS
@@ -32,7 +39,7 @@ from b2nd_dask.storage import Location
 _NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem", "fsync", "stats")
 _MODES = ("w-", "w", "a", "r+")
 #: Options of updates, passed to `write_array`.
-_UPDATE_OPTIONS = ("compute", "resume", "storage_options")
+_UPDATE_OPTIONS = ("compute", "resume", "storage_options", "fsync")
 
 
 def of_xarray(given: Any) -> Writer | None:
@@ -54,7 +61,7 @@ def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
     elif append_dim is None:
         write_variables(given, path, options)
     else:
-        append_dataset(given, path, append_dim)
+        append_dataset(given, path, append_dim, options)
     if isinstance(given, xr.DataTree):
         return xr.open_datatree(path, engine="b2nd", chunks={})
     return xr.open_dataset(path, engine="b2nd", chunks={})
@@ -143,15 +150,9 @@ def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
 
 def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> Any:
     """Write one array with its labels to a frame."""
-    if str(urlpath).endswith((".b2d", ".b2z")):
-        raise ValueError(
-            f"{Location.of(urlpath).label}: this is the name of a dataset, but one array is given; "
-            "write it to a NAME.b2nd, or as a dataset by .to_dataset(name=...)"
-        )
+    _check_array(urlpath, options)
     dim, region, mode = options.get("append_dim"), options.get("region"), options.get("mode", "w-")
     axis, storage = options.get("append_axis"), options.get("storage_options")
-    if sum(each is not None for each in (region, dim, axis)) > 1:
-        raise ValueError("give one of region=, append_dim= and append_axis=")
     if axis is not None and axis in range(-given.ndim, given.ndim):
         dim, axis = given.dims[axis], None
     by_name = region == "auto" or isinstance(region, Mapping)
@@ -183,6 +184,19 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
     return _opened_array(urlpath, given, storage)
 
 
+def _check_array(urlpath: Any, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for the path of a dataset, or options that exclude each other."""
+    if str(urlpath).endswith((".b2d", ".b2z")):
+        raise ValueError(
+            f"{Location.of(urlpath).label}: this is the name of a dataset, but one array is given; "
+            "write it to a NAME.b2nd, or as a dataset by .to_dataset(name=...)"
+        )
+    if sum(options.get(name) is not None for name in ("region", "append_dim", "append_axis")) > 1:
+        raise ValueError("give one of region=, append_dim= and append_axis=")
+    if options.get("mode") == "r+" and options.get("encoding"):
+        raise ValueError('encoding= is for new frames: omit it with mode="r+"')
+
+
 def _exists(urlpath: Any, storage_options: Any) -> bool:
     try:
         open_b2nd(urlpath, storage_options=storage_options)
@@ -193,15 +207,9 @@ def _exists(urlpath: Any, storage_options: Any) -> bool:
 
 def _write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, Any]) -> Any:
     """Write a new frame of an array with its labels."""
-    options = dict(options)
-    encoding = dict(options.pop("encoding", None) or {})
     ds = _dataset(given)
-    name = next(iter(ds.data_vars))
-    if encoding and given.name not in encoding and not set(encoding) & set(ds.variables):
-        # encoding of the single array, given without its name
-        encoding = {name: encoding}
-    storage = {key: options.pop(key) for key in STORAGE if key in options}
-    encoding[name] = storage | dict(encoding.get(name, {}))
+    (name,) = ds.data_vars
+    encoding, options = _by_names(given, ds, options)
     tree = tree_of(ds, f"the array {given.name!r}", encoding, options)
     member = tree.members.pop(str(name))
     options |= member.storage
@@ -213,6 +221,20 @@ def _write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, An
         options["vlmeta"] = entries_of(own, own_name, coords=coords)
         options.setdefault("meta", {})
     return write_array(member.array, urlpath, **options)
+
+
+def _by_names(
+    given: xr.DataArray, ds: xr.Dataset, options: Mapping[str, Any]
+) -> tuple[dict[Hashable, dict[str, Any]], dict[str, Any]]:
+    """`encoding=` by the names in a dataset of the array, with its storage options; the others."""
+    encoding, (name,) = dict(options.get("encoding") or {}), ds.data_vars
+    if encoding and given.name not in encoding and not set(encoding) & set(ds.variables):
+        # encoding of the single array, given without its name
+        encoding = {name: encoding}
+    storage = {key: options[key] for key in STORAGE if key in options}
+    encoding[name] = storage | dict(encoding.get(name, {}))
+    rest = {key: each for key, each in options.items() if key not in ("encoding", *STORAGE)}
+    return encoding, rest
 
 
 def _dataset(given: xr.DataArray) -> xr.Dataset:
@@ -234,15 +256,20 @@ def _update_array(
     given: xr.DataArray, urlpath: Any, dim: Hashable, region: Any, options: Mapping[str, Any]
 ) -> Any:
     """Write into the array in a frame: in a region given by names of dims, or append to it."""
-    rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
     ds, present, name = _both(given, urlpath, options.get("storage_options"))
     if region is not None:
         ds = ds.drop_vars([coord for coord in ds.coords if coord not in present.coords])
         ((array, _, place),) = region_writes(ds, present, region)
-        return write_array(array, urlpath, **place, **rest)
+        return write_array(array, urlpath, **{**options, **place})
     growing(ds, present, dim)
     member = member_like(name, ds.variables[name], present.variables[name])
-    axis = given.dims.index(dim)
+    encoding, how = _by_names(given, ds, options)
+    check_encoding(ds, encoding)
+    how["append_axis"] = axis = given.dims.index(dim)
+    how.pop("append_dim", None)
+    frame = open_b2nd(urlpath, storage_options=options.get("storage_options"))
+    require_stored(frame, str(name), member, encoding[name], {}, **how)
+    rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
 
     def entries(frame: FrameReference) -> dict[str, Any]:
         """The grown coordinates, for the same commit."""

@@ -22,9 +22,11 @@ from b2nd_dask.edges.datasets.staged import changing, check_layout, frames_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
 from b2nd_dask.edges.xarray.encoding import (
     check_dims,
+    check_encoding,
     member_like,
     packing_of,
     require_dims,
+    require_stored,
     tree_of,
 )
 from b2nd_dask.format.manifest import COORD, MANIFEST, Manifest
@@ -38,12 +40,15 @@ from b2nd_dask.system import sync, write_file
 _LISTED = 5
 
 
-def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
+def append_dataset(ds: xr.Dataset, path: Path, dim: str, options: Mapping[str, Any]) -> None:
     """Append along a dim of a dataset in a directory.
 
-    Raises ValueError if variables are missing or new, or dims or coordinates differ,
-    StaleFrameError if another process changes the dataset.
+    Raises ValueError if variables are missing or new, or dims, coordinates or options of new frames
+    differ, StaleFrameError if another process changes the dataset.
     """
+    encoding = options.get("encoding") or {}
+    check_encoding(ds, encoding)
+    check_dims(ds.dims, options)
     with _locked(path) as (present, manifest):
         names = growing(ds, present, dim)
         start, count = present.sizes[dim], ds.sizes[dim]
@@ -51,8 +56,12 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
         for name in names:
             old = present.variables[name]
             member = member_like(name, ds.variables[name], old)
-            target = str(old.encoding["source"])
-            writes.append(_placed(member.array, target, old.dims.index(dim), start))
+            target, axis = str(old.encoding["source"]), old.dims.index(dim)
+            how = {"mode": options["mode"], "append_axis": axis}
+            own = encoding.get(name, {})
+            require_stored(open_b2nd(target), str(name), member, own, options, **how)
+            array, _, place = _placed(member.array, target, axis, start)
+            writes.append((array, target, {**place, "fsync": options.get("fsync", True)}))
         write_together(writes)
         _commit(path, manifest, Tree(path.name), {dim: start + count})
 

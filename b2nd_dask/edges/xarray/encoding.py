@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,10 @@ from b2nd_dask.edges.xarray.backend_array import presented
 from b2nd_dask.edges.xarray.packing import pack
 from b2nd_dask.format.labels import MAX_NAME_LENGTH, PACKING
 from b2nd_dask.format.statistics import supports_statistics
+from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.write.writer import fits
+from b2nd_dask.graph.write.input_arrays import as_dask
+from b2nd_dask.graph.write.options import WriteOptions, check_existing
 
 #: Options of xarray's packing, from `.encoding` or `encoding=`.
 _PACKING = (*PACKING, "dtype", "_Encoding")
@@ -41,13 +44,12 @@ def tree_of(
     the elements, a name or an attribute, KeyError or ValueError if the encoding has an unknown
     variable, option or dim.
     """
-    _check_encoding(ds, encoding)
-    check_dims(ds.dims, *encoding.values())
+    check_encoding(ds, encoding)
     tree = Tree(label, attrs=dict(ds.attrs))
     for name in [*ds.data_vars, *ds.coords]:
         given = encoding.get(name, {})
         member = member_of(name, ds.variables[name], given, is_coord=name in ds.coords)
-        storage = _storage(str(name), member, given, options)
+        storage = _storage(str(name), member, given, options, member.array.shape)
         tree.members[str(name)] = replace(member, storage=storage)
     keep_attrs(tree)
     if tree.lost:
@@ -74,9 +76,16 @@ def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
 
 
 def _storage(
-    name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any]
+    name: str,
+    member: Member,
+    own: Mapping[str, Any],
+    options: Mapping[str, Any],
+    lengths: Sequence[int],
 ) -> dict[str, Any]:
-    """Storage options of a variable: from `encoding=`, or else those of all variables."""
+    """Storage options of a variable: from `encoding=`, or else those of all variables.
+
+    `lengths` are those of chunks along dims that ``chunks`` does not name.
+    """
     dims = member.dims or ()
     if member.is_coordinate(name) and len(dims) < 2 and "chunks" not in own:
         # default chunks: such coordinates are read whole
@@ -84,6 +93,9 @@ def _storage(
     found = {key: own.get(key, options.get(key)) for key in (*STORAGE, "max_mem")}
     for key in ("chunks", "blocks"):
         found[key] = _by_axes(found[key], dims, given=key in own)
+    if isinstance(found["chunks"], Mapping):
+        along = enumerate(lengths)
+        found["chunks"] = tuple(found["chunks"].get(axis, max(n, 1)) for axis, n in along)
     if options.get("stats") and supports_statistics(member.array.dtype):
         # text, for example, has no statistics
         found["stats"] = True
@@ -102,10 +114,32 @@ def _by_axes(asked: Any, dims: tuple[str, ...], *, given: bool) -> Any:
     return asked
 
 
-def _check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> None:
+def require_stored(
+    frame: Frame,
+    name: str,
+    member: Member,
+    own: Mapping[str, Any],
+    options: Mapping[str, Any],
+    **how: Any,
+) -> None:
+    """Check that options of a new frame match the existing one.
+
+    `how` are the other options of its change. Raises ValueError if an option differs.
+    """
+    storage = _storage(name, member, own, options, frame.chunks)
+    if "blocks" in storage and how["mode"] == "a":
+        storage.setdefault("chunks", frame.chunks)
+    try:
+        asked = WriteOptions(**{**how, **storage})
+        check_existing(reference_of(frame), as_dask(member.array), asked)
+    except ValueError as error:
+        raise ValueError(f"the variable {name!r}: {error}") from error
+
+
+def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> None:
     """Check the argument `encoding=`.
 
-    Raises KeyError or ValueError if there is no such variable, or no such option.
+    Raises KeyError or ValueError if there is no such variable, option or dim.
     """
     known = {*_CF, *STORAGE}
     for name, options in encoding.items():
@@ -121,6 +155,7 @@ def _check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any
                 f"unexpected encoding={{{name!r}: ...}}: unknown: {', '.join(unknown)}; known: "
                 f"{', '.join(sorted(known))}"
             )
+    check_dims(ds.dims, *encoding.values())
 
 
 def member_of(

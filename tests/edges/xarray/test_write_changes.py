@@ -9,6 +9,7 @@ import xarray as xr
 
 import b2nd_dask
 from b2nd_dask.edges.xarray import append
+from b2nd_dask.storage.write import local_update
 from tests.edges.xarray.labelled import weather
 
 W = weather().drop_encoding()
@@ -44,6 +45,62 @@ def test_array(tmp_path):
     W.t[:25].b2nd.to_b2nd(path)
     found = W.t[25:].b2nd.to_b2nd(path, mode="a", append_dim="time")
     xr.testing.assert_identical(found.compute(), W.t)
+
+
+NEW = {
+    "chunks": {"time": 10},
+    "blocks": {"time": 5, "lat": 2},
+    "cparams": {"codec": "lz4"},
+    "encoding": {"t": {"cparams": {"codec": "lz4"}}},
+    "stats": True,
+    "max_mem": "10MB",
+}
+
+
+def changed(given, path, **options):
+    """A part of `W` that is appended, its variable `t` alone for the path of one frame."""
+    part = W[["t"]].isel(time=given)
+    return (part.t if path.suffix == ".b2nd" else part).b2nd.to_b2nd(path, **options)
+
+
+@pytest.mark.parametrize("name", ["w.b2d", "t.b2nd"])
+@pytest.mark.parametrize("option", NEW)
+def test_options_of_a_new_frame_match_the_one_that_grows(tmp_path, name, option):
+    """The same call makes the frame and appends; other options than its own are refused."""
+    path = tmp_path / name
+    for given in (slice(0, 25), slice(25, 28), slice(28, 60)):
+        how = {option: NEW[option], "mode": "a", "append_dim": "time", "fsync": False}
+        written = changed(given, path, **how)
+    xr.testing.assert_equal(written.load(), W.t if name == "t.b2nd" else W[["t"]])
+    other = tmp_path / f"other{name}"
+    changed(slice(0, 25), other)
+    if option == "max_mem":
+        # it is for new frames
+        changed(slice(25, 60), other, mode="a", append_dim="time", max_mem=1)
+        return
+    with pytest.raises(ValueError, match=r"'t': .*the existing frame has other values"):
+        changed(slice(25, 60), other, mode="a", append_dim="time", **{option: NEW[option]})
+    assert xr.open_dataset(other, engine="b2nd").sizes["time"] == 25
+
+
+@pytest.mark.parametrize("option", NEW)
+@pytest.mark.parametrize("place", [{"append_dim": "time"}, {"region": "auto"}])
+def test_a_change_of_an_array_takes_no_options_of_a_new_frame(tmp_path, option, place):
+    path = tmp_path / "t.b2nd"
+    W.t.b2nd.to_b2nd(path)
+    with pytest.raises(ValueError, match=rf"{option}.*omit|omit {option}"):
+        W.t.b2nd.to_b2nd(path, mode="r+", **place, **{option: NEW[option]})
+
+
+@pytest.mark.parametrize("name", ["w.b2d", "t.b2nd"])
+def test_an_append_waits_for_the_disk_unless_it_need_not(tmp_path, monkeypatch, name):
+    path, waits = tmp_path / name, []
+    changed(slice(0, 25), path)
+    monkeypatch.setattr(local_update, "flush", lambda *_: waits.append(1))
+    changed(slice(25, 40), path, mode="a", append_dim="time")
+    both = len(waits)
+    changed(slice(40, 60), path, mode="a", append_dim="time", fsync=False)
+    assert len(waits) - both < both
 
 
 def test_elements_alone_are_not_appended_to_an_array_with_coordinates(tmp_path):
