@@ -143,6 +143,8 @@ def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
         raise ValueError(
             f'mode={mode!r}: append_dim= goes with mode="a" or "r+", region= goes with "r+"'
         )
+    if append_dim is not None and append_dim not in given.dims:
+        raise ValueError(f"append_dim={append_dim!r}: the given dims are {list(given.dims)}")
     if mode == "r+" and (append_dim is None) == (region is None):
         raise ValueError('mode="r+" changes a dataset: say where, by region= or append_dim=')
     return mode, append_dim, region

@@ -166,6 +166,21 @@ def test_places_of_an_array_that_contradict(tmp_path, options, error, match, nam
     xr.testing.assert_identical(found.load(), array)
 
 
+@pytest.mark.parametrize("name", ["old.b2d", "new.b2d", "old.b2nd", "new.b2nd"])
+def test_dims_that_cannot_grow(tmp_path, name):
+    array = xr.DataArray(np.arange(3.0), dims="x", name="v")
+    ds = array.to_dataset()
+    array.b2nd.to_b2nd(tmp_path / "old.b2nd")
+    ds.b2nd.to_b2nd(tmp_path / "old.b2d")
+    given = ds if name.endswith(".b2d") else array
+    with pytest.raises(ValueError, match="tiem"):
+        given.b2nd.to_b2nd(tmp_path / name, mode="a", append_dim="tiem")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["old.b2d", "old.b2nd"]
+    if name.startswith("old"):
+        with pytest.raises(ValueError, match=r"append_dim='tiem': the existing dims are \['x'\]"):
+            given.rename(x="tiem").b2nd.to_b2nd(tmp_path / name, mode="a", append_dim="tiem")
+
+
 def test_groups_in_too_many_others(tmp_path):
     """They would not open again."""
     tree = xr.DataTree.from_dict({"/".join("g" * 33): xr.Dataset({"a": 1})})
