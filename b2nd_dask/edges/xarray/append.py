@@ -33,7 +33,7 @@ from b2nd_dask.format.manifest import COORD, MANIFEST, Manifest
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd, write_together
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Location, about
 from b2nd_dask.system import sync, write_file
 
 #: Most labels that an error lists.
@@ -211,11 +211,13 @@ def _commit(
 ) -> None:
     """Replace the manifest, which commits new variables or an append."""
     new = path / f".{MANIFEST}.new"
-    # left by a killed change, or a link: its target must not be written
-    new.unlink(missing_ok=True)
-    write_file(new, updated_manifest(manifest, tree, sizes))
-    new.replace(path / MANIFEST)
-    sync(path)
+    raw = updated_manifest(manifest, tree, sizes)
+    with about(str(path / MANIFEST)):
+        # left by a killed change, or a link: its target must not be written
+        new.unlink(missing_ok=True)
+        write_file(new, raw)
+        new.replace(path / MANIFEST)
+        sync(path)
 
 
 def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable]:

@@ -1,5 +1,6 @@
 """Writes of datasets in processes that are killed, beside each other, and on a cluster."""
 
+import errno
 import fcntl
 import json
 import os
@@ -15,8 +16,9 @@ from distributed import Client, LocalCluster
 
 import b2nd_dask
 from b2nd_dask.edges.datasets import staged
-from b2nd_dask.edges.xarray import adapter
+from b2nd_dask.edges.xarray import adapter, append
 from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.storage.write import local_update
 from tests.edges.xarray.labelled import weather
 from tests.forked import answer, started
 
@@ -180,6 +182,53 @@ def test_the_lock_is_that_of_the_directory_that_has_the_name(tmp_path, monkeypat
     assert calls[1] == path.stat().st_ino
     xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), W)
     xr.testing.assert_identical(xr.open_dataset(tmp_path / "old", engine="b2nd").load(), FIRST)
+
+
+CHANGES = {
+    "append": (REST, {"mode": "a", "append_dim": "time"}),
+    "region": (FIRST[["t"]], {"mode": "r+", "region": "auto"}),
+    "variables": (FIRST[["t"]].rename(t="new"), {"mode": "a"}),
+}
+
+
+@pytest.mark.parametrize(("given", "how"), CHANGES.values(), ids=CHANGES)
+def test_a_change_on_a_file_system_without_locks(tmp_path, monkeypatch, given, how):
+    path = tmp_path / "w.b2d"
+    FIRST.b2nd.to_b2nd(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(local_update, "lock", lambda *_, **__: None)
+        with pytest.raises(OSError, match=r"has no locks.*w\.b2d") as raised:
+            given.b2nd.to_b2nd(path, **how)
+    assert raised.value.errno == errno.ENOLCK
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), FIRST)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes into any directory")
+@pytest.mark.parametrize(("given", "how"), CHANGES.values(), ids=CHANGES)
+def test_a_change_in_a_directory_that_is_read_only(tmp_path, given, how):
+    path = tmp_path / "w.b2d"
+    FIRST.b2nd.to_b2nd(path)
+    path.chmod(0o500)
+    with pytest.raises(PermissionError, match=r"w\.b2d/\w+\.b2nd'"):
+        given.b2nd.to_b2nd(path, **how)
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), FIRST)
+
+
+@pytest.mark.parametrize("when", ["changing", "growing", "write_together"])
+def test_a_directory_that_vanishes_while_it_grows(tmp_path, monkeypatch, when):
+    """Errors name the dataset, not a hidden file in it; nothing takes its name."""
+    path, own = tmp_path / "w.b2d", getattr(append, when)
+    FIRST.b2nd.to_b2nd(path)
+
+    def vanish(*args):
+        found = None if when == "changing" else own(*args)
+        shutil.rmtree(path)
+        return own(*args) if when == "changing" else found
+
+    monkeypatch.setattr(append, when, vanish)
+    with pytest.raises(FileNotFoundError, match=r"w\.b2d(/\w+\.(b2nd|json))?'"):
+        REST.b2nd.to_b2nd(path, mode="a", append_dim="time")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_append_to_an_array_that_another_one_overtakes(tmp_path, monkeypatch):
