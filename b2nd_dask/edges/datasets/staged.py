@@ -115,10 +115,7 @@ def frames_of(tree: Tree, place: Path, **options: Any) -> list[Write]:
 
 
 def local_target(urlpath: Any) -> Path:
-    """The absolute path of a target, with links as they are.
-
-    Raises TypeError if it is in bytes, ValueError if it is a URL.
-    """
+    """The absolute path of a target, with links as they are; raise an error for bytes or a URL."""
     text = os.fspath(urlpath)
     if not isinstance(text, str):
         raise TypeError(f"{text!r}: give the path of the target as text")

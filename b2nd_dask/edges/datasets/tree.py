@@ -222,10 +222,7 @@ def entries_of(
 
 
 def check_coords(coords: Mapping[str, Member], label: str) -> None:
-    """Check that the frame of an array, called `label`, can hold its coordinates.
-
-    Raises ValueError if they are too many or too large.
-    """
+    """Raise ValueError if the frame of an array, called `label`, cannot hold its coordinates."""
     if problem := too_many_coords({n: int(each.array.nbytes) for n, each in coords.items()}):
         raise ValueError(
             f"{label}: {problem}; write a dataset to a directory (.b2d; in xarray of "
@@ -306,10 +303,7 @@ def name_coordinates(tree: Tree) -> None:
 
 
 def sizes_of(tree: Tree) -> dict[str, int]:
-    """Length of each dim.
-
-    Raises ValueError if a dim has several lengths.
-    """
+    """Length of each dim; raise ValueError if a dim has several."""
     found: dict[str, tuple[int, str]] = {}
     for name, member in tree.members.items():
         for dim, size in zip(member.dims or (), member.array.shape, strict=False):

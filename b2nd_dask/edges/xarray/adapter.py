@@ -15,8 +15,8 @@ from b2nd_dask.edges.datasets.tree import DEEPEST, Member, Tree, embedded, entri
 from b2nd_dask.edges.xarray.append import (
     append_dataset,
     growing,
+    locked,
     region_writes,
-    write_region,
     write_variables,
 )
 from b2nd_dask.edges.xarray.encoding import (
@@ -38,8 +38,6 @@ from b2nd_dask.storage import Location
 #: Options of new datasets.
 _NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem", "fsync", "stats")
 _MODES = ("w-", "w", "a", "r+")
-#: Options of updates, passed to `write_array`.
-_UPDATE_OPTIONS = ("compute", "resume", "storage_options", "fsync")
 
 
 def of_xarray(given: Any) -> Writer | None:
@@ -57,7 +55,8 @@ def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
     if mode in ("w-", "w") or (mode == "a" and not path.exists()):
         _write_new(given, path, options, overwrite=mode == "w")
     elif region is not None:
-        write_region(given, path, region)
+        with locked(path) as (present, _):
+            write_together(region_writes(given, present, region))
     elif append_dim is None:
         write_variables(given, path, options)
     else:
@@ -68,10 +67,7 @@ def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
 
 
 def _local_path(urlpath: Any) -> Path:
-    """Local path of a dataset.
-
-    Raises ValueError if the path is a URL, or names a single frame.
-    """
+    """Local path of a dataset; raise ValueError for a URL or the name of a single frame."""
     path = local_target(urlpath)
     if path.suffix in (".b2nd", ".b2e"):
         raise ValueError(
@@ -211,7 +207,8 @@ def _write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, An
     """Write a new frame of an array with its labels."""
     ds = _dataset(given)
     (name,) = ds.data_vars
-    encoding, options = _by_names(given, ds, options)
+    encoding = _by_names(given, ds, options)
+    options = {key: each for key, each in options.items() if key not in ("encoding", *STORAGE)}
     tree = tree_of(ds, f"the array {given.name!r}", encoding, options)
     member = tree.members.pop(str(name))
     options |= member.storage
@@ -225,18 +222,14 @@ def _write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, An
     return write_array(member.array, urlpath, **options)
 
 
-def _by_names(
-    given: xr.DataArray, ds: xr.Dataset, options: Mapping[str, Any]
-) -> tuple[dict[Hashable, dict[str, Any]], dict[str, Any]]:
-    """`encoding=` by the names in a dataset of the array, with its storage options; the others."""
+def _by_names(given: xr.DataArray, ds: xr.Dataset, options: Mapping[str, Any]) -> dict[Any, Any]:
+    """`encoding=` by the names in a dataset of the array, with the array's storage options."""
     encoding, (name,) = dict(options.get("encoding") or {}), ds.data_vars
     if encoding and given.name not in encoding and not set(encoding) & set(ds.variables):
         # encoding of the single array, given without its name
         encoding = {name: encoding}
     storage = {key: options[key] for key in STORAGE if key in options}
-    encoding[name] = storage | dict(encoding.get(name, {}))
-    rest = {key: each for key, each in options.items() if key not in ("encoding", *STORAGE)}
-    return encoding, rest
+    return {**encoding, name: storage | dict(encoding.get(name, {}))}
 
 
 def _dataset(given: xr.DataArray) -> xr.Dataset:
@@ -265,13 +258,13 @@ def _update_array(
         return write_array(array, urlpath, **{**options, **place})
     growing(ds, present, dim)
     member = member_like(name, ds.variables[name], present.variables[name])
-    encoding, how = _by_names(given, ds, options)
+    encoding, axis = _by_names(given, ds, options), given.dims.index(dim)
     check_encoding(ds, encoding)
-    how["append_axis"] = axis = given.dims.index(dim)
-    how.pop("append_dim", None)
-    frame = open_b2nd(urlpath, storage_options=options.get("storage_options"))
-    require_stored(frame, str(name), member, encoding[name], {}, **how)
-    rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
+    existing = open_b2nd(urlpath, storage_options=options.get("storage_options"))
+    how = {**options, "append_axis": axis}
+    require_stored(existing, str(name), member, encoding[name], how)
+    of_update = ("compute", "resume", "storage_options", "fsync")
+    rest = {key: options[key] for key in of_update if key in options}
 
     def entries(frame: FrameReference) -> dict[str, Any]:
         """The grown coordinates, for the same commit."""
@@ -288,10 +281,8 @@ def _update_array(
 
 def _grown(coord: Hashable, ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> Member:
     """A coordinate with the appended elements."""
-    old = present.variables[coord].to_base_variable()
-    if dim not in old.dims:
-        both = old
-    else:
+    both = old = present.variables[coord].to_base_variable()
+    if dim in old.dims:
         new = ds.variables[coord].to_base_variable()
         both = xr.Variable.concat([old, new], dim)  # type: ignore[no-untyped-call]
     member = member_like(coord, both, old)

@@ -41,15 +41,11 @@ _LISTED = 5
 
 
 def append_dataset(ds: xr.Dataset, path: Path, dim: str, options: Mapping[str, Any]) -> None:
-    """Append along a dim of a dataset in a directory.
-
-    Raises ValueError if variables are missing or new, or dims, coordinates or options of new frames
-    differ, StaleFrameError if another process changes the dataset.
-    """
+    """Append along a dim of a dataset in a directory; `options` as for `to_b2nd`."""
     encoding = options.get("encoding") or {}
     check_encoding(ds, encoding)
     check_dims(ds.dims, options)
-    with _locked(path) as (present, manifest):
+    with locked(path) as (present, manifest):
         names = growing(ds, present, dim)
         start, count = present.sizes[dim], ds.sizes[dim]
         writes: list[Write] = []
@@ -57,9 +53,8 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str, options: Mapping[str, A
             old = present.variables[name]
             member = member_like(name, ds.variables[name], old)
             target, axis = str(old.encoding["source"]), old.dims.index(dim)
-            how = {"mode": options["mode"], "append_axis": axis}
-            own = encoding.get(name, {})
-            require_stored(open_b2nd(target), str(name), member, own, options, **how)
+            how = {**options, "append_axis": axis}
+            require_stored(open_b2nd(target), str(name), member, encoding.get(name, {}), how)
             array, _, place = _placed(member.array, target, axis, start)
             writes.append((array, target, {**place, "fsync": options.get("fsync", True)}))
         write_together(writes)
@@ -80,20 +75,11 @@ def _placed(array: da.Array, target: str, axis: int, start: int) -> Write:
     return array, target, {"mode": "r+", "region": tuple(region)}
 
 
-def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
-    """Write into a region of a dataset in a directory.
-
-    Raises ValueError if the region is not in the dataset, a variable has none of its dims, or
-    coordinates differ, StaleFrameError if another process changes the dataset.
-    """
-    with _locked(path) as (present, _):
-        write_together(region_writes(ds, present, region))
-
-
 def region_writes(ds: xr.Dataset, present: xr.Dataset, region: Any) -> list[Write]:
     """The writes of data variables, packed like the existing ones, into a region.
 
-    Raises ValueError as `write_region`.
+    Raises ValueError if the region does not exist, a variable has none of its dims, or coordinates
+    differ.
     """
     slices = _slices_of(region, ds, present)
     part = present.isel(slices)
@@ -125,10 +111,9 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
 
     A replaced variable keeps its packing and storage options; `options` are for new ones, as for
     `to_b2nd`. Raises ValueError if dims or their lengths differ from the existing ones, names
-    conflict, or an existing variable has an encoding, StaleFrameError if another process changes
-    the dataset.
+    conflict, or an existing variable has an encoding.
     """
-    with _locked(path) as (present, manifest):
+    with locked(path) as (present, manifest):
         _require_sizes(ds, present)
         for name, variable in ds.variables.items():
             require_dims(name, variable, present.variables.get(name, variable))
@@ -155,10 +140,7 @@ def write_variables(ds: xr.Dataset, path: Path, options: Mapping[str, Any]) -> N
 
 
 def _require_sizes(ds: xr.Dataset, present: xr.Dataset, but: Hashable = None) -> None:
-    """Check that dims have their existing lengths, but for one.
-
-    Raises ValueError if a dim has another length.
-    """
+    """Raise ValueError if a dim has another length than the existing one, but for one dim."""
     for dim, size in ds.sizes.items():
         if dim != but and present.sizes.get(dim, size) != size:
             advice = "append_dim= makes it longer" if but is None else f"only {but!r} grows"
@@ -184,7 +166,7 @@ def _stored_as(present: xr.Variable, member: Member) -> Member:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[tuple[xr.Dataset, Manifest]]:
+def locked(path: Path) -> Iterator[tuple[xr.Dataset, Manifest]]:
     """Open a dataset, and its manifest, to change it; other processes cannot change it meanwhile.
 
     Raises FileNotFoundError if it does not exist, ValueError if it cannot be changed in place,
@@ -223,8 +205,7 @@ def _commit(
 def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable]:
     """Names of the variables that grow along a dim; checks that all others are equal.
 
-    Raises ValueError if there is no such dim, another one has another length, variables are missing
-    or new, or one without the dim differs.
+    Raises ValueError also if variables are missing or new, or another dim has another length.
     """
     if dim not in present.dims:
         raise ValueError(f"append_dim={dim!r}: the existing dims are {list(present.dims)}")
@@ -240,10 +221,7 @@ def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable
 
 
 def _require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str) -> None:
-    """Check that variables equal the existing ones.
-
-    Raises ValueError if a variable differs; the message names it and suggests remedies.
-    """
+    """Raise ValueError, with remedies, if a variable differs from the existing one."""
     for name in names:
         new, old = given.variables[name], present.variables[name]
         if not new.equals(old):
@@ -264,8 +242,7 @@ def _difference(new: xr.Variable, old: xr.Variable) -> str:
 def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:
     """The region of a dataset in the existing one, as slices.
 
-    A region has for each dim a slice of step 1, or ``"auto"``: the positions of the labels. Raises
-    ValueError if a dim or label does not exist, or labels are not consecutive.
+    A region has for each dim a slice of step 1, or ``"auto"``: the positions of the labels.
     """
     if region == "auto":
         region = {dim: "auto" for dim in given.dims if dim in given.indexes}

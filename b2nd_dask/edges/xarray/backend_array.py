@@ -67,9 +67,6 @@ class FrameArray(BackendArray):
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("b2nd_dask.FrameArray", self.frame)
 
-    def __copy__(self) -> Self:
-        return self
-
     def __deepcopy__(self, memo: Any) -> Self:
         return self
 

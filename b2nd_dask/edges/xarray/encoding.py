@@ -40,9 +40,7 @@ def tree_of(
 ) -> Tree:
     """Describe the arrays of a dataset as a tree, with all checks that are possible before a write.
 
-    `options` are those of `to_b2nd` for all variables. Raises TypeError if a frame cannot hold
-    the elements, a name or an attribute, KeyError or ValueError if the encoding has an unknown
-    variable, option or dim.
+    `options` are those of `to_b2nd` for all variables.
     """
     check_encoding(ds, encoding)
     tree = Tree(label, attrs=dict(ds.attrs))
@@ -61,10 +59,7 @@ def tree_of(
 
 
 def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
-    """Check that the dims in `chunks` and `blocks` exist.
-
-    Raises ValueError if a dim does not exist.
-    """
+    """Raise ValueError if `chunks` or `blocks` name a dim that does not exist."""
     for how in options:
         for key in ("chunks", "blocks"):
             asked = how.get(key)
@@ -92,55 +87,41 @@ def _storage(
         options = {key: options[key] for key in ("cparams", "stats") if key in options}
     found = {key: own.get(key, options.get(key)) for key in (*STORAGE, "max_mem")}
     for key in ("chunks", "blocks"):
-        found[key] = _by_axes(found[key], dims, given=key in own)
+        asked = found[key]
+        if isinstance(asked, Mapping):
+            along = {axis: int(asked[dim]) for axis, dim in enumerate(dims) if dim in asked}
+            found[key] = along or None
+        elif isinstance(asked, tuple | list) and key not in own:
+            raise ValueError(
+                f"{key}={asked!r}: the variables of a dataset differ in their dims; name the dims, "
+                f"as in {key}={{'time': 24, 'lat': 100}}"
+            )
     if isinstance(found["chunks"], Mapping):
-        along = enumerate(lengths)
-        found["chunks"] = tuple(found["chunks"].get(axis, max(n, 1)) for axis, n in along)
+        sizes = found["chunks"]
+        found["chunks"] = tuple(sizes.get(axis, max(n, 1)) for axis, n in enumerate(lengths))
     if options.get("stats") and supports_statistics(member.array.dtype):
         # text, for example, has no statistics
         found["stats"] = True
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _by_axes(asked: Any, dims: tuple[str, ...], *, given: bool) -> Any:
-    """Lengths of chunks or blocks, those by dims as a mapping by axes; None if there are none."""
-    if isinstance(asked, Mapping):
-        return {axis: int(asked[dim]) for axis, dim in enumerate(dims) if dim in asked} or None
-    if isinstance(asked, tuple | list) and not given:
-        raise ValueError(
-            f"chunks={asked!r}: the variables of a dataset differ in their dims; name the dims, as "
-            "in chunks={'time': 24, 'lat': 100}"
-        )
-    return asked
-
-
 def require_stored(
-    frame: Frame,
-    name: str,
-    member: Member,
-    own: Mapping[str, Any],
-    options: Mapping[str, Any],
-    **how: Any,
+    frame: Frame, name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any]
 ) -> None:
-    """Check that options of a new frame match the existing one.
-
-    `how` are the other options of its change. Raises ValueError if an option differs.
-    """
-    storage = _storage(name, member, own, options, frame.chunks)
-    if "blocks" in storage and how["mode"] == "a":
-        storage.setdefault("chunks", frame.chunks)
+    """Raise ValueError if options of an append, as for `to_b2nd`, do not match the frame."""
+    own_ways = (*STORAGE, "max_mem", "stats", "append_dim", "encoding")
+    asked = {key: value for key, value in options.items() if key not in own_ways}
+    asked |= _storage(name, member, own, options, frame.chunks)
+    if "blocks" in asked and options["mode"] == "a":
+        asked.setdefault("chunks", frame.chunks)
     try:
-        asked = WriteOptions(**{**how, **storage})
-        check_existing(reference_of(frame), as_dask(member.array), asked)
+        check_existing(reference_of(frame), as_dask(member.array), WriteOptions(**asked))
     except ValueError as error:
         raise ValueError(f"the variable {name!r}: {error}") from error
 
 
 def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> None:
-    """Check the argument `encoding=`.
-
-    Raises KeyError or ValueError if there is no such variable, option or dim.
-    """
+    """Raise KeyError or ValueError if `encoding=` names a variable, option or dim in vain."""
     known = {*_CF, *STORAGE}
     for name, options in encoding.items():
         if name not in ds.variables:
@@ -163,9 +144,7 @@ def member_of(
 ) -> Member:
     """Make the array and labels of a variable, with its options in `encoding=`.
 
-    Raises TypeError if names are not text, or elements are Python objects, ValueError if a dim
-    occurs twice, or xarray cannot unpack by the attributes, NotImplementedError if the variable is
-    an index of several levels.
+    Raises TypeError, ValueError or NotImplementedError for what a frame cannot hold.
     """
     where = f"the variable {name!r}"
     ensure_not_multiindex(variable, name)

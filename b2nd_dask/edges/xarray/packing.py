@@ -20,6 +20,7 @@ from b2nd_dask.format.labels import MISSING, SCALING
 _ROUNDED = 0.5 + 1e-3
 #: Elements to pack at once: several arrays of this size fit into a core's cache.
 _PIECE = 1 << 16
+_UNREADABLE = ", which could not be read again:"
 _REMEDY = "finer units, a wider dtype or a _FillValue"
 
 
@@ -104,24 +105,22 @@ def _require_same(
             decode_timedelta=True,
         ).values
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(
-            f"{where} cannot be written as {encoded.dtype} with {dict(attrs)}, which could not be "
-            f"read again: {_REMEDY} in encoding= of a new file can hold it"
-        ) from error
+        raise _not_held(where, encoded.dtype, attrs, _UNREADABLE, _REMEDY) from error
     same = (decoded == given) | ((given != given) & (decoded != decoded))
     if not np.all(same):
         at = tuple(index[0] for index in np.nonzero(~np.atleast_1d(same)))
-        was, becomes = np.atleast_1d(given)[at], np.atleast_1d(decoded)[at]
-        raise _other_value(where, was, becomes, encoded.dtype, attrs, _REMEDY)
+        what, becomes = f"{where}: {np.atleast_1d(given)[at]}", np.atleast_1d(decoded)[at]
+        problem = f": it would be read as {becomes};"
+        raise _not_held(what, encoded.dtype, attrs, problem, _REMEDY)
     return encoded
 
 
-def _other_value(
-    where: str, was: Any, becomes: Any, dtype: np.dtype[Any], attrs: Mapping[str, Any], remedy: str
+def _not_held(
+    what: str, dtype: np.dtype[Any], attrs: Mapping[str, Any], problem: str, remedy: str
 ) -> ValueError:
     return ValueError(
-        f"{where}: {was} cannot be written as {dtype} with {dict(attrs)}: it would be read as "
-        f"{becomes}; {remedy} in encoding= of a new file can hold it"
+        f"{what} cannot be written as {dtype} with {dict(attrs)}{problem} {remedy} in encoding= of "
+        "a new file can hold it"
     )
 
 
@@ -136,10 +135,7 @@ def pack_numbers(
     stored = np.empty(given.shape, dtype)
     numbers = _Numbers.of(given.dtype, dtype, attrs)
     if numbers.fill is not None and numbers.unpacked.kind in "iu":
-        raise ValueError(
-            f"{where} cannot be written as {dtype} with {dict(attrs)}, which could not be read "
-            "again: another dtype or _FillValue in encoding= of a new file can hold it"
-        )
+        raise _not_held(where, dtype, attrs, _UNREADABLE, "another dtype or _FillValue")
     flat, integers = given.reshape(-1), stored.reshape(-1).view(numbers.integers)
     # the comparison finds casts and quotients out of range
     with np.errstate(all="ignore"):
@@ -223,7 +219,8 @@ class _Numbers:
                 remedy = "a dtype of floats"
             else:
                 remedy = "a wider dtype, a larger scale_factor or another add_offset"
-            raise _other_value(where, given[first], unpacked[first], dtype, self.attrs, remedy)
+            problem = f": it would be read as {unpacked[first]};"
+            raise _not_held(f"{where}: {given[first]}", dtype, self.attrs, problem, remedy)
 
     def _allowed(self, given: NDArray[Any]) -> NDArray[Any]:
         """Greatest allowed differences between original and unpacked elements."""

@@ -55,11 +55,6 @@ class OpenOptions:
     decoders: Mapping[str, Any] = field(default_factory=dict)
     """Options of xarray's decoding."""
 
-    @property
-    def of_coordinates(self) -> OpenOptions:
-        """Options for coordinates, without an `uninit` value: their dtypes may not hold it."""
-        return self if isinstance(self.uninit, str) else replace(self, uninit=None)
-
     def open(self, location: Location) -> Frame:
         """Open the frame at a location."""
         return Frame(frame_at(location, self.dtype, self.uninit, self.verify))
@@ -213,10 +208,12 @@ def _labelled(
     `own_labels` it always has; their names start with the path of the group, since groups inherit
     dims.
     """
+    # without an `uninit` value: dtypes of coordinates may not hold it
+    of_coords = options if isinstance(options.uninit, str) else replace(options, uninit=None)
 
     def opened(stem: str) -> Any:
         try:
-            how = options.of_coordinates if stem.startswith(COORD) else options
+            how = of_coords if stem.startswith(COORD) else options
             return reference_of(how.open(place.locate(stem)))
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error}; the dataset {place.label} lists it") from error

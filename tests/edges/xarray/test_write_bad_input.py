@@ -39,6 +39,7 @@ BAD = {
         {"encoding": {"a": {"dtype": "S3"}}},
         "its elements are text, not .*S3",
     ),
+    "tuple": ({"a": ("x", X)}, {"blocks": (2,)}, "blocks=.* name the dims, as in blocks="),
     "dim": ({"a": ("x", X)}, {"chunks": {"tiem": 1}}, "no dim 'tiem'"),
 }
 

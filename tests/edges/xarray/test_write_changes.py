@@ -57,9 +57,13 @@ NEW = {
 }
 
 
+#: Text has no statistics, and other dims than `t`.
+TEXT_TOO = W[["t"]].assign(text=("time", np.array(["a", "b", "c"] * 20)))
+
+
 def changed(given, path, **options):
     """A part of `W` that is appended, its variable `t` alone for the path of one frame."""
-    part = W[["t"]].isel(time=given)
+    part = TEXT_TOO.isel(time=given)
     return (part.t if path.suffix == ".b2nd" else part).b2nd.to_b2nd(path, **options)
 
 
@@ -71,7 +75,7 @@ def test_options_of_a_new_frame_match_the_one_that_grows(tmp_path, name, option)
     for given in (slice(0, 25), slice(25, 28), slice(28, 60)):
         how = {option: NEW[option], "mode": "a", "append_dim": "time", "fsync": False}
         written = changed(given, path, **how)
-    xr.testing.assert_equal(written.load(), W.t if name == "t.b2nd" else W[["t"]])
+    xr.testing.assert_equal(written.load(), W.t if name == "t.b2nd" else TEXT_TOO)
     other = tmp_path / f"other{name}"
     changed(slice(0, 25), other)
     if option == "max_mem":
