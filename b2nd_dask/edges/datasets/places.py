@@ -322,8 +322,7 @@ def open_snapshot(
     """Open a dataset; retry if it was replaced during the opening.
 
     Manifest and frames are opened one after the other, by name. Afterwards each opened frame raises
-    StaleFrameError if it changes. Raises StaleFrameError if the dataset was replaced during each of
-    the attempts.
+    StaleFrameError if it changes, as does this function if each attempt was in vain.
     """
     if not isinstance(source, str | os.PathLike):
         return build()

@@ -36,11 +36,7 @@ _MAX_JSON_NBYTES = 16 << 20
 
 
 def require_replaceable(target: Path, *, any_format: bool) -> None:
-    """Check that a target does not exist, is empty, or holds only frames, or arrays of any format.
-
-    Raises FileExistsError if the target is another kind of file, or a directory that is no dataset
-    or has other files.
-    """
+    """Raise FileExistsError for a target that holds more than frames, or arrays of any format."""
     if not os.path.lexists(target):
         return
     mode, problem = target.stat().st_mode, ""

@@ -133,8 +133,7 @@ def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Itera
     """Hold the lock of a dataset while the block runs: no other writer changes or replaces it.
 
     A dataset that the block replaces need not be a directory. While a group changes, the datasets
-    around it cannot be replaced. Raises StaleFrameError if another process holds a lock, and `wait`
-    is false.
+    around it cannot be replaced. Errors as those of `frame_locked`.
     """
     around = () if replaced else path.parents
     with ExitStack() as held:
@@ -164,9 +163,8 @@ def staged(
     If the block fails, nothing is left. If the process is killed, the hidden directory is left;
     `list_staging` shows it and `remove_staging` removes it. With `fsync` all files are synced
     before the rename. `advice` is the user's spelling of `replace`, for messages. Raises
-    FileExistsError if the target exists and `replace` is false, or it holds something other than
-    frames, FileNotFoundError if the directory of the target does not exist, OSError if the system
-    is Windows, StaleFrameError if another process changes the dataset to replace.
+    FileExistsError if the target exists and may not be replaced, FileNotFoundError if its directory
+    does not exist, StaleFrameError if another process changes the dataset to replace.
     """
     require_writable(str(target))
     if os.path.lexists(target) and not replace:

@@ -61,9 +61,8 @@ def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
         write_variables(given, path, options)
     else:
         append_dataset(given, path, append_dim, options)
-    if isinstance(given, xr.DataTree):
-        return xr.open_datatree(path, engine="b2nd", chunks={})
-    return xr.open_dataset(path, engine="b2nd", chunks={})
+    opened = xr.open_datatree if isinstance(given, xr.DataTree) else xr.open_dataset
+    return opened(path, engine="b2nd", chunks={})
 
 
 def _local_path(urlpath: Any) -> Path:

@@ -55,8 +55,8 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str, options: Mapping[str, A
             target, axis = str(old.encoding["source"]), old.dims.index(dim)
             how = {**options, "append_axis": axis}
             require_stored(open_b2nd(target), str(name), member, encoding.get(name, {}), how)
-            array, _, place = _placed(member.array, target, axis, start)
-            writes.append((array, target, {**place, "fsync": options.get("fsync", True)}))
+            # on the disk before the manifest, whatever fsync= is: a shorter frame does not open
+            writes.append(_placed(member.array, target, axis, start))
         write_together(writes)
         _commit(path, manifest, Tree(path.name), {dim: start + count})
 

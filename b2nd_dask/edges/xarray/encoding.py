@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -38,10 +38,7 @@ def tree_of(
     encoding: Mapping[Hashable, Mapping[str, Any]],
     options: Mapping[str, Any],
 ) -> Tree:
-    """Describe the arrays of a dataset as a tree, with all checks that are possible before a write.
-
-    `options` are those of `to_b2nd` for all variables.
-    """
+    """Check a dataset and describe it as a tree; `options` are those of `to_b2nd` for all."""
     check_encoding(ds, encoding)
     tree = Tree(label, attrs=dict(ds.attrs))
     for name in [*ds.data_vars, *ds.coords]:
@@ -71,11 +68,7 @@ def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
 
 
 def _storage(
-    name: str,
-    member: Member,
-    own: Mapping[str, Any],
-    options: Mapping[str, Any],
-    lengths: Sequence[int],
+    name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any], lengths: Any
 ) -> dict[str, Any]:
     """Storage options of a variable: from `encoding=`, or else those of all variables.
 
@@ -142,10 +135,7 @@ def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]
 def member_of(
     name: Hashable, variable: xr.Variable, given: Mapping[str, Any], *, is_coord: bool
 ) -> Member:
-    """Make the array and labels of a variable, with its options in `encoding=`.
-
-    Raises TypeError, ValueError or NotImplementedError for what a frame cannot hold.
-    """
+    """Make the array and labels of a variable by `encoding=`; raise an error if that fails."""
     where = f"the variable {name!r}"
     ensure_not_multiindex(variable, name)
     _check_names(name, variable, where)
@@ -162,10 +152,7 @@ def member_of(
 
 
 def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> Member:
-    """Make the array of a variable, packed like the existing variable.
-
-    Raises ValueError if the dims differ, TypeError if the elements do not fit the existing dtype.
-    """
+    """Make the array of a variable, packed like the existing one; raise an error if it differs."""
     require_dims(name, variable, present)
     # the chunks of a variable that is not loaded are in its encoding
     variable = _lazy(variable).drop_encoding()
