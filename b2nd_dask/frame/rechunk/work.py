@@ -19,10 +19,10 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.joined import Readable
-from b2nd_dask.frame.open.cache import OpenedFrame, located
+from b2nd_dask.frame.open.cache import located
 from b2nd_dask.frame.read.buffers import in_pages, scratch
 from b2nd_dask.frame.read.decode import carrier, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, chunk_requests, fetch_all
+from b2nd_dask.frame.read.fetch import chunk_requests, fetch_all
 from b2nd_dask.frame.read.plan import Axes
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, uncompressed_costs
 from b2nd_dask.frame.rechunk.passes import Box, flat_boxes
@@ -203,7 +203,8 @@ def _copy(
                 continue
             if source.digests is None:
                 # a new checksum would declare a damaged chunk valid
-                _require_decodes(source, fetched)
+                with scratch.borrow(plan.grid.chunk_nbytes) as raw, located(source, chunk):
+                    decode_raw(source.parsed, fetched, raw)
             payload = bytes(fetched.data[: header.cbytes])
             staged.add(chunk, payload, *(rows[np.searchsorted(chunks, chunk)] for rows in known))
         tables = [staged.finish()]
@@ -212,11 +213,6 @@ def _copy(
         origin = tuple(axis.start for axis in axes)
         tables.append(write_block(frame.read_axes(axes), origin, plan, staging))
     return merge_records(tables)
-
-
-def _require_decodes(opened: OpenedFrame, fetched: ChunkBytes) -> None:
-    with scratch.borrow(opened.parsed.grid.chunk_nbytes) as raw, located(opened, fetched.chunk):
-        decode_raw(opened.parsed, fetched, raw)
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,7 +146,10 @@ def plan_frame(
     format; TypeError for an unknown compression parameter, or a dtype without statistics;
     `UnsupportedFrameError` for a codec or filter that needs the array's shape.
     """
-    _check_stats(stats, dtype)
+    if not isinstance(stats, bool | np.bool_):
+        raise TypeError(f"stats={stats!r}: give True or False")
+    if stats:
+        check_statistics(dtype, "; omit stats=True")
     plan = FramePlan(
         grid=_new_grid(shape, dtype, chunks, blocks),
         dtype=dtype,
@@ -187,24 +190,13 @@ def check_storable(dtype: np.dtype[Any]) -> None:
         raise TypeError(f"elements of {dtype} are {reason}")
 
 
-def check_statistics(dtype: np.dtype[Any]) -> None:
+def check_statistics(dtype: np.dtype[Any], advice: str = "") -> None:
     """Raise TypeError for a dtype without statistics."""
     if not supports_statistics(dtype):
         raise TypeError(
             f"statistics support numbers of up to 64 bits (complex numbers of 128 bits), bool and "
-            f"times, not elements of {dtype}"
+            f"times, not elements of {dtype}{advice}"
         )
-
-
-def _check_stats(stats: Any, dtype: np.dtype[Any]) -> None:
-    """Raise TypeError with advice for an invalid option `stats`."""
-    if not isinstance(stats, bool | np.bool_):
-        raise TypeError(f"stats={stats!r}: give True or False")
-    if stats:
-        try:
-            check_statistics(dtype)
-        except TypeError as error:
-            raise TypeError(f"stats=True: {error}; omit stats=") from None
 
 
 def halved(sizes: Sequence[int], itemsize: int, most: int) -> tuple[int, ...]:
@@ -233,13 +225,16 @@ def _new_grid(
         raise ValueError(
             f"the array has {len(shape)} dimensions; a frame has at most {MAX_NDIM}: reshape it"
         )
-    _check_chunk(chunks, dtype, math.prod(chunks) * dtype.itemsize)
     if blocks is None:
         blocks = default_blocks(chunks, dtype.itemsize)
     elif any(b > c for b, c in zip(blocks, chunks, strict=True)):
         raise ValueError(f"blocks {blocks} are larger than chunks {chunks}: choose smaller blocks=")
     grid = Grid(shape, chunks, blocks, dtype.itemsize)
-    _check_chunk(chunks, dtype, grid.chunk_nbytes)
+    if grid.chunk_nbytes > LARGEST_WRITTEN_CHUNK:
+        raise ValueError(
+            f"chunks {chunks} of {dtype} have {grid.chunk_nbytes} bytes, the maximum is "
+            f"{LARGEST_WRITTEN_CHUNK}: choose smaller chunks="
+        )
     if grid.nchunks > MAX_CHUNKS:
         raise ValueError(
             f"the shape {shape} in chunks {chunks} has {grid.nchunks} chunks, the maximum is "
@@ -251,14 +246,6 @@ def _new_grid(
             f"the maximum is {MAX_BLOCKSIZE}: choose smaller blocks="
         )
     return grid
-
-
-def _check_chunk(chunks: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> None:
-    if nbytes > LARGEST_WRITTEN_CHUNK:
-        raise ValueError(
-            f"chunks {chunks} of {dtype} have {nbytes} bytes, the maximum is "
-            f"{LARGEST_WRITTEN_CHUNK}: choose smaller chunks="
-        )
 
 
 def _check_metadata(plan: FramePlan) -> None:

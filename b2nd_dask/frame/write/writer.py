@@ -281,8 +281,12 @@ def cast_value(elements: NDArray[Any], dtype: np.dtype[Any], name_in_error: str)
 
 def cast_fill(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Cast a scalar to a 0-d array; an error if more than its precision would change."""
-    is_time = dtype.kind in "mM"
-    given = np.array(fill, _dtype_of_text(fill, dtype) if isinstance(fill, str) else None)
+    is_time, kind = dtype.kind in "mM", None
+    if isinstance(fill, str) and is_time:
+        # dates have the unit in which they are written; durations as text, and NaT, have no unit
+        is_date = dtype.kind == "M" and fill.strip().lower() not in ("nat", "")
+        kind = np.dtype("M8") if is_date else dtype
+    given = np.array(fill, kind)
     element = cast_value(given, dtype, f"fill={fill!r}").reshape(())
     problem = f"fill={fill!r} does not fit elements of {dtype}"
     if element.dtype != dtype:
@@ -291,14 +295,6 @@ def cast_fill(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if is_time and not np.array_equal(element, given.reshape(()), equal_nan=True):
         raise OverflowError(problem)
     return element
-
-
-def _dtype_of_text(fill: str, dtype: np.dtype[Any]) -> np.dtype[Any] | str | None:
-    """Choose the dtype of a text: dates have the unit in which they are written."""
-    if dtype.kind == "M" and fill.strip().lower() not in ("nat", ""):
-        return "M8"
-    # durations as text, and NaT, have no unit
-    return dtype if dtype.kind in "mM" else None
 
 
 def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArray[Any]:

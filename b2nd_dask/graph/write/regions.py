@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
 from b2nd_dask.frame.open.cache import process_cache
+from b2nd_dask.frame.read.plan import Axes
 from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import pack_entries
@@ -36,9 +37,6 @@ from b2nd_dask.graph.write.input_arrays import as_dask
 from b2nd_dask.graph.write.options import WriteOptions, check_existing
 from b2nd_dask.graph.write.write_tasks import WriteJob, constant_element, opening
 from b2nd_dask.storage import list_staging
-
-#: Positions along each axis: ranges of step 1.
-Axes = tuple[range, ...]
 
 
 def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJob:
