@@ -32,8 +32,8 @@ if _TYPE_CHECKING:
     from b2nd_dask.format.index import ChunkKind
     from b2nd_dask.frame.access import open_b2nd
     from b2nd_dask.frame.array import Frame
-    from b2nd_dask.frame.checksums import Verification, add_stats, seal, verify
-    from b2nd_dask.frame.compact import compact
+    from b2nd_dask.frame.checksums import Verification, verify
+    from b2nd_dask.frame.upkeep import add_stats, compact, seal
     from b2nd_dask.frame.write.parts import commit
     from b2nd_dask.graph.persist import persist_compressed
     from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target, plan
@@ -59,8 +59,8 @@ _NAMES = {
     "format.index": ("ChunkKind",),
     "frame.access": ("open_b2nd",),
     "frame.array": ("Frame",),
-    "frame.checksums": ("Verification", "add_stats", "seal", "verify"),
-    "frame.compact": ("compact",),
+    "frame.checksums": ("Verification", "verify"),
+    "frame.upkeep": ("add_stats", "compact", "seal"),
     "frame.write.parts": ("commit",),
     "graph.persist": ("persist_compressed",),
     "graph.plan.plan": ("FrameReads", "Plan", "Target", "plan"),

@@ -2,7 +2,7 @@
 
 `open` parses and caches metadata for tasks, `read` decodes, `write` encodes and commits. Above
 them, `reference` is the reference in tasks, `array` the array-like of users, and `access` opens it.
-`verify`, `seal` and `compact` process whole frames, `rechunk` plans passes that change the chunks,
+`checksums` and `upkeep` process whole frames, `rechunk` plans passes that change the chunks,
 `compressed` is a frame in memory. `members` locates arrays in stores of python-blosc2; `joined`
 combines several frames into one array, `info` is a summary. Layers above import these
 modules, and the folders as needed. Nothing here imports dask.

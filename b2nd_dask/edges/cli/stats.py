@@ -32,8 +32,8 @@ from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.labels import MISSING
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.checksums import add_stats
 from b2nd_dask.frame.info import decimal, lengths_text, packing_of, records_of
+from b2nd_dask.frame.upkeep import add_stats
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
 #: Bytes of elements per task; small because narrow elements become floats of eight bytes.

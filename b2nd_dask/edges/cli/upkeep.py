@@ -20,11 +20,11 @@ from b2nd_dask.edges.cli.shared import (
 )
 from b2nd_dask.frame.access import locate, open_b2nd
 from b2nd_dask.frame.array import reference_of
-from b2nd_dask.frame.checksums import lacks_checksums, seal, verify_noting
+from b2nd_dask.frame.checksums import lacks_checksums, verify_noting
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
-from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.info import decimal
 from b2nd_dask.frame.members.writable import local_frame
+from b2nd_dask.frame.upkeep import compact, seal
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
 _threads = click.option(

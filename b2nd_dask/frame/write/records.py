@@ -29,7 +29,6 @@ from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
-from b2nd_dask.format.metalayers import MAX_CHUNKS
 from b2nd_dask.format.statistics import statistics_row
 from b2nd_dask.storage import Run, Staging
 
@@ -146,7 +145,7 @@ class ChunkRecords:
         return with_digest(front + names.tobytes() + self.rows.tobytes())
 
     @classmethod
-    def from_bytes(cls, raw: bytes, row: np.dtype[Any], nchunks: int = MAX_CHUNKS) -> Self | None:
+    def from_bytes(cls, raw: bytes, row: np.dtype[Any], nchunks: int) -> Self | None:
         """Parse a manifest of chunks of a frame; None if it is invalid."""
         body = body_of(raw, _MAGIC)
         if body is None or len(body) < _FRONT.size:
