@@ -494,6 +494,8 @@ def test_appends_by_the_call_that_began_the_frame(target):
     [
         {"chunks": (20, 20)},
         {"chunks": 10},
+        {"chunks": {0: 10}},
+        {"chunks": (-1, 10)},
         {"blocks": 5},
         {"cparams": {"clevel": 9}},
         {"meta": {}},

@@ -165,8 +165,10 @@ def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions
     }
     if given:
         asked = new_plan(array, options)
+        chunks = each_axis("chunks", options.chunks, array.ndim)
+        axes = zip(chunks, asked.grid.chunks, frame.chunks, strict=False)
         differs |= {
-            "chunks": are_sizes(options.chunks) and asked.grid.chunks != frame.grid.chunks,
+            "chunks": any(is_fixed(n) and size != own for n, size, own in axes),
             "blocks": "blocks" in given and asked.grid.blocks != frame.grid.blocks,
             "cparams": "cparams" in given and asked.compression != header.compression,
             "meta": "meta" in given and asked.meta != frame.meta.stored,
@@ -182,10 +184,17 @@ def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions
         )
 
 
-def are_sizes(chunks: Any) -> bool:
-    """Whether chunks are numbers of elements; -1, "auto" and the like depend on the array."""
-    parts = np.ravel(np.array(chunks, object))
-    return all(is_number(part) and part > 0 for part in parts)
+def each_axis(name: str, given: Any, ndim: int) -> tuple[Any, ...]:
+    """The user's chunks or blocks along each axis, not checked; None is a whole axis, as is -1."""
+    sizes = by_axis(given, ndim, name)
+    if isinstance(sizes, str | bytes) or not isinstance(sizes, Iterable):
+        sizes = (sizes,) * ndim
+    return tuple(None if is_number(n) and n == -1 else n for n in sizes)
+
+
+def is_fixed(size: Any) -> bool:
+    """Whether a size of `each_axis` does not depend on the array."""
+    return size is not None and not isinstance(size, str)
 
 
 def is_number(size: Any) -> bool:
@@ -244,20 +253,17 @@ def _per_axis(
 
     With `texts` they stay as they are.
     """
-    sizes = by_axis(given, len(shape), name)
-    if isinstance(sizes, str | bytes) or not isinstance(sizes, Iterable):
-        sizes = (sizes,) * len(shape)
-    axes = list(enumerate(sizes))
-    if len(axes) == len(shape):
-        sizes = tuple(_one_size(name, size, axis, shape[axis]) for axis, size in axes)
+    sizes = each_axis(name, given, len(shape))
+    if len(sizes) == len(shape):
+        sizes = tuple(_one_size(name, n, axis, shape[axis]) for axis, n in enumerate(sizes))
         if all((is_number(n) and n > 0) or (texts and isinstance(n, str)) for n in sizes):
             return sizes
     raise ValueError(f"{name}={given!r} is not one positive size for each of {len(shape)} axes")
 
 
 def _one_size(name: str, given: Any, axis: int, n: int) -> Any:
-    """The size along an axis of `n` elements: -1 and None are all, dask lists all lengths."""
-    if given is None or (is_number(given) and given == -1):
+    """The size along an axis of `n` elements; dask lists the lengths of all chunks."""
+    if given is None:
         return max(1, n)
     if not isinstance(given, tuple | list):
         return int(given) if is_number(given) else given

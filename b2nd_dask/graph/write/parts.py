@@ -22,8 +22,9 @@ from b2nd_dask.graph.write.options import (
     LARGEST_DEFAULT_CHUNK,
     NEW,
     WriteOptions,
-    are_sizes,
     check_mode,
+    each_axis,
+    is_fixed,
     is_number,
     new_plan,
 )
@@ -126,7 +127,7 @@ def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
         limit = f"the maximum is {MAX_NBYTES}"
         raise ValueError(f"shape={shape!r} of {elements} has {nbytes} bytes; {limit}")
     # one block if the sizes are known: dask lists the length of each block
-    blocks = sizes if chunks is not None and are_sizes(chunks) else "auto"
+    blocks = sizes if all(map(is_fixed, each_axis("chunks", chunks, len(sizes)))) else "auto"
     if blocks == "auto" and nbytes > LARGEST_DEFAULT_CHUNK * _MOST_BLOCKS:
         raise ValueError(f"shape={shape!r} is too large for the default of chunks=: give chunks=")
     zeros: da.Array = da.zeros(sizes, dtype=elements, chunks=blocks)
