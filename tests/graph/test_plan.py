@@ -617,3 +617,9 @@ def test_an_array_of_other_sources():
     shown = repr(plan(da.ones((8, 8), chunks=4) + 1))
     assert "none is read; the cost of other sources is unknown" in shown
     assert "bytes" not in shown
+
+
+def test_empty_frames_of_python_blosc2(tmp_path):
+    path = tmp_path / "empty.b2nd"
+    blosc2.zeros((0, 5), np.float32, urlpath=str(path))
+    assert plan(from_b2nd(path).sum()).chunks == 0

@@ -153,9 +153,10 @@ def chunk_length(data: Buffer, available: int) -> int:
 def longest_chunk(nbytes: int, blocksize: int) -> int:
     """Compute the largest length of a chunk: data that does not shrink is stored plain.
 
-    `nbytes` and `blocksize` are the uncompressed bytes of the chunk and of a block.
+    `nbytes` and `blocksize` are the uncompressed bytes of the chunk and of a block, 0 if the array
+    is empty.
     """
-    return HEADER_LEN + nbytes + 4 * (nbytes // blocksize) + 4 + MAX_DICT_LEN
+    return HEADER_LEN + nbytes + 4 * (nbytes // max(1, blocksize)) + 4 + MAX_DICT_LEN
 
 
 def head_nbytes(nblocks: int) -> int:

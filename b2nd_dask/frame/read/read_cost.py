@@ -103,6 +103,8 @@ class _AxisCuts:
     """The cuts of regions by the chunks of one axis; equal cuts are computed once."""
 
     def __init__(self, chunk: int, block: int, along: Iterable[range]) -> None:
+        # python-blosc2 has chunks and blocks of 0 elements along empty axes
+        chunk, block = max(1, chunk), max(1, block)
         known: dict[range, int] = {}
         self.which = np.array([known.setdefault(each, len(known)) for each in along], np.int64)
         cut = [AxisCells(positions, chunk) for positions in known]
