@@ -206,8 +206,9 @@ def _codec_of(cparams: Any) -> Any:
 def _attr(name: str, value: Any, member: Member | None) -> Any:
     """An attribute as JSON, with the fill value in xarray's encoding."""
     if name == "_FillValue" and member is not None:
-        coder = require("convert", "xarray.backends.zarr").FillValueCoder
-        return coder.encode(value, member.array.dtype)
+        coder, dtype = require("convert", "xarray.backends.zarr").FillValueCoder, member.array.dtype
+        # the coder cuts fractions
+        return coder.encode(element_of(value, dtype) if dtype.kind in "biufc" else value, dtype)
     return as_json(value)
 
 

@@ -121,11 +121,15 @@ def test_attributes_that_only_hdf5_cannot_hold_are_named() -> None:
         assert file["values"].attrs["a"].tolist() == ["b"]
 
 
-@pytest.mark.parametrize("fill", [70_000, "none"])
-def test_a_fill_value_that_does_not_fit_is_named(fill: Any) -> None:
-    to_b2nd(np.arange(3, dtype="i2"), "src.b2nd", vlmeta={"b2nd.attrs": {"_FillValue": fill}})
-    with pytest.warns(UserWarning, match="new.h5 cannot hold: .*'_FillValue' of src.b2nd"):
-        convert("src.b2nd", "new.h5")
+@pytest.mark.parametrize(
+    ("suffix", "dtype", "fill"),
+    [("h5", "i2", 70_000), ("h5", "i2", "none"), ("zarr", "i2", 2.5), ("zarr", "?", 2)],
+)
+def test_a_fill_value_that_does_not_fit_is_named(suffix: str, dtype: str, fill: Any) -> None:
+    attrs = {"b2nd.attrs": {"_FillValue": fill}}
+    to_b2nd(np.arange(3).astype(dtype), "src.b2nd", vlmeta=attrs)
+    with pytest.warns(UserWarning, match=f"new.{suffix} cannot hold: .*'_FillValue' of src.b2nd"):
+        convert("src.b2nd", f"new.{suffix}")
 
 
 @pytest.mark.parametrize("suffix", ["zarr", "h5"])
