@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import drop_metadata
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 
@@ -76,22 +77,27 @@ def dtype_of_descr(descr: object) -> np.dtype[Any]:
 def format_dtype(dtype: np.dtype[Any]) -> bytes:
     """Format a dtype as python-blosc2 does: ``dtype.str``, or the `repr` of ``dtype.descr``.
 
+    Metadata of dtypes, such as h5py's, is left out. Raises `UnsupportedFrameError` if `parse_dtype`
+    refuses the dtype.
+
     Examples
     --------
     >>> format_dtype(np.dtype([("a", "<i4")]))
     b"[('a', '<i4')]"
     """
     try:
-        text = dtype.str if dtype.fields is None else repr(dtype.descr)
+        text = dtype.str if dtype.fields is None else repr(drop_metadata(dtype).descr)
     except ValueError as error:
         raise UnsupportedFrameError(
             f"dtype {dtype}: fields that overlap or are out of order have no text form; "
             "use numpy.lib.recfunctions.repack_fields"
         ) from error
     encoded = text.encode("utf-8")
-    if len(encoded) > MAX_DTYPE_STRING:
-        problem = f"the dtype has {len(encoded)} bytes as text, the maximum is {MAX_DTYPE_STRING}"
-        raise UnsupportedFrameError(problem)
+    try:
+        # what could not be read again is not written
+        parse_dtype(encoded)
+    except FrameFormatError as error:
+        raise UnsupportedFrameError(f"a frame cannot hold the dtype: {error}") from error
     return encoded
 
 
@@ -143,7 +149,7 @@ def _build(description: object, depth: int) -> np.dtype[Any]:
     Raises ValueError or TypeError, without the text.
     """
     if isinstance(description, list) and description and depth < MAX_NESTING:
-        return np.dtype([_field(field, depth) for field in description])
+        return _without_padding([_field(field, depth) for field in description])
     if isinstance(description, tuple):
         _, *array = _field(("", *description), depth)
         return np.dtype(tuple(array))
@@ -153,6 +159,18 @@ def _build(description: object, depth: int) -> np.dtype[Any]:
         raise ValueError(f"its fields are nested more than {MAX_NESTING} deep")
     is_text = isinstance(description, str)
     raise ValueError("it is no name of a dtype" if is_text else "it is no list of fields")
+
+
+def _without_padding(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
+    """Build a structured dtype, with gaps where ``descr`` has ``('', '|V3')`` for padding."""
+    gaps = [name == "" and kind.kind == "V" and not kind.names for name, kind, *_ in fields]
+    # NumPy would name a gap f1, which may be the name of a field
+    numbered = [
+        (f"\0{at}", *rest) if gaps[at] else (name, *rest) for at, (name, *rest) in enumerate(fields)
+    ]
+    dtype = np.dtype(numbered)
+    kept = [name for name, is_gap in zip(dtype.names or (), gaps, strict=True) if not is_gap]
+    return dtype[kept] if kept else dtype
 
 
 def _field(field: object, depth: int) -> tuple[Any, ...]:

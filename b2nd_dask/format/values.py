@@ -11,6 +11,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+from numpy.lib.format import drop_metadata
 
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
@@ -301,9 +302,8 @@ def _pack_extension(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return msgpack.ExtType(_SET, pack_value(list(value)))
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        kind = (
-            {"str": value.dtype.str} if value.dtype.fields is None else {"descr": value.dtype.descr}
-        )
+        dtype = drop_metadata(value.dtype)
+        kind = {"str": dtype.str} if dtype.fields is None else {"descr": dtype.descr}
         payload = {"dtype": kind, "shape": list(value.shape), "data": value.tobytes()}
         return msgpack.ExtType(_NDARRAY, pack_value(payload))
     if isinstance(value, Mapping):

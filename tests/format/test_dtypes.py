@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from b2nd_dask import FrameFormatError, UnsupportedFrameError, open_b2nd
+from b2nd_dask import FrameFormatError, UnsupportedFrameError, open_b2nd, to_b2nd
 from b2nd_dask.format.dtypes import dtype_of_descr, format_dtype, parse_dtype
 from tests.strategies import examples
 
@@ -95,3 +95,41 @@ def test_a_frame_with_such_a_dtype_is_refused_by_name(
     with pytest.raises(FrameFormatError, match="is not the description of a dtype") as caught:
         open_b2nd(path)
     assert str(path) in str(caught.value)
+
+
+def test_metadata_of_a_field_is_not_written(tmp_path: Path) -> None:
+    # h5py marks texts of a compound dataset so
+    text = np.dtype("S2", metadata={"h5py_encoding": "ascii"})
+    given = np.ones(2, [("a", "i2"), ("b", text), ("c", [("d", text, (2,))])])
+    path = tmp_path / "fields.b2nd"
+    to_b2nd(given, path, vlmeta={"same": given})
+    found = open_b2nd(path)
+    assert found[...].tobytes() == given.tobytes()
+    assert found.vlmeta["same"].dtype == found.dtype == given.dtype
+    assert blosc2.open(str(path))[...].tobytes() == given.tobytes()
+
+
+def test_dtypes_that_could_not_be_read_are_refused_before_a_frame_is_replaced(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "kept.b2nd"
+    to_b2nd(np.arange(3), path)
+    deep: object = "i4"
+    for _ in range(20):
+        deep = [("n", deep)]
+    for dtype in (deep, [("a", f"S{1 << 26}"), ("b", "i4")]):
+        with pytest.raises(UnsupportedFrameError, match="a frame cannot hold the dtype"):
+            to_b2nd(np.zeros(1, dtype), path, mode="w")
+    assert open_b2nd(path)[...].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["a", "f1"])
+def test_padding_between_fields_is_no_field(tmp_path: Path, name: str) -> None:
+    inner = np.dtype([("c", "u1"), ("d", "f4")], align=True)
+    dtype = np.dtype([(name, "i1"), ("b", "f8"), ("e", inner, (2,)), ("g", "i2")], align=True)
+    given, path = np.ones(3, dtype), tmp_path / "aligned.b2nd"
+    to_b2nd(given, path)
+    to_b2nd(given, path, mode="a", append_axis=0)
+    found = open_b2nd(path)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found[...], np.ones(6, dtype))

@@ -341,6 +341,6 @@ def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
 def _same(first: Any, second: Any) -> bool:
     """Whether elements are equal; NaN equals NaN, NaT equals NaT."""
     if first.dtype.names:
-        return bool(first.tobytes() == second.astype(first.dtype).tobytes())
+        return all(_same(first[name], second[name]) for name in first.dtype.names)
     floats = first.dtype.kind in "fcmM" and second.dtype.kind in "fcmM"
     return bool(np.array_equal(first, second, equal_nan=floats))
