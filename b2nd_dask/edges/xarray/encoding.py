@@ -38,13 +38,17 @@ def tree_of(
     encoding: Mapping[Hashable, Mapping[str, Any]],
     options: Mapping[str, Any],
 ) -> Tree:
-    """Check a dataset and describe it as a tree; `options` are those of `to_b2nd` for all."""
+    """Describe the arrays of a dataset as a tree, with all checks that are possible before a write.
+
+    `options` are those of `to_b2nd` for all variables. Raises TypeError if a frame cannot hold
+    the elements, a name or an attribute; ValueError or KeyError as `check_encoding` does.
+    """
     check_encoding(ds, encoding)
     tree = Tree(label, attrs=dict(ds.attrs))
     for name in [*ds.data_vars, *ds.coords]:
         given = encoding.get(name, {})
         member = member_of(name, ds.variables[name], given, is_coord=name in ds.coords)
-        storage = _storage(str(name), member, given, options, member.array.shape)
+        storage = _storage(str(name), member, given, options)
         tree.members[str(name)] = replace(member, storage=storage)
     keep_attrs(tree)
     if tree.lost:
@@ -68,12 +72,9 @@ def check_dims(known: Iterable[Hashable], *options: Mapping[str, Any]) -> None:
 
 
 def _storage(
-    name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any], lengths: Any
+    name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Storage options of a variable: from `encoding=`, or else those of all variables.
-
-    `lengths` are those of chunks along dims that ``chunks`` does not name.
-    """
+    """Storage options of a variable: from `encoding=`, or else those of all variables."""
     dims = member.dims or ()
     if member.is_coordinate(name) and len(dims) < 2 and "chunks" not in own:
         # default chunks: such coordinates are read whole
@@ -89,9 +90,6 @@ def _storage(
                 f"{key}={asked!r}: the variables of a dataset differ in their dims; name the dims, "
                 f"as in {key}={{'time': 24, 'lat': 100}}"
             )
-    if isinstance(found["chunks"], Mapping):
-        sizes = found["chunks"]
-        found["chunks"] = tuple(sizes.get(axis, max(n, 1)) for axis, n in enumerate(lengths))
     if options.get("stats") and supports_statistics(member.array.dtype):
         # text, for example, has no statistics
         found["stats"] = True
@@ -104,7 +102,7 @@ def require_stored(
     """Raise ValueError if options of an append, as for `to_b2nd`, do not match the frame."""
     own_ways = (*STORAGE, "max_mem", "stats", "append_dim", "encoding")
     asked = {key: value for key, value in options.items() if key not in own_ways}
-    asked |= _storage(name, member, own, options, frame.chunks)
+    asked |= _storage(name, member, own, options)
     if "blocks" in asked and options["mode"] == "a":
         asked.setdefault("chunks", frame.chunks)
     try:
@@ -135,7 +133,12 @@ def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]
 def member_of(
     name: Hashable, variable: xr.Variable, given: Mapping[str, Any], *, is_coord: bool
 ) -> Member:
-    """Make the array and labels of a variable by `encoding=`; raise an error if that fails."""
+    """Make the array and labels of a variable, with its options in `encoding=`.
+
+    Raises TypeError if names are not text, or elements are Python objects, ValueError if a dim
+    occurs twice, or xarray cannot unpack by the attributes, NotImplementedError if the variable is
+    an index of several levels.
+    """
     where = f"the variable {name!r}"
     ensure_not_multiindex(variable, name)
     _check_names(name, variable, where)
@@ -152,7 +155,10 @@ def member_of(
 
 
 def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> Member:
-    """Make the array of a variable, packed like the existing one; raise an error if it differs."""
+    """Make the array of a variable, packed like the existing variable.
+
+    Raises ValueError if the dims differ, TypeError if the elements do not fit the existing dtype.
+    """
     require_dims(name, variable, present)
     # the chunks of a variable that is not loaded are in its encoding
     variable = _lazy(variable).drop_encoding()
