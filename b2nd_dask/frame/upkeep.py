@@ -6,8 +6,9 @@ Elements and attributes stay. Until the frame is published, and after any error,
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import (
     ChecksumError,
+    CorruptChunkError,
     FrameFormatError,
     UninitializedChunkError,
     UnsupportedFrameError,
@@ -29,7 +31,7 @@ from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.statistics import chunk_statistics, statistics_row
 from b2nd_dask.frame.chunk_table import superseded_at
 from b2nd_dask.frame.members.writable import local_frame
-from b2nd_dask.frame.open.cache import OpenedFrame, process_cache, unless_replaced
+from b2nd_dask.frame.open.cache import OpenedFrame, process_cache
 from b2nd_dask.frame.open.opening import parse_frame
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.fetch import chunk_requests, fetch_all
@@ -98,7 +100,7 @@ def compact(urlpath: Any) -> int:
             raise ChecksumError(f"{checksums.reason}: not compacted")
         before = _size(path)
         # another write may replace the frame during the wait for the lock, or in spite of the lock
-        with frame_locked(path, identity=parsed.identity), unless_replaced(opened):
+        with frame_locked(path, identity=parsed.identity), _unless_replaced(opened):
             opened.require_current()
             if not reader.is_directory:
                 with opened_file(path, os.O_RDONLY) as fd:
@@ -117,8 +119,7 @@ def _rewrite(opened: OpenedFrame, chunks: NDArray[np.int64], path: Path) -> Stag
 
     The chunks are verified by their checksums.
     """
-    parsed = opened.parsed
-    header = parsed.header
+    parsed, header = opened.parsed, opened.parsed.header
     staging = staging_for(
         Location.of(path),
         sparse=header.sparse,
@@ -137,6 +138,16 @@ def _rewrite(opened: OpenedFrame, chunks: NDArray[np.int64], path: Path) -> Stag
             envelope = Envelope.of(opened.reader, parsed, next(iter(parsed.keys), None))
             publish(stored, parsed.columns.table(), envelope, staging)
     return staging
+
+
+@contextmanager
+def _unless_replaced(opened: OpenedFrame) -> Iterator[None]:
+    """Raise StaleFrameError if chunks are missing because the frame is no longer the opened one."""
+    try:
+        yield
+    except (CorruptChunkError, FileNotFoundError):
+        opened.require_current()
+        raise
 
 
 def _size(path: Path) -> int:
@@ -307,7 +318,7 @@ def _add(
     rows = None if frame is None else _rows_of(frame, threads or usable_cores())
     columns = parsed.columns
     if not columns.checksums.is_valid:
-        with unless_replaced(opened):
+        with _unless_replaced(opened):
             digests = digests_on_disk(opened, stored_extents(opened)[0], threads)
         valid = Verdict(ChecksumState.VALID)
         columns = replace(columns, checksums=valid, stored=digests)

@@ -13,13 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import (
-    B2ndError,
-    ChecksumError,
-    CorruptChunkError,
-    StaleFrameError,
-    level_of_caller,
-)
+from b2nd_dask.errors import B2ndError, ChecksumError, StaleFrameError, level_of_caller
 from b2nd_dask.format.integrity import IF_RIGHT, ChecksumState
 from b2nd_dask.frame.open.embedded import open_reader
 from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
@@ -155,16 +149,6 @@ def located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
             error.located(chunk=chunk, path=f"{label}/{chunk_member(offset)}")
         else:
             error.located(chunk=chunk, path=label, shift=frame.header.header_len + offset)
-        raise
-
-
-@contextmanager
-def unless_replaced(opened: OpenedFrame) -> Iterator[None]:
-    """Raise StaleFrameError if chunks are missing because the frame is no longer the opened one."""
-    try:
-        yield
-    except (CorruptChunkError, FileNotFoundError):
-        opened.require_current()
         raise
 
 

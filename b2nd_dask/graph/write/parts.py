@@ -118,10 +118,8 @@ def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
         raise TypeError(f"dtype={dtype!r} has no length: give it one, as in {elements.str[:2]}20")
     check_storable(elements)
     sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-    if not all(map(is_number, sizes)):
-        raise ValueError(f"shape={shape!r}: give the number of elements for each axis")
-    if min(sizes, default=0) < 0:
-        raise ValueError(f"shape={shape!r}: lengths must be 0 or more")
+    if not all(is_number(n) and n >= 0 for n in sizes):
+        raise ValueError(f"shape={shape!r}: give the number of elements, 0 or more, for each axis")
     nbytes = math.prod(max(int(n), 1) for n in sizes) * elements.itemsize
     if nbytes > MAX_NBYTES:
         limit = f"the maximum is {MAX_NBYTES}"

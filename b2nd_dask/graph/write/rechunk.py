@@ -323,17 +323,16 @@ class IntermediateFrames:
         if (name, grid) not in self._written:
             key = tokenize(self._staging.key, name, grid)[:16]
             intermediate = IntermediateFrame.of(self._staging, grid, dtype, key)
-            self._written[name, grid] = intermediate, self._commit_of(intermediate, make)
+            task = (begin_intermediate, intermediate, self.opened.key, self._reads_again)
+            opened = self.task("open", task, self.opened)
+            if intermediate.staging.resumable and intermediate.is_published():
+                nothing = ChunkRecords.of_special(intermediate.plan.row)
+                commit = Job(intermediate, opened).committed({}, [], nothing)
+            else:
+                commit = make(intermediate, opened).graph()
+            self._written[name, grid] = intermediate, commit
         intermediate, commit = self._written[name, grid]
         view = view or View.whole(grid.shape)
         read = open_view, intermediate, view, self.budget.read_batch, commit.key
         made = self.task("source", read, commit)
         return Elements(made, view.grid_of(intermediate.plan.grid), dtype)
-
-    def _commit_of(self, intermediate: IntermediateFrame, make: Callable[..., Job]) -> Delayed:
-        task = (begin_intermediate, intermediate, self.opened.key, self._reads_again)
-        opened = self.task("open", task, self.opened)
-        if intermediate.staging.resumable and intermediate.is_published():
-            nothing = ChunkRecords.of_special(intermediate.plan.row)
-            return Job(intermediate, opened).committed({}, [], nothing)
-        return make(intermediate, opened).graph()

@@ -17,7 +17,6 @@ from dask.delayed import Delayed, delayed
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.members.writable import frame_to_change, target_of
-from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.frame.write.update import open_for_update
@@ -258,7 +257,13 @@ def _as_given(arr: Any, written: da.Array | Delayed) -> Any:
 
 def _job(arr: Any, urlpath: Any, options: WriteOptions) -> tuple[Job, Location]:
     """The job of a write, and the location of its frame."""
-    old = None if options.mode in NEW else _existing_frame(urlpath, options)
+    old = None
+    if options.mode not in NEW:
+        try:
+            old = open_for_update(frame_to_change(urlpath, options.storage_options))
+        except FileNotFoundError:
+            if options.mode == "r+":
+                raise
     if old is not None:
         return update_job(arr, old, options), old.location
     location = target_of(urlpath, options.storage_options, contiguous=options.contiguous)
@@ -278,15 +283,6 @@ def _job(arr: Any, urlpath: Any, options: WriteOptions) -> tuple[Job, Location]:
 
         job = bounded_job(whole, options.max_mem)
     return replace(job, dropped=dropped), location
-
-
-def _existing_frame(urlpath: Any, options: WriteOptions) -> FrameReference | None:
-    try:
-        return open_for_update(frame_to_change(urlpath, options.storage_options))
-    except FileNotFoundError:
-        if options.mode == "r+":
-            raise
-        return None
 
 
 def new_frame(
