@@ -294,11 +294,10 @@ def test_who_loses_a_race_is_not_advised_to_replace(
         monkeypatch.setattr(local_names, "renameat2", lambda *_: False)
 
     def lose(block):
-        if not target.exists():
-            to_b2nd(VALUES * 2, target)
+        to_b2nd(VALUES * 2, target)
         return block
 
-    x = da.from_array(VALUES, chunks=50).map_blocks(lose, dtype=float, meta=np.empty((0, 0)))
+    x = da.from_array(VALUES, chunks=-1).map_blocks(lose, dtype=float, meta=np.empty((0, 0)))
     with pytest.raises(FileExistsError, match=r"another writer .* meanwhile") as caught:
         to_b2nd(x, target, contiguous=contiguous, **how)
     assert str(target) in str(caught.value)
