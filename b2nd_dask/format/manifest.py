@@ -88,7 +88,10 @@ def parse_manifest(raw: bytes) -> Manifest:
             "xarray-blosc2 compressed variables with a zstd dictionary (files .zstd, not frames): "
             "open the dataset with xarray_blosc2.open, and save it without zstd_dict="
         )
-    own = _own_entry(stored)
+    own = _map(stored, "b2nd")
+    if own and own.get("version") != VERSION:
+        version = own.get("version")
+        raise UnsupportedFrameError(f"version {version!r} of the manifest needs a newer b2nd_dask")
     attrs = dict(_map(stored, "attrs"))
     if lineage := stored.get("lineage"):
         # as xarray-blosc2 reads it: text, since netCDF attributes cannot be maps
@@ -106,15 +109,6 @@ def parse_manifest(raw: bytes) -> Manifest:
         _names(own, "groups"),
         commits=bool(own) and not lineage,
     )
-
-
-def _own_entry(stored: dict[str, Any]) -> dict[str, Any]:
-    own = _map(stored, "b2nd")
-    if own and own.get("version") != VERSION:
-        raise UnsupportedFrameError(
-            f"version {own.get('version')!r} of the manifest needs a newer b2nd_dask"
-        )
-    return own
 
 
 def _typed(own: dict[str, Any]) -> dict[str, Any]:

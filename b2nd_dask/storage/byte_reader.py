@@ -174,11 +174,6 @@ def chunk_member(number: int) -> str:
     return f"{number:08X}.chunk"
 
 
-def is_member(name: str) -> bool:
-    """Whether a sparse frame may have a file of this name; python-blosc2 adds .b2lock."""
-    return name in (MAIN_MEMBER, ".b2lock") or CHUNK_MEMBER.fullmatch(name) is not None
-
-
 def coalesce(
     spans: Sequence[Span], objects: Sequence[Hashable] = (), *, max_gap: int, max_size: int
 ) -> list[tuple[Span, list[int]]]:
@@ -206,20 +201,16 @@ def coalesce(
         inside: list[int] = []
         # The longest first among equal starts: spans inside it then never start a merged span.
         for i in sorted(group, key=lambda i: (spans[i].start, -spans[i].stop)):
-            if last and _joins(last, spans[i], max_gap=max_gap, max_size=max_size):
-                last = Span(last.start, max(last.stop, spans[i].stop))
+            start, stop = spans[i]
+            near = last and start - last.stop <= max_gap and stop - last.start <= max_size
+            if last and (near or stop <= last.stop):
+                last = Span(last.start, max(last.stop, stop))
                 merged.pop()
             else:
                 last, inside = spans[i], []
             inside.append(i)
             merged.append((last, inside))
     return merged
-
-
-def _joins(last: Span, span: Span, *, max_gap: int, max_size: int) -> bool:
-    contained = span.stop <= last.stop
-    near = span.start - last.stop <= max_gap
-    return contained or (near and span.stop - last.start <= max_size)
 
 
 def clip(span: Span, size: int) -> Span:

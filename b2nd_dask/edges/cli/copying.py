@@ -124,7 +124,7 @@ def _inside(target: str, source: str) -> str:
     # a directory with a suffix may be a sparse frame, which only --overwrite replaces
     if folder.is_dir() and not folder.suffix:
         # the label has no query, which may hold a secret
-        name = Path(Location.of(source).label.rstrip("/")).name
+        name = Path(Location.of(source).label).name
         # a member of a store has no suffix
         return str(folder / (name if Path(name).suffix else f"{name}.b2nd"))
     return target

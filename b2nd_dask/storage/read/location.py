@@ -271,7 +271,9 @@ def matches_of(
         # such names are rare, but legal
         if os.path.lexists(path) or not _MARKS.search(path):
             return None
-        pattern = _escape_folders(path)
+        # leading folders that exist may have marks in their names
+        folder = next(each.as_posix() for each in Path(path).parents if os.path.lexists(each))
+        pattern = glob.escape(folder) + path.removeprefix(folder)
         found = glob.glob(pattern, recursive=True)  # noqa: PTH207 - pathlib's drops trailing parts
     elif "*" in location.url:
         found = _matches_of_url(location)
@@ -297,12 +299,6 @@ def natural_key(name: str) -> list[tuple[int, str, str]]:
         # the text orders 1 and 01
         found.append((len(digits) if part.isdecimal() else -1, digits, part))
     return found
-
-
-def _escape_folders(pattern: str) -> str:
-    """Escape the marks in leading folders that exist under these very names."""
-    folder = next(each.as_posix() for each in Path(pattern).parents if os.path.lexists(each))
-    return glob.escape(folder) + pattern.removeprefix(folder)
 
 
 def _matches_of_url(location: Location) -> list[str]:

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.storage.byte_reader import MAIN_MEMBER, is_member
+from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER
 from b2nd_dask.storage.failures import MEANWHILE, why_missing
 from b2nd_dask.system import RENAME_EXCHANGE, RENAME_NOREPLACE, opened, renameat2, sync
 
@@ -172,8 +172,10 @@ def require_frame(path: Path) -> None:
         mode = os.fstat(fd).st_mode
         if stat.S_ISDIR(mode):
             with os.scandir(fd) as members:
-                names = [member.name for member in members]
-            frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
+                names = {member.name for member in members}
+            # python-blosc2 adds .b2lock
+            others = names - {MAIN_MEMBER, ".b2lock"}
+            frame = not names or (MAIN_MEMBER in names and all(map(CHUNK_MEMBER.fullmatch, others)))
         elif frame := stat.S_ISREG(mode):
             # every frame starts with 0x9e, 0xa8 and the magic (docs/format.md, Frame header)
             head = os.read(fd, 10)

@@ -221,7 +221,8 @@ class ServerJoin:
         with ThreadPoolExecutor(CONCURRENCY) as threads, ThreadPoolExecutor(1) as one_thread:
             running: list[Future[Any]] = [threads.submit(check) for check in self.checks]
             for number, part in enumerate(parts, start=1):
-                pool = one_thread if _is_fetched(part) else threads
+                needs_fetch = not isinstance(part, Run) and any(isinstance(s, Run) for s in part)
+                pool = one_thread if needs_fetch else threads
                 running.append(pool.submit(self._upload_part, number, part, named))
             try:
                 wait(running, return_when=FIRST_EXCEPTION)
@@ -275,11 +276,6 @@ class ServerJoin:
     def _call(self, method: str, **kwargs: Any) -> dict[str, Any]:
         response: dict[str, Any] = self.area.call(lambda: self.area.fs.call_s3(method, **kwargs))
         return response
-
-
-def _is_fetched(part: Part) -> bool:
-    """Whether a part needs bytes from the store."""
-    return not isinstance(part, Run) and any(isinstance(source, Run) for source in part)
 
 
 def abort_uploads(area: StagingArea, names: Sequence[str]) -> None:

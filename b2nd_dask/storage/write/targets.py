@@ -69,8 +69,7 @@ def staging_for(
         form = SparseObjectStaging if sparse else ObjectStaging
         return form(*key, replace, location)
     local = SparseStaging if sparse else ContiguousStaging
-    target = _local_target(location)
-    return local(*key, replace, target, header_len, replaces=replaces, fsync=fsync)
+    return local(*key, replace, _target(location), header_len, replaces=replaces, fsync=fsync)
 
 
 def update_staging_for(
@@ -96,7 +95,7 @@ def update_staging_for(
             "parts if many jobs write it (create)"
         )
     form = SparseUpdate if sparse else ContiguousUpdate
-    return form(*_key(resume_key), True, _local_target(location), header_len, old, fsync=fsync)
+    return form(*_key(resume_key), True, _target(location), header_len, old, fsync=fsync)
 
 
 def _is_inside(location: Location) -> bool:
@@ -108,7 +107,7 @@ def _key(resume_key: str | None) -> tuple[str, bool]:
     return resume_key or uuid.uuid4().hex[:16], resume_key is not None
 
 
-def _local_target(location: Location) -> Location:
+def _target(location: Location) -> Location:
     require_writable(location.label)
     return Location(os.path.realpath(location.url))
 
@@ -205,17 +204,13 @@ def remove_staging(
             # for both forms of frames: it also removes chunks of an unfinished sparse frame
             SparseObjectStaging(info.key, False, False, location).discard()
         else:
-            remove_area(Path(info.path), _target(location))
+            remove_area(Path(info.path), Path(os.path.realpath(location.url)))
     return removed
-
-
-def _target(location: Location) -> Path:
-    return Path(os.path.realpath(str(location.urlpath)))
 
 
 def _local(location: Location) -> Iterator[StagingInfo]:
     """List the areas beside a path, and in it if it is a folder of frames."""
-    path = _target(location)
+    path = Path(os.path.realpath(location.url))
     beside = path.parent.iterdir() if path.parent.is_dir() else ()
     areas = [(area, path) for area in beside]
     is_folder = path.is_dir() and not (path / MAIN_MEMBER).exists()
