@@ -51,6 +51,10 @@ def hdf5_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
 def netcdf_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     """As `hdf5_writer` for NetCDF-4, which has fewer types."""
     tree.convert(_of_netcdf)
+    for path, member in tree.walk():
+        if member.array.dtype.kind == "c":
+            label = f"{tree.label}/{path}".rstrip("/")
+            tree.lost.append(f"complex numbers of {label} for all readers (some see structs)")
     return hdf5_writer(tree, options)
 
 

@@ -192,12 +192,14 @@ def announce(tree: Tree, target: str, *, skip: bool | None, unlimited: bool = Fa
         raise TypeError(some_notes(refused) + advice)
     lost = [f"left out: {note}" for note in refused]
     lost += [note for level in levels for note in level.lost]
-    lost += [
-        f"unlimited axes {[*member.unlimited]} of {f'{tree.label}/{path}'.rstrip('/')} (any axis "
-        "of a frame can grow by append_axis=)"
+    growing = [
+        f"{[*member.unlimited]} of {f'{tree.label}/{path}'.rstrip('/')}"
         for path, member in tree.walk()
         if member.unlimited and not unlimited
     ]
+    if growing:
+        why = "any axis of a frame can grow by append_axis= or append_dim="
+        lost.append(f"unlimited axes {some_notes(growing)} ({why})")
     if lost:
         warnings.warn(
             f"{target} cannot hold: {some_notes(lost)}", UserWarning, stacklevel=level_of_caller()

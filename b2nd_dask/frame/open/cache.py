@@ -24,7 +24,7 @@ from b2nd_dask.system import at_fork
 #: Text of StaleFrameError for a frame that changed since it was opened.
 OUTDATED = (
     "the frame changed after it was opened or after the graph was built: open it again by "
-    "from_b2nd or open_b2nd, and build the graph again"
+    "from_b2nd, open_b2nd or open_dataset, and build the graph again"
 )
 #: Text of FileNotFoundError for a frame that existed when it was opened.
 NOT_SHARED = (

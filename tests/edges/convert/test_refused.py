@@ -132,6 +132,12 @@ def test_a_fill_value_that_does_not_fit_is_named(suffix: str, dtype: str, fill: 
         convert("src.b2nd", f"new.{suffix}")
 
 
+def test_complex_numbers_in_netcdf_are_named() -> None:
+    np.save("src.npy", np.array([1 + 2j, 3]))
+    with pytest.warns(UserWarning, match=r"new.nc cannot hold: complex numbers of src.npy for all"):
+        convert("src.npy", "new.nc", check=True)
+
+
 @pytest.mark.parametrize("suffix", ["zarr", "h5"])
 @pytest.mark.parametrize(
     ("dtype", "fill"),
