@@ -1,6 +1,6 @@
 """Upkeep of local frames: free superseded chunks; add checksums and statistics.
 
-Elements and attributes stay. Until the frame is published, and after any error, it is the old one.
+Elements and attributes stay. The old frame remains until publication, and after any error.
 """
 
 from __future__ import annotations

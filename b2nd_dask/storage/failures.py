@@ -40,11 +40,11 @@ TOGETHER = (
     "frames, or stacks them with stack=True"
 )
 
+#: Text of FileExistsError if the target did not exist when the write began.
 MEANWHILE = (
     "another writer has created this meanwhile, and it is not replaced: see what it holds, then "
     "write again, or write to another name"
 )
-"""Text of FileExistsError if the target did not exist when the write began."""
 
 #: Labels end in the offset of a frame, as in ``a.zip[38:]``.
 _PATTERN = re.compile(r"[*?]|\[(?!\d+:\])[^\]]+\]")

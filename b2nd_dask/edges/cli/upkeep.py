@@ -82,9 +82,9 @@ def seal_command(path: str, threads: int | None) -> int:
     failures = Failures()
     for frame in files_in(path) or [path]:
         with failures.noted(frame):
-            had = "already has checksums; `b2nd-dask verify PATH` verifies them"
-            said = "checksums added" if seal(frame, threads=threads) else had
-            click.echo(safe(f"{frame}: {said}"))
+            unchanged = "already has checksums; `b2nd-dask verify PATH` verifies them"
+            result = "checksums added" if seal(frame, threads=threads) else unchanged
+            click.echo(safe(f"{frame}: {result}"))
     return failures.code
 
 

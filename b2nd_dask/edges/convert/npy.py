@@ -36,6 +36,9 @@ def read_npy(path: str, options: Options) -> Tree:
 def read_npz(path: str, options: Options) -> Tree:
     """Describe the arrays of a .npz file; they are unpacked into `scratch` to be read in parts."""
     tree = Tree(path)
+    if not zipfile.is_zipfile(path):
+        Path(path).stat()
+        raise ValueError(f"{path}: it is not a .npz file (a zip of .npy files)")
     # of its own: with check=True the written file is unpacked, too
     folder = Path(tempfile.mkdtemp(dir=options.scratch))
     with zipfile.ZipFile(path) as archive:

@@ -26,8 +26,7 @@ from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
-from b2nd_dask.graph.read.sizes import MAX_TASKS
-from b2nd_dask.graph.write.options import is_number
+from b2nd_dask.graph.read.sizes import MAX_TASKS, is_length
 from b2nd_dask.storage import Location, Secrets, public_error, public_url
 
 #: Bytes of a block: smaller chunks are read together, larger ones singly.
@@ -96,8 +95,8 @@ class Options:
         """
         self.check_axes(tree)
         for name, sizes in (("chunks", self.chunks), ("blocks", self.blocks)):
-            numbers = sizes if isinstance(sizes, tuple | list) else (1 if sizes is None else sizes,)
-            if not all(is_number(n) and (n > 0 or n == -1) for n in numbers):
+            numbers = sizes if isinstance(sizes, tuple | list) else (sizes,)
+            if sizes is not None and not all(is_length(n) and (n > 0 or n == -1) for n in numbers):
                 raise ValueError(f"{name}={sizes!r}: give positive numbers, or -1 for a whole axis")
 
     def check_axes(self, tree: Tree) -> None:
@@ -131,7 +130,7 @@ class Options:
 
 
 def _within(sizes: Any, shape: tuple[int, ...]) -> Any:
-    """Numbers as lengths along each axis, at most those of an array; all others as they are."""
+    """Numbers as lengths along each axis, at most those of an array; -1, None and texts stay."""
     sizes = (sizes,) * len(shape) if isinstance(sizes, int | np.integer) else sizes
     if not isinstance(sizes, tuple | list):
         return sizes

@@ -53,8 +53,8 @@ def netcdf_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     tree.convert(_of_netcdf)
     for path, member in tree.walk():
         if member.array.dtype.kind == "c":
-            label = f"{tree.label}/{path}".rstrip("/")
-            tree.lost.append(f"complex numbers of {label} for all readers (some see structs)")
+            name = tree.label_of(path)
+            tree.lost.append(f"complex numbers of {name} for all readers (some see structs)")
     return hdf5_writer(tree, options)
 
 

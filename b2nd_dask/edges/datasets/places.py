@@ -291,7 +291,7 @@ def in_group(place: Place, group: str) -> Place:
         return place
     if part not in place.groups():
         if isinstance(place, Folder) and place.location.is_web and part not in (".", ".."):
-            # it cannot list its groups: any name is accepted, if the last one has a manifest
+            # a web server cannot list groups: any name is accepted, if the last one has a manifest
             is_there = bool(rest) or place.inside(part).read(MANIFEST) is not None
         elif is_there := part in manifest_of(place).groups:
             _require_group(place, part)

@@ -77,6 +77,10 @@ class Tree:
     is_array: bool = False
     """Whether it is one array, the only member: its name is empty if the source has none."""
 
+    def label_of(self, path: str) -> str:
+        """The label of an array or group by its path in the tree."""
+        return f"{self.label}/{path}".rstrip("/")
+
     def inside(self, name: str) -> Tree | None:
         """Make the tree of a group in this one; refuse it if it lies in over `DEEPEST` others."""
         inner = Tree(f"{self.label}/{printable(name)}", depth=self.depth + 1)
@@ -187,13 +191,13 @@ def announce(tree: Tree, target: str, *, skip: bool | None, unlimited: bool = Fa
     levels = [level for _, level in tree.levels()]
     refused = [note for level in levels for note in level.refused.values()]
     if refused and not skip:
-        left_out = "it" if len(refused) == 1 else f"these {len(refused)} arrays"
+        left_out = "it" if len(refused) == 1 else f"these {len(refused)}"
         advice = "" if skip is None else f". skip=True (--skip) leaves {left_out} out"
         raise TypeError(some_notes(refused) + advice)
     lost = [f"left out: {note}" for note in refused]
     lost += [note for level in levels for note in level.lost]
     growing = [
-        f"{[*member.unlimited]} of {f'{tree.label}/{path}'.rstrip('/')}"
+        f"{[*member.unlimited]} of {tree.label_of(path)}"
         for path, member in tree.walk()
         if member.unlimited and not unlimited
     ]
@@ -265,7 +269,8 @@ def keep_attrs(tree: Tree, form: Form = lambda name, value, _: storable(name, va
 def refuse_paths(tree: Tree, reserved: Collection[str]) -> None:
     """Refuse arrays and groups of a tree that have a reserved name in their path.
 
-    Also refuse arrays with the path of a group, which may be a part of another array's name.
+    Also refuse arrays with the path of a group, which may be a part of another array's name. These
+    are rules of zarr and HDF5; `check_layout` has those of directories of frames.
     """
     if tree.is_array:
         return

@@ -71,7 +71,12 @@ class B2ndAccessor:
 
 def register() -> None:
     """Register the accessor with xarray."""
-    for kind in ("DataArray", "Dataset", "DataTree"):
+    makers: dict[type, Any] = {
+        xr.DataArray: xr.register_dataarray_accessor,
+        xr.Dataset: xr.register_dataset_accessor,
+        xr.DataTree: xr.register_datatree_accessor,
+    }
+    for kind, maker in makers.items():
         # xarray warns if the name is taken, even when a package is imported again
-        if not hasattr(getattr(xr, kind), "b2nd"):
-            getattr(xr, f"register_{kind.lower()}_accessor")("b2nd")(B2ndAccessor)
+        if not hasattr(kind, "b2nd"):
+            maker("b2nd")(B2ndAccessor)

@@ -21,10 +21,10 @@ from b2nd_dask.edges.xarray.append import (
 )
 from b2nd_dask.edges.xarray.encoding import (
     STORAGE,
+    check_append,
     check_dims,
     check_encoding,
     member_like,
-    require_stored,
     tree_of,
 )
 from b2nd_dask.edges.xarray.variables import NAMELESS
@@ -254,14 +254,15 @@ def _update_array(
     if region is not None:
         ds = ds.drop_vars([coord for coord in ds.coords if coord not in present.coords])
         ((array, _, place),) = region_writes(ds, present, region)
-        return write_array(array, urlpath, **{**options, **place})
+        rest = {key: value for key, value in options.items() if key != "encoding"}
+        return write_array(array, urlpath, **{**rest, **place})
     growing(ds, present, dim)
     member = member_like(name, ds.variables[name], present.variables[name])
     encoding, axis = _by_names(given, ds, options), given.dims.index(dim)
     check_encoding(ds, encoding)
     existing = open_b2nd(urlpath, storage_options=options.get("storage_options"))
     how = {**options, "append_axis": axis}
-    require_stored(existing, str(name), member, encoding[name], how)
+    check_append(existing, str(name), member, encoding[name], how)
     of_update = ("compute", "resume", "storage_options", "fsync")
     rest = {key: options[key] for key in of_update if key in options}
 

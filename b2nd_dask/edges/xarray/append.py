@@ -21,12 +21,12 @@ from b2nd_dask.edges.datasets.places import Folder, manifest_of
 from b2nd_dask.edges.datasets.staged import changing, check_layout, frames_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
 from b2nd_dask.edges.xarray.encoding import (
+    check_append,
     check_dims,
     check_encoding,
     member_like,
     packing_of,
     require_dims,
-    require_stored,
     tree_of,
 )
 from b2nd_dask.format.manifest import COORD, MANIFEST, Manifest
@@ -43,10 +43,11 @@ _LISTED = 5
 def append_dataset(ds: xr.Dataset, path: Path, dim: str, options: Mapping[str, Any]) -> None:
     """Append along a dim of a dataset in a directory; `options` as for `to_b2nd`."""
     encoding = options.get("encoding") or {}
-    check_encoding(ds, encoding)
-    check_dims(ds.dims, options)
     with locked(path) as (present, manifest):
         names = growing(ds, present, dim)
+        # the same call for another part may omit variables that do not grow
+        check_encoding(present, encoding)
+        check_dims(present.dims, options)
         start, count = present.sizes[dim], ds.sizes[dim]
         writes: list[Write] = []
         for name in names:
@@ -54,7 +55,7 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str, options: Mapping[str, A
             member = member_like(name, ds.variables[name], old)
             target, axis = str(old.encoding["source"]), old.dims.index(dim)
             how = {**options, "append_axis": axis}
-            require_stored(open_b2nd(target), str(name), member, encoding.get(name, {}), how)
+            check_append(open_b2nd(target), str(name), member, encoding.get(name, {}), how)
             # on the disk before the manifest, whatever fsync= is: a shorter frame does not open
             writes.append(_placed(member.array, target, axis, start))
         write_together(writes)

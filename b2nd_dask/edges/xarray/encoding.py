@@ -83,7 +83,7 @@ def _storage(
     for key in ("chunks", "blocks"):
         asked = found[key]
         if isinstance(asked, Mapping):
-            along = {axis: int(asked[dim]) for axis, dim in enumerate(dims) if dim in asked}
+            along = {axis: asked[dim] for axis, dim in enumerate(dims) if dim in asked}
             found[key] = along or None
         elif isinstance(asked, tuple | list) and key not in own:
             raise ValueError(
@@ -96,15 +96,13 @@ def _storage(
     return {key: value for key, value in found.items() if value is not None}
 
 
-def require_stored(
+def check_append(
     frame: Frame, name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any]
 ) -> None:
     """Raise ValueError if options of an append, as for `to_b2nd`, do not match the frame."""
-    own_ways = (*STORAGE, "max_mem", "stats", "append_dim", "encoding")
-    asked = {key: value for key, value in options.items() if key not in own_ways}
+    by_variable = (*STORAGE, "max_mem", "stats", "append_dim", "encoding")
+    asked = {key: value for key, value in options.items() if key not in by_variable}
     asked |= _storage(name, member, own, options)
-    if "blocks" in asked and options["mode"] == "a":
-        asked.setdefault("chunks", frame.chunks)
     try:
         check_existing(reference_of(frame), as_dask(member.array), WriteOptions(**asked))
     except ValueError as error:
@@ -112,7 +110,7 @@ def require_stored(
 
 
 def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> None:
-    """Raise KeyError or ValueError if `encoding=` names a variable, option or dim in vain."""
+    """Raise KeyError or ValueError if `encoding=` names an unknown variable, option or dim."""
     known = {*_CF, *STORAGE}
     for name, options in encoding.items():
         if name not in ds.variables:

@@ -49,7 +49,7 @@ class Selection:
     def of_all(
         cls, before: Chunks, chunks: Chunks, axes: tuple[int | None, ...] | None = None
     ) -> Selection:
-        """All elements of an array, in other blocks or with its axes in another order."""
+        """All elements of an array, in other blocks, with other or new axes."""
         positions = tuple(range(sum(along)) for along in before)
         return cls(positions, tuple(range(len(before))) if axes is None else axes, chunks)
 

@@ -259,7 +259,7 @@ def predicate_of(tree: Node) -> Predicate | None:
 
 
 def _decides(program: Program) -> bool:
-    """Whether a step asks for a property of elements that may hold, or not, in a whole chunk."""
+    """Whether a step may have one result for a whole chunk: a condition, or a cast to bool."""
     known: set[Operand] = {_ELEMENTS}
     for number, step in enumerate(program.steps, start=1):
         if all(isinstance(arg, Literal) or arg in known for arg in step.args):

@@ -45,7 +45,7 @@ class Range:
     has_others: Any
     """Whether some values may not be NaN. If false, the bounds mean nothing."""
     is_constant: Any
-    """Whether the elements of the chunk do not affect the values."""
+    """Whether the values do not depend on the elements of the chunk."""
     line: Line | None = None
     """The line from whole numbers to the values; None if unknown."""
 

@@ -191,7 +191,7 @@ class Layers:
     def _selected(self, child: Node, selection: Selection, name: str) -> Node:
         moved = child.accept(selection, name) if "slices" in self.rules else None
         if moved is None:
-            logger.debug("%s is dask's slice: %s is not read in part", name, child.layers[0])
+            logger.debug("%s stays dask's: %s is not read in part", name, child.layers[0])
         return moved or Moved(child, selection, selection.chunks, (name,))
 
     def _rechunked(self, child: Node, whole: Selection, name: str) -> Node:

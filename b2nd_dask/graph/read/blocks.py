@@ -63,7 +63,7 @@ def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
 
 @dataclass(frozen=True)
 class Finish:
-    """Conversion of elements to an array with other axes: some are dropped, reversed, or new."""
+    """Conversion of elements to an array with axes dropped, reversed, permuted or new."""
 
     index: tuple[int | slice, ...]
     """The entry for each axis of the elements."""

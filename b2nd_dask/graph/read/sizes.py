@@ -47,12 +47,17 @@ def own_or_auto(nchunks: int) -> str | None:
     return "auto" if nchunks > MANY_TASKS else None
 
 
+def is_length(size: Any) -> bool:
+    """Whether a size is an integer, which a bool is not."""
+    return isinstance(size, int | np.integer) and not isinstance(size, bool)
+
+
 def by_axis(sizes: Any, ndim: int, name: str = "chunks") -> Any:
     """Convert a mapping of sizes by axis to a tuple with None for other axes; check its axes."""
     if not isinstance(sizes, Mapping):
         return sizes
     for axis in sizes:
-        if not isinstance(axis, int | np.integer) or not -ndim <= axis < ndim:
+        if not is_length(axis) or not -ndim <= axis < ndim:
             raise ValueError(f"{name}={sizes!r}: {axis!r} is not the number of one of {ndim} axes")
     return tuple(map({int(axis) % ndim: size for axis, size in sizes.items()}.get, range(ndim)))
 

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.array as da
-import numpy as np
-from dask.array.core import normalize_chunks
 from dask.base import tokenize
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.grid import steps
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.new_frame import FramePlan, halved, pack_entries, plan_frame
+from b2nd_dask.frame.write.new_frame import FramePlan, pack_entries, plan_frame
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import readings
-from b2nd_dask.graph.read.sizes import by_axis
+from b2nd_dask.graph.write.chunk_sizes import (
+    broadcast_sizes,
+    checked_sizes,
+    default_shape,
+    is_fixed,
+    resolved_shape,
+)
 from b2nd_dask.graph.write.input_arrays import is_labelled
 
 #: Modes of a new frame, and whether each may replace an existing one.
@@ -30,12 +32,6 @@ _MODES = (*NEW, "a", "r+", "stage")
 #: Part of the key of a resumable write. Change it with the contents or layout of the staging area,
 #: so that no version resumes what another version has staged.
 STAGED_LAYOUT = 4
-#: Larger dask blocks become several chunks: a chunk is the unit of reading and of memory.
-LARGEST_DEFAULT_CHUNK = 32 << 20
-#: Below this size the task, the index entry and the file cost more time than the elements.
-SMALLEST_DEFAULT_CHUNK = 1 << 20
-#: Fewer dask blocks than this are not grouped, however small.
-MANY_BLOCKS = 100
 #: Number of metadata names that a warning lists.
 _SHOWN = 5
 
@@ -132,12 +128,12 @@ class WriteOptions:
 def new_plan(array: da.Array, options: WriteOptions) -> FramePlan:
     """Plan the new frame of an array; errors as for `plan_frame`."""
     given, blocks = options.chunks, options.blocks
-    chunks = _default_shape(array) if given is None else _resolved_shape(array, given)
+    chunks = default_shape(array) if given is None else resolved_shape(array, given)
     return plan_frame(
         array.shape,
         array.dtype,
         chunks=chunks,
-        blocks=None if blocks is None else _per_axis("blocks", blocks, chunks),
+        blocks=None if blocks is None else checked_sizes("blocks", blocks, chunks),
         cparams=options.cparams,
         meta=packed_metadata(array, "meta", options.meta),
         vlmeta=packed_metadata(array, "vlmeta", options.vlmeta),
@@ -164,11 +160,15 @@ def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions
         "stats": options.stats and frame.statistics is None,
     }
     if given:
+        sizes, own = broadcast_sizes("chunks", options.chunks, array.ndim), frame.chunks
+        if len(sizes) == len(own):
+            # sizes that depend on the array, such as "auto", are those of the frame
+            axes = zip(sizes, own, strict=True)
+            sizes = tuple(n if is_fixed(n) else max(1, size) for n, size in axes)
+            options = replace(options, chunks=sizes)
         asked = new_plan(array, options)
-        chunks = each_axis("chunks", options.chunks, array.ndim)
-        axes = zip(chunks, asked.grid.chunks, frame.chunks, strict=False)
         differs |= {
-            "chunks": any(is_fixed(n) and size != own for n, size, own in axes),
+            "chunks": "chunks" in given and asked.grid.chunks != own,
             "blocks": "blocks" in given and asked.grid.blocks != frame.grid.blocks,
             "cparams": "cparams" in given and asked.compression != header.compression,
             "meta": "meta" in given and asked.meta != frame.meta.stored,
@@ -176,104 +176,13 @@ def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions
         }
     other = [name for name, is_other in differs.items() if is_other]
     if other:
-        reasons = "; ".join(_REASONS[name] for name in other if name in _REASONS)
+        known = _REASONS | {name: f"{name}={getattr(frame, name)}" for name in ("chunks", "blocks")}
+        reasons = "; ".join(known[name] for name in other if name in known)
         raise ValueError(
             f"{' and '.join(other)}: the existing frame has other values"
             f"{reasons and f' ({reasons})'}, and a change of its elements does not change them; "
             'omit these options, or write a new frame with mode="w"'
         )
-
-
-def each_axis(name: str, given: Any, ndim: int) -> tuple[Any, ...]:
-    """The user's chunks or blocks along each axis, not checked; None is a whole axis, as is -1."""
-    sizes = by_axis(given, ndim, name)
-    if isinstance(sizes, str | bytes) or not isinstance(sizes, Iterable):
-        sizes = (sizes,) * ndim
-    return tuple(None if is_number(n) and n == -1 else n for n in sizes)
-
-
-def is_fixed(size: Any) -> bool:
-    """Whether a size of `each_axis` does not depend on the array."""
-    return size is not None and not isinstance(size, str)
-
-
-def is_number(size: Any) -> bool:
-    """Whether a length is an integer, which a bool is not."""
-    return isinstance(size, int | np.integer) and not isinstance(size, bool)
-
-
-def _default_shape(arr: da.Array) -> tuple[int, ...]:
-    """The default chunks: dask's largest block, halved along its longest axes if it is too large.
-
-    If there are `MANY_BLOCKS` or more, small neighbours are grouped to `SMALLEST_DEFAULT_CHUNK`.
-    """
-    sizes = [max(1, *axis) if axis else 1 for axis in arr.chunks]
-    sizes = _grouped(sizes, arr.shape, arr.dtype.itemsize)
-    return halved(sizes, arr.dtype.itemsize, LARGEST_DEFAULT_CHUNK)
-
-
-def _grouped(sizes: list[int], shape: tuple[int, ...], itemsize: int) -> list[int]:
-    """Group whole blocks if they are many and tiny."""
-    counts = [-(-n // size) for n, size in zip(shape, sizes, strict=True)]
-    nbytes = math.prod(sizes) * itemsize
-    if math.prod(counts) < MANY_BLOCKS or nbytes >= SMALLEST_DEFAULT_CHUNK:
-        return sizes
-    factors = [1] * len(sizes)
-    left = list(counts)
-    # along the axis with the most blocks: maps that are cut along time alone keep their sizes
-    while math.prod(factors) * nbytes < SMALLEST_DEFAULT_CHUNK and max(left) > 1:
-        axis = left.index(max(left))
-        factors[axis] = min(2 * factors[axis], counts[axis])
-        left[axis] = -(-counts[axis] // factors[axis])
-    # a divisor of the count, if possible: then an append of equal length starts at a chunk
-    even = [
-        next((k for k in range(factor, 4 * factor) if count % k == 0), factor)
-        for factor, count in zip(factors, counts, strict=True)
-    ]
-    return [min(n, size * k) for n, size, k in zip(shape, sizes, even, strict=True)]
-
-
-def _resolved_shape(arr: da.Array, chunks: Any) -> tuple[int, ...]:
-    """The user's chunks: sizes, which may exceed the shape, or texts that dask resolves."""
-    sizes = _per_axis("chunks", chunks, arr.shape, texts=True)
-    if not any(isinstance(size, str) for size in sizes):
-        return sizes
-    try:
-        resolved = normalize_chunks(sizes, arr.shape, dtype=arr.dtype, previous_chunks=arr.chunks)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"chunks={chunks!r} for the shape {arr.shape}: {error}") from error
-    axes = zip(sizes, resolved, strict=True)
-    return tuple(max(1, *axis) if isinstance(size, str) else size for size, axis in axes)
-
-
-def _per_axis(
-    name: str, given: Any, shape: tuple[int, ...], *, texts: bool = False
-) -> tuple[Any, ...]:
-    """The user's chunks or blocks of an array or a chunk of this shape: a size for each axis.
-
-    With `texts` they stay as they are.
-    """
-    sizes = each_axis(name, given, len(shape))
-    if len(sizes) == len(shape):
-        sizes = tuple(_one_size(name, n, axis, shape[axis]) for axis, n in enumerate(sizes))
-        if all((is_number(n) and n > 0) or (texts and isinstance(n, str)) for n in sizes):
-            return sizes
-    raise ValueError(f"{name}={given!r} is not one positive size for each of {len(shape)} axes")
-
-
-def _one_size(name: str, given: Any, axis: int, n: int) -> Any:
-    """The size along an axis of `n` elements; dask lists the lengths of all chunks."""
-    if given is None:
-        return max(1, n)
-    if not isinstance(given, tuple | list):
-        return int(given) if is_number(given) else given
-    size = next(iter(given), 0)
-    if not is_number(size) or size < 1 or steps(n, int(size)) != tuple(given):
-        raise ValueError(
-            f"{name}= lists {tuple(given)!s:.60} along axis {axis} of {n} elements. All {name} "
-            "of a frame have one size, only the last may be shorter: give that size"
-        )
-    return int(size)
 
 
 def dropped_metadata(given: Any, array: da.Array, options: WriteOptions) -> str:

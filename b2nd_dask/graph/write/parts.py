@@ -17,17 +17,10 @@ from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.frame.write.parts import Part, PendingFrame, pending_at
 from b2nd_dask.frame.write.records import ChunkBox
+from b2nd_dask.graph.read.sizes import is_length
+from b2nd_dask.graph.write.chunk_sizes import LARGEST_DEFAULT_CHUNK, broadcast_sizes, is_fixed
 from b2nd_dask.graph.write.input_arrays import as_dask
-from b2nd_dask.graph.write.options import (
-    LARGEST_DEFAULT_CHUNK,
-    NEW,
-    WriteOptions,
-    check_mode,
-    each_axis,
-    is_fixed,
-    is_number,
-    new_plan,
-)
+from b2nd_dask.graph.write.options import NEW, WriteOptions, check_mode, new_plan
 from b2nd_dask.graph.write.regions import broadcast_to_region, corner_of, region_axes
 from b2nd_dask.graph.write.write_tasks import WriteJob, opening
 from b2nd_dask.storage import Location
@@ -118,14 +111,14 @@ def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
         raise TypeError(f"dtype={dtype!r} has no length: give it one, as in {elements.str[:2]}20")
     check_storable(elements)
     sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-    if not all(is_number(n) and n >= 0 for n in sizes):
+    if not all(is_length(n) and n >= 0 for n in sizes):
         raise ValueError(f"shape={shape!r}: give the number of elements, 0 or more, for each axis")
     nbytes = math.prod(max(int(n), 1) for n in sizes) * elements.itemsize
     if nbytes > MAX_NBYTES:
         limit = f"the maximum is {MAX_NBYTES}"
         raise ValueError(f"shape={shape!r} of {elements} has {nbytes} bytes; {limit}")
     # one block if the sizes are known: dask lists the length of each block
-    blocks = sizes if all(map(is_fixed, each_axis("chunks", chunks, len(sizes)))) else "auto"
+    blocks = sizes if all(map(is_fixed, broadcast_sizes("chunks", chunks, len(sizes)))) else "auto"
     if blocks == "auto" and nbytes > LARGEST_DEFAULT_CHUNK * _MOST_BLOCKS:
         raise ValueError(f"shape={shape!r} is too large for the default of chunks=: give chunks=")
     zeros: da.Array = da.zeros(sizes, dtype=elements, chunks=blocks)

@@ -96,7 +96,7 @@ def to_b2nd(
         a directory, and replaces variables of the same names. ``"stage"`` stages a part of a frame
         started by `create`: `region`, made of whole chunks. The frame appears by
         `commit`.
-    chunks : int or tuple of int, optional
+    chunks : int, text, tuple or mapping by axis, optional
         Elements of a frame chunk along each axis; -1 is the whole axis. The default is dask's
         largest block, halved along its longest axes to at most 32 MiB. 100 or more blocks below
         1 MiB are grouped to chunks of about 1 MiB. Blocks that do not align with chunks are
@@ -148,7 +148,7 @@ def to_b2nd(
         complete or not at all if processes die. But a power cut within about half a minute may
         leave a damaged frame, and the frame that it replaced is lost. A change in place (`region`,
         `append_axis`) may be lost, but neither the frame nor its other elements: only the second of
-        two waits is omitted. Object stores always wait.
+        two waits is omitted. Object stores and appends to a dataset always wait.
     max_mem : int or str, optional
         Bytes of memory, or a text such as ``"512MB"``, for a new frame in all threads and
         processes, beyond their memory while idle. An append has no limit. Rechunks, transposes,
@@ -168,8 +168,7 @@ def to_b2nd(
         Keep statistics of each chunk in the new frame: minimum, maximum, sum, and the numbers of
         NaN and of nonzero elements; see `Frame.stats`. Reductions and comparisons of the frame then
         skip chunks that the statistics decide. For numbers, bool and times. A change of a frame
-        keeps its statistics, whatever `stats` is; `add_stats` adds statistics to an existing
-        frame.
+        keeps its statistics; `add_stats` adds statistics to a frame without them.
 
     Returns
     -------

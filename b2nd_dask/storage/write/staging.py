@@ -20,8 +20,8 @@ logger = logging.getLogger("b2nd_dask")
 
 #: Suffix of the small files in an area.
 FILE_SUFFIX = ".kept"
+#: Text of FileExistsError at the start of a write.
 EXISTS = 'the target exists already; pass mode="w" to replace it'
-"""Text of FileExistsError at the start of a write."""
 
 
 class Run(NamedTuple):

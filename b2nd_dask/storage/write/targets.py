@@ -69,7 +69,7 @@ def staging_for(
         form = SparseObjectStaging if sparse else ObjectStaging
         return form(*key, replace, location)
     local = SparseStaging if sparse else ContiguousStaging
-    return local(*key, replace, _target(location), header_len, replaces=replaces, fsync=fsync)
+    return local(*key, replace, _local_target(location), header_len, replaces=replaces, fsync=fsync)
 
 
 def update_staging_for(
@@ -95,7 +95,7 @@ def update_staging_for(
             "parts if many jobs write it (create)"
         )
     form = SparseUpdate if sparse else ContiguousUpdate
-    return form(*_key(resume_key), True, _target(location), header_len, old, fsync=fsync)
+    return form(*_key(resume_key), True, _local_target(location), header_len, old, fsync=fsync)
 
 
 def _is_inside(location: Location) -> bool:
@@ -107,7 +107,7 @@ def _key(resume_key: str | None) -> tuple[str, bool]:
     return resume_key or uuid.uuid4().hex[:16], resume_key is not None
 
 
-def _target(location: Location) -> Location:
+def _local_target(location: Location) -> Location:
     require_writable(location.label)
     return Location(os.path.realpath(location.url))
 

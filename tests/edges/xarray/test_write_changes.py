@@ -62,7 +62,7 @@ TEXT_TOO = W[["t"]].assign(text=("time", np.array(["a", "b", "c"] * 20)))
 
 
 def changed(given, path, **options):
-    """A part of `W` that is appended, its variable `t` alone for the path of one frame."""
+    """Write a part of `TEXT_TOO`; for the path of one frame only its variable `t`."""
     part = TEXT_TOO.isel(time=given)
     return (part.t if path.suffix == ".b2nd" else part).b2nd.to_b2nd(path, **options)
 
@@ -85,6 +85,33 @@ def test_options_of_a_new_frame_match_the_one_that_grows(tmp_path, name, option)
     with pytest.raises(ValueError, match=r"'t': .*the existing frame has other values"):
         changed(slice(25, 60), other, mode="a", append_dim="time", **{option: NEW[option]})
     assert xr.open_dataset(other, engine="b2nd").sizes["time"] == 25
+
+
+@pytest.mark.parametrize("name", ["w.b2d", "t.b2nd"])
+@pytest.mark.parametrize("chunks", [{"lat": 2}, {"time": -1, "lat": 2}, {"time": "auto"}, "auto"])
+def test_sizes_that_depend_on_the_array_are_those_of_the_frame_that_grows(tmp_path, name, chunks):
+    path, blocks = tmp_path / name, {"time": 20, "lat": 1}
+    for given in (slice(0, 25), slice(25, 28), slice(28, 60)):
+        how = {"mode": "a", "append_dim": "time", "chunks": chunks, "blocks": blocks}
+        written = changed(given, path, **how)
+    xr.testing.assert_equal(written.load(), W.t if name == "t.b2nd" else TEXT_TOO)
+
+
+def test_sizes_by_dim_are_not_cut(tmp_path):
+    with pytest.raises(ValueError, match=r"24\.7"):
+        TEXT_TOO.b2nd.to_b2nd(tmp_path / "w.b2d", chunks={"time": 24.7})
+
+
+def test_options_of_an_append_may_name_what_does_not_grow(tmp_path):
+    path = tmp_path / "w.b2d"
+    ds = W[["t"]].assign(mask=("lat", W.lat.data > 0))
+    how = {"encoding": {"mask": {"chunks": 2}}, "chunks": {"time": 10, "lat": 2}, "mode": "a"}
+    ds.isel(time=slice(25)).b2nd.to_b2nd(path, append_dim="time", **how)
+    rest = ds.isel(time=slice(25, None))[["t"]]
+    written = rest.b2nd.to_b2nd(path, append_dim="time", **how)
+    xr.testing.assert_equal(written.load(), ds)
+    with pytest.raises(KeyError, match="nobody"):
+        rest.b2nd.to_b2nd(path, append_dim="time", mode="a", encoding={"nobody": {}})
 
 
 @pytest.mark.parametrize("option", NEW)
