@@ -97,6 +97,14 @@ def test_sizes_that_depend_on_the_array_are_those_of_the_frame_that_grows(tmp_pa
     xr.testing.assert_equal(written.load(), W.t if name == "t.b2nd" else TEXT_TOO)
 
 
+def test_an_empty_encoding_is_none(tmp_path):
+    path = tmp_path / "t.b2nd"
+    (W.t * 0).b2nd.to_b2nd(path)
+    for place in ({"region": "auto"}, {"append_dim": "time"}):
+        xr.DataArray(W.t).b2nd.to_b2nd(path, mode="r+", encoding={}, **place)
+    assert xr.open_dataarray(path, engine="b2nd").sizes["time"] == 120
+
+
 def test_sizes_by_dim_are_not_cut(tmp_path):
     with pytest.raises(ValueError, match=r"24\.7"):
         TEXT_TOO.b2nd.to_b2nd(tmp_path / "w.b2d", chunks={"time": 24.7})
