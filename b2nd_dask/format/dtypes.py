@@ -85,20 +85,24 @@ def format_dtype(dtype: np.dtype[Any]) -> bytes:
     >>> format_dtype(np.dtype([("a", "<i4")]))
     b"[('a', '<i4')]"
     """
+    text = dtype.str
     try:
-        text = dtype.str if dtype.fields is None else repr(drop_metadata(dtype).descr)
-    except ValueError as error:
-        raise UnsupportedFrameError(
-            f"dtype {dtype}: fields that overlap or are out of order have no text form; "
-            "use numpy.lib.recfunctions.repack_fields"
-        ) from error
-    encoded = text.encode("utf-8")
-    try:
-        # what could not be read again is not written
-        parse_dtype(encoded)
-    except FrameFormatError as error:
-        raise UnsupportedFrameError(f"a frame cannot hold the dtype: {error}") from error
-    return encoded
+        if dtype.fields is not None:
+            fields = drop_metadata(dtype).descr
+            # as python-blosc2 does: NumPy names padding f1, f2, ..., which fields may be called
+            np.dtype(fields)
+            text = repr(fields)
+        encoded = text.encode("utf-8")
+        # what would be read as another dtype is not written
+        if parse_dtype(encoded) == dtype:
+            return encoded
+        error = "it has no text form"
+    except ValueError as caught:
+        error = str(caught)
+    raise UnsupportedFrameError(
+        f"a frame cannot hold the dtype {dtype}: {error}; for a structured dtype "
+        "numpy.lib.recfunctions.repack_fields may help"
+    )
 
 
 def not_stored(dtype: np.dtype[Any]) -> str | None:

@@ -123,13 +123,28 @@ def test_dtypes_that_could_not_be_read_are_refused_before_a_frame_is_replaced(
     assert open_b2nd(path)[...].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("name", ["a", "f1"])
-def test_padding_between_fields_is_no_field(tmp_path: Path, name: str) -> None:
+def test_padding_between_fields_is_no_field(tmp_path: Path) -> None:
     inner = np.dtype([("c", "u1"), ("d", "f4")], align=True)
-    dtype = np.dtype([(name, "i1"), ("b", "f8"), ("e", inner, (2,)), ("g", "i2")], align=True)
+    dtype = np.dtype([("a", "i1"), ("b", "f8"), ("e", inner, (2,)), ("g", "i2")], align=True)
     given, path = np.ones(3, dtype), tmp_path / "aligned.b2nd"
     to_b2nd(given, path)
     to_b2nd(given, path, mode="a", append_axis=0)
     found = open_b2nd(path)
     assert found.dtype == dtype
     np.testing.assert_array_equal(found[...], np.ones(6, dtype))
+    assert blosc2.open(str(path))["b"][:3].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        # python-blosc2 could not read padding beside a field of this name
+        np.dtype([("f1", "i1"), ("b", "f8")], align=True),
+        # it would be read as padding
+        np.dtype({"names": ["", "a"], "formats": ["V3", "i4"]}),
+        np.dtype({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [0, 2]}),
+    ],
+)
+def test_dtypes_without_a_text_of_their_own(dtype: np.dtype) -> None:
+    with pytest.raises(UnsupportedFrameError, match="a frame cannot hold the dtype"):
+        format_dtype(dtype)

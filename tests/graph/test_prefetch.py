@@ -85,11 +85,23 @@ def test_requests_are_under_way_together(
     np.testing.assert_allclose(compute(x).compute(), expected)
 
 
-def test_statistics_that_prune_nothing(http_server: HttpServer, elements: NDArray[Any]) -> None:
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x, y: x * 2 + 1,
+        lambda x, y: da.where((x > 0) & (y > 5), x, 0),
+        lambda x, y: da.where(x > 0, x, x + 1),
+    ],
+    ids=["arithmetic", "other inputs", "both branches"],
+)
+def test_statistics_that_prune_nothing(
+    http_server: HttpServer, elements: NDArray[Any], compute: Callable[..., Any]
+) -> None:
     x = from_b2nd(_stored(http_server, elements, "stats.b2nd", stats=True))
+    y = da.from_array(elements * 3, chunks=x.chunks)
     _hold_back(http_server)
-    found = (x * 2 + 1).map_blocks(np.negative).compute()
-    np.testing.assert_array_equal(found, -(elements * 2 + 1))
+    found = compute(x, y).map_blocks(np.negative).compute()
+    np.testing.assert_array_equal(found, -np.asarray(compute(elements, elements * 3)))
 
 
 def test_without_read_ahead_each_task_waits(url: str, http_server: HttpServer) -> None:

@@ -20,7 +20,7 @@ from b2nd_dask.frame.read.reduction import Answers, Counted
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.derived import Derived, derived_from, or_unknown, range_of
-from b2nd_dask.graph.expression.elementwise import is_among
+from b2nd_dask.graph.expression.elementwise import FILTERS, is_among
 from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Read
 from b2nd_dask.graph.expression.program import Operand, Program, Result, Step, compile_tree
 from b2nd_dask.graph.expression.ranges import CONDITIONS, is_safe_cast
@@ -255,17 +255,27 @@ def predicate_of(tree: Node) -> Predicate | None:
     source, program = compiled.read.source, compiled.program
     if not isinstance(source, FrameReference) or not source.has_statistics:
         return None
-    return partial(is_constant, program) if _decides(program) else None
+    return partial(is_constant, program) if _may_be_constant(program) else None
 
 
-def _decides(program: Program) -> bool:
-    """Whether a step may have one result for a whole chunk: a condition, or a cast to bool."""
-    known: set[Operand] = {_ELEMENTS}
+def _may_be_constant(program: Program) -> bool:
+    """Whether there may be chunks whose elements do not change the result of a program."""
+    # results with a known range, and those that differ between the elements of any chunk
+    ranged: set[Operand] = {_ELEMENTS}
+    varying: set[Operand] = {_ELEMENTS}
     for number, step in enumerate(program.steps, start=1):
-        if all(isinstance(arg, Literal) or arg in known for arg in step.args):
-            func, keywords = step.call
+        func, keywords = step.call
+        varies = [not isinstance(arg, Literal) and arg in varying for arg in step.args]
+        known = [isinstance(arg, Literal) or arg in ranged for arg in step.args]
+        if func is np.where:
+            is_open = not known[0] or varies[0] or all(varies[1:])
+        elif func in FILTERS:
+            is_open = not known[1] or varies[1]
+        else:
             is_cast = func is chunk.astype and np.dtype(keywords["astype_dtype"]).kind == "b"
-            if func in CONDITIONS or is_cast:
-                return True
-            known.add(Result(number))
-    return False
+            is_open = not (all(known) and (func in CONDITIONS or is_cast))
+        if is_open and any(varies):
+            varying.add(Result(number))
+        if all(known):
+            ranged.add(Result(number))
+    return Result(len(program.steps)) not in varying

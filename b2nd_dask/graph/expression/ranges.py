@@ -287,7 +287,7 @@ _TRUTHS: dict[np.ufunc, _Rule] = {
     np.isinf: _Rule((_REALS,), _is_infinite),
 }
 #: Functions that may have one result for all values of a range.
-CONDITIONS = frozenset({np.where, *_TRUTHS})
+CONDITIONS = frozenset(_TRUTHS)
 
 #: The interval rule of each function, operators by their ufuncs; other results are unknown.
 RULES: dict[np.ufunc, _Rule] = {
