@@ -23,6 +23,7 @@ from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.frame.read.buffers import in_pages, result_pool, writable
 from b2nd_dask.frame.read.decode import carrier
 from b2nd_dask.frame.read.plan import Axes, within
+from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.frame.read.reduction import PartialResult, Reduction
 from b2nd_dask.frame.reference import ArrayReference, FrameReference
 from b2nd_dask.processes import reduced
@@ -144,10 +145,10 @@ class JoinedReference(ArrayReference):
                 claimed = self._counted_from(start, claims, claims[self.axis])
                 yield FramePart(self.frames[number], inner, out, claimed)
 
-    def expected_reads(self, axes: Axes) -> Iterator[Item]:
+    def expected_reads(self, axes: Axes, predicate: Predicate | None = None) -> Iterator[Item]:
         """Chain `FrameReference.expected_reads` of the frames."""
         for part in self.split(axes):
-            yield from part.frame.expected_reads(part.axes)
+            yield from part.frame.expected_reads(part.axes, predicate)
 
     def split_points(
         self, coords: tuple[NDArray[np.int64], ...]

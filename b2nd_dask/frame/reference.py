@@ -24,13 +24,14 @@ from b2nd_dask.frame.read.positions import read_points
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
 from b2nd_dask.frame.read.reduce import (
     Predicate,
+    expected_reads,
     pruned_share,
     read_pruned,
     reduce_region,
     unanswered_nbytes,
 )
 from b2nd_dask.frame.read.reduction import PartialResult, Reduction
-from b2nd_dask.frame.read.region import expected_reads, read_region
+from b2nd_dask.frame.read.region import read_region
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Item, Location, reading_ahead
 
@@ -250,12 +251,17 @@ class FrameReference(ArrayReference):
         """Estimate the cost of reading regions, without reading any."""
         return read_costs(self._open(), regions)
 
-    def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
-        """The first requests to a store for a region; empty if a prefetch cannot help."""
+    def expected_reads(
+        self, axes: tuple[range, ...], predicate: Predicate | None = None
+    ) -> Iterator[Item]:
+        """The first requests to a store of `read_axes`, or of `read_pruned`.
+
+        Empty if a prefetch cannot help.
+        """
         # a frame that was closed meanwhile is opened by its reader, which sends requests
         opened = process_cache().known(self.location, self.version) if self.is_remote else None
         if opened is not None:
-            yield from expected_reads(self._of_reference(opened), axes)
+            yield from expected_reads(self._of_reference(opened), axes, predicate)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
         """Read single elements by their coordinates; see `read_points`."""

@@ -95,7 +95,7 @@ def _items(graph: Mapping[Any, Any], nodes: Iterable[Any]) -> Iterator[Item]:
             items = [
                 item
                 for read in _reads_in(func, args)
-                for item in read.source.expected_reads(read.axes)
+                for item in read.source.expected_reads(read.axes, read.predicate)
             ]
             found |= bool(items)
             nbytes = sum(item.span.stop - item.span.start for item in items)
@@ -114,7 +114,7 @@ def _reads_in(func: Any, args: list[Any]) -> Iterator[BlockRead]:
     for each in args:
         if isinstance(each, list):
             yield from _reads_in(None, each)
-        elif (read := block_read(each, func, args)) and read.predicate is None:
+        elif read := block_read(each, func, args):
             yield read
 
 

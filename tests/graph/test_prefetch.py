@@ -91,8 +91,10 @@ def test_requests_are_under_way_together(
         lambda x, y: x * 2 + 1,
         lambda x, y: da.where((x > 0) & (y > 5), x, 0),
         lambda x, y: da.where(x > 0, x, x + 1),
+        # chunks may be pruned, but none is
+        lambda x, y: da.where(x > 0.5, x, y),
     ],
-    ids=["arithmetic", "other inputs", "both branches"],
+    ids=["arithmetic", "other inputs", "both branches", "one branch"],
 )
 def test_statistics_that_prune_nothing(
     http_server: HttpServer, elements: NDArray[Any], compute: Callable[..., Any]
@@ -102,6 +104,17 @@ def test_statistics_that_prune_nothing(
     _hold_back(http_server)
     found = compute(x, y).map_blocks(np.negative).compute()
     np.testing.assert_array_equal(found, -np.asarray(compute(elements, elements * 3)))
+
+
+def test_chunks_that_are_not_pruned_are_requested(
+    http_server: HttpServer, elements: NDArray[Any]
+) -> None:
+    ascending = np.sort(elements, axis=0)
+    x = from_b2nd(_stored(http_server, ascending, "ascending.b2nd", stats=True))
+    _hold_back(http_server)
+    found = da.where(x > 0.95, x, 0).map_blocks(np.negative).compute()
+    np.testing.assert_array_equal(found, -np.where(ascending > 0.95, ascending, 0))
+    assert 2 <= len(http_server.requests) <= x.npartitions // 2
 
 
 def test_without_read_ahead_each_task_waits(url: str, http_server: HttpServer) -> None:

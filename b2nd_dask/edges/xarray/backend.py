@@ -182,7 +182,9 @@ def _combined(place: Place, parts: Sequence[Place], options: OpenOptions) -> xr.
     attributes that differ between the parts.
     """
     attrs = [dict(manifest_of(part).attrs) for part in parts]
-    keys = set(manifest_of(place).group_by) or _differing(attrs)
+    texts = {key: {str(own[key]) for own in attrs if key in own} for key in attrs[0]}
+    differing = {key for key, values in texts.items() if len(values) > 1}
+    keys = set(manifest_of(place).group_by) or differing
     cells = math.prod(len({str(own.get(key)) for own in attrs}) for key in keys)
     if cells > _MOST_CELLS * len(parts):
         raise ValueError(
@@ -217,12 +219,6 @@ def _chunked(ds: xr.Dataset) -> xr.Dataset:
     # with default indexes, as xarray makes them for an engine's dataset
     coords = {name: array.variable for name, array in ds.coords.items()}
     return ds.assign(arrays).assign_coords(coords)
-
-
-def _differing(attrs: list[dict[str, Any]]) -> set[str]:
-    """Attributes of the first dataset that have other values in other datasets."""
-    texts = {key: {str(own[key]) for own in attrs if key in own} for key in attrs[0]}
-    return {key for key, values in texts.items() if len(values) > 1}
 
 
 def _groups(found: Contents | Place, options: OpenOptions) -> dict[str, xr.Dataset]:

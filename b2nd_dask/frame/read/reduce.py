@@ -31,6 +31,7 @@ from b2nd_dask.frame.read.region import (
     requests_of,
     special_elements,
 )
+from b2nd_dask.storage import Item, Span
 
 #: Least and most small chunks of a group: it must be worthwhile, and each chunk needs some
 #: objects.
@@ -121,23 +122,44 @@ def pruned_share(parsed: ParsedFrame, predicate: Predicate) -> float:
     return float((pruned & (parsed.index.kinds == ChunkKind.STORED)).mean())
 
 
+def _pruned(parsed: ParsedFrame, plan: RegionPlan, predicate: Predicate) -> NDArray[np.bool_]:
+    """Whether a predicate prunes each chunk of a plan; the frame has statistics."""
+    assert parsed.statistics is not None  # noqa: S101
+    found = parsed.statistics.of_chunks(plan.chunks)
+    stored = found.known & (plan.kinds == ChunkKind.STORED)
+    pruned: NDArray[np.bool_] = predicate(found, touched_counts(plan, parsed.grid)) & stored
+    return pruned
+
+
 def read_pruned(opened: OpenedFrame, axes: Axes, fill: Fill, predicate: Predicate) -> NDArray[Any]:
     """Like `read_region`, but pruned chunks are filled with an element that they may contain."""
     statistics = opened.parsed.statistics
     if statistics is None or not all(axes):
         return read_region(opened, axes, fill)
     plan = RegionPlan.of(opened.parsed, axes)
-    found = statistics.of_chunks(plan.chunks)
-    counts = touched_counts(plan, opened.parsed.grid)
-    pruned = predicate(found, counts) & found.known & (plan.kinds == ChunkKind.STORED)
+    pruned = _pruned(opened.parsed, plan, predicate)
     if not pruned.any():
         return read_region(opened, axes, fill)
     out = new_array(plan, fill, tuple(map(len, axes)), result_pool.empty)
-    least = found.least.view(out.dtype)
+    least = statistics.of_chunks(plan.chunks).least.view(out.dtype)
     for at, part in zip(np.flatnonzero(pruned).tolist(), plan.parts(pruned), strict=True):
         out[part.out] = least[at]
     read_parts(opened, plan.without(pruned), fill, out)
     return out.view(fill.dtype)
+
+
+def expected_reads(
+    opened: OpenedFrame, axes: Axes, predicate: Predicate | None = None
+) -> Iterator[Item]:
+    """List the first requests to a store, in order, of `read_region` or `read_pruned`."""
+    requester = opened.reader.requester()
+    if requester is None or not all(axes) or opened.parsed.index.single_kind:
+        return
+    plan = RegionPlan.of(opened.parsed, axes)
+    if predicate is not None and opened.parsed.statistics is not None:
+        plan = plan.without(_pruned(opened.parsed, plan, predicate))
+    for each in requests_of(opened, list(plan.parts()), axes):
+        yield Item(requester, each.member, Span(each.start, each.start + each.first))
 
 
 def reduce_region(opened: OpenedFrame, axes: Axes, fill: Fill, how: Reduction) -> PartialResult:

@@ -27,7 +27,7 @@ from b2nd_dask.frame.read.plan import (
     reads_in_boxes,
     touched_blocks,
 )
-from b2nd_dask.storage import Item, Span, is_reading_ahead
+from b2nd_dask.storage import is_reading_ahead
 from b2nd_dask.system import usable_cores
 
 T = TypeVar("T")
@@ -126,16 +126,6 @@ def _best_batch(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> int:
     comes = is_reading_ahead() and opened.reader.requester() is not None
     is_whole = comes and all(each.first == each.available for each in requests)
     return min(nbytes, BATCH_AHEAD) if is_whole else nbytes
-
-
-def expected_reads(opened: OpenedFrame, axes: Axes) -> Iterator[Item]:
-    """List the first requests to a store for a region, in the order of `read_region`."""
-    requester = opened.reader.requester()
-    if requester is None or 0 in map(len, axes) or opened.parsed.index.single_kind:
-        return
-    parts = list(RegionPlan.of(opened.parsed, axes).parts())
-    for each in requests_of(opened, parts, axes):
-        yield Item(requester, each.member, Span(each.start, each.start + each.first))
 
 
 def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = None) -> list[Part]:

@@ -144,7 +144,9 @@ class Update(Transaction):
         now = update_plan(present, plan.grid.shape if appends else present.grid.shape)
         now = replace(now, vlmeta={**now.vlmeta, **self.entries})
         rows = records.rows.copy()
-        rows["chunk"] = _renumbered(rows["chunk"], plan.grid, now.grid)
+        if len(rows) and plan.grid.counts != now.grid.counts:
+            cells = np.unravel_index(rows["chunk"], plan.grid.counts)
+            rows["chunk"] = np.ravel_multi_index(cells, now.grid.counts)
         history = history_with(present, staging.key, self.box, now.grid)
         numbers = frozenset(present.index.offsets.tolist() if plan.sparse else ())
         rebased = replace(staging, old=state_of(present)._replace(numbers=numbers))
@@ -240,13 +242,6 @@ def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> H
     )
     now = time.time_ns() // 1_000_000
     return History(base, (*earlier, PastUpdate(key, now, *box.ends(grid))))
-
-
-def _renumbered(chunks: NDArray[np.int64], before: Grid, after: Grid) -> NDArray[np.int64]:
-    """Convert chunk numbers of one grid to another that differs only in the array's shape."""
-    if before.counts == after.counts or not len(chunks):
-        return chunks
-    return np.ravel_multi_index(np.unravel_index(chunks, before.counts), after.counts)
 
 
 def entries_digest(frame: ParsedFrame, box: ChunkBox) -> str:

@@ -76,21 +76,18 @@ class _Conversion:
         """The array of an expression, in the same blocks."""
         name = expression._name
         if name not in self._done:
-            made = self._of_layers(expression)
+            try:
+                made = self._converted(expression)
+            except Exception:  # in any case the tasks of dask_array are right
+                logger.debug("%s: dask_array makes its tasks", name, exc_info=True)
+                made = None
             if made is None or made.shape != expression.shape or made.dtype != expression.dtype:
                 made = _of_tasks(expression)
             self._done[name] = made.rechunk(expression.chunks) if _moves(made, expression) else made
         return self._done[name]
 
-    def _of_layers(self, expression: Any) -> Any:
-        """The array, by functions of `dask.array`; None if they cannot express it."""
-        try:
-            return self._converted(expression)
-        except Exception:  # in any case the tasks of dask_array are right
-            logger.debug("%s: dask_array makes its tasks", expression._name, exc_info=True)
-            return None
-
     def _converted(self, expression: Any) -> Any:
+        """The array, by functions of `dask.array`; None if they cannot express it."""
         names, kind = compat.rule_names(), type(expression)
         if names is None:
             return None
