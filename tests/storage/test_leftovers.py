@@ -107,3 +107,29 @@ def test_a_bucket_in_which_nothing_is_staged(s3_server, name):
     assert remove_staging(url, storage_options=options) == []
     with pytest.raises(FileNotFoundError, match="no staging area has the key"):
         remove_staging(url, key="0" * 16, storage_options=options)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_old_frames_in_a_folder(tmp_path, is_sparse, is_replaced):
+    """Left by a kill while they were replaced, where directories cannot be exchanged."""
+    folder = tmp_path / "a.b2nd"
+    target = folder / "inner" / folder.name
+    target.parent.mkdir(parents=True)
+    aside = target.with_name(f".a.b2nd.{'0' * 16}.old")
+    written = aside / "chunks.b2frame" if is_sparse else aside
+    written.parent.mkdir(exist_ok=True)
+    written.write_text("old")
+    # the names alone do not tell this frame from the folder
+    beside = folder / aside.name
+    beside.write_text("beside")
+    if is_replaced:
+        target.write_text("new")
+    infos = list_staging(folder)
+    assert {info.path for info in infos} == {str(aside), str(beside)}
+    assert remove_staging(folder) == infos
+    assert {path.name for path in target.parent.iterdir()} == {target.name}
+    found = target / "chunks.b2frame" if is_sparse and not is_replaced else target
+    assert found.read_text() == ("new" if is_replaced else "old")
+    assert (folder / "a.b2nd").read_text() == "beside"
+    assert list(tmp_path.iterdir()) == [folder]

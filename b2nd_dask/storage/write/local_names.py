@@ -7,7 +7,8 @@ Hidden names beside a target:
 ``.NAME.KEY.removed``
     Abandoned staging area during its removal.
 ``.NAME.KEY.old``
-    Old sparse frame during its replacement, if the file system cannot exchange two directories.
+    Old frame or dataset during its replacement, if the old or the new one is a directory and the
+    file system cannot exchange names.
 """
 
 from __future__ import annotations
@@ -33,8 +34,7 @@ from b2nd_dask.system import RENAME_EXCHANGE, RENAME_NOREPLACE, opened, renameat
 LOCK_NAME = "lock"
 #: Most bytes of a target's name in hidden names, since names have at most 255 bytes.
 _LONGEST_NAME = 150
-_HIDDEN = re.compile(r"([0-9a-f]{16})\.(staging|removed|old)")
-_AREA = re.compile(r"(?<![^/])\.([^/]+)\.[0-9a-f]{16}\.(?:staging|removed)(?=/|$).*", re.DOTALL)
+_HIDDEN = re.compile(r"(?<![^/])\.([^/]+)\.([0-9a-f]{16})\.(?:staging|removed|old)(?=/|\Z)")
 #: Errors of a rename if another writer has just replaced a file by a directory, a directory by a
 #: file, or removed either.
 _REPLACED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
@@ -53,18 +53,17 @@ def area_of(target: Path, key: str) -> Path:
 
 def key_of(hidden: Path, target: Path) -> str | None:
     """Return the key in the hidden name of a write to this target; None for any other path."""
-    prefix = _prefix(target.name)
-    named = _HIDDEN.fullmatch(hidden.name.removeprefix(prefix))
-    return named[1] if named and hidden.name.startswith(prefix) else None
+    named = _HIDDEN.fullmatch(hidden.name)
+    return named[2] if named and f".{named[1]}." == _prefix(target.name) else None
 
 
 def target_of(path: str) -> str:
-    """Return the target of the staging area that contains a path, else the path itself.
+    """Return the target whose hidden path contains a path; the path itself if it is not in one.
 
     A shortened name stays shortened (`_LONGEST_NAME`).
     """
-    area = _AREA.search(path)
-    return path[: area.start()] + area[1] if area else path
+    hidden = _HIDDEN.search(path)
+    return path[: hidden.start()] + hidden[1] if hidden else path
 
 
 @contextmanager

@@ -131,8 +131,8 @@ def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingIn
 
     A staging area belongs to a write in progress, to a killed write, to a failed write with
     ``resume=True`` or ``compute=False``, or to an unfinished frame of `create` with its parts. A
-    path that ends in ``.old`` is a sparse frame during its replacement, on a file system that
-    cannot exchange directories.
+    path that ends in ``.old`` is a sparse frame or dataset during its replacement, on a file system
+    that cannot exchange directories.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def remove_staging(
 ) -> list[StagingInfo]:
     """Remove the staging areas that `list_staging` lists. A write in progress there fails.
 
-    An old sparse frame (``.old``) gets its name back, unless something else has this name.
+    An old frame or dataset (``.old``) gets its name back, unless something else has this name.
 
     Parameters
     ----------
@@ -204,7 +204,9 @@ def remove_staging(
             # for both forms of frames: it also removes chunks of an unfinished sparse frame
             SparseObjectStaging(info.key, False, False, location).discard()
         else:
-            remove_area(Path(info.path), Path(os.path.realpath(location.url)))
+            area, path = Path(info.path), Path(os.path.realpath(location.url))
+            is_beside = area.parent == path.parent
+            remove_area(area, path if is_beside else Path(target_of(info.path)))
     return removed
 
 
@@ -214,8 +216,9 @@ def _local(location: Location) -> Iterator[StagingInfo]:
     beside = path.parent.iterdir() if path.parent.is_dir() else ()
     areas = [(area, path) for area in beside]
     is_folder = path.is_dir() and not (path / MAIN_MEMBER).exists()
-    for folder, inner, _ in os.walk(path) if is_folder else ():
-        hidden = [Path(folder, name) for name in inner if name.startswith(".")]
+    for folder, inner, files in os.walk(path) if is_folder else ():
+        # an old frame may be a file
+        hidden = [Path(folder, name) for name in (*inner, *files) if name.startswith(".")]
         areas += [(area, Path(target_of(str(area)))) for area in hidden]
         inner[:] = [name for name in inner if not name.startswith(".")]
     for area, target in areas:
