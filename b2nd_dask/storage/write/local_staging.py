@@ -234,31 +234,24 @@ class ContiguousStaging(LocalStaging):
         return adjacent(name, payloads, start)
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
-        """Lay all parts out behind the largest; see `Staging.join`.
+        """Lay all parts out behind the largest, or behind a new one; see `Staging.join`.
 
         The largest keeps its name until it is published, and its chunks keep their offsets: a
         repeated commit finds the same state.
         """
         used = np.bincount(rows["part"], rows["nbytes"], minlength=len(parts))
         with about(self.target):
-            name = self._base(parts, used)
-            size = max(self.header_len, (self.directory / name).stat().st_size)
-            return laid_out(parts, rows, Run(name, 0, size), self.header_len)
-
-    def _base(self, parts: Sequence[str], used: NDArray[Any]) -> str:
-        """Choose the part that becomes the frame, or make a new one.
-
-        Without the lock of this commit a duplicate task may still have a part open, and write
-        into it after its publication.
-        """
-        if len(used) and is_locked(self.directory / LOCK_NAME):
-            name, nbytes = parts[int(np.argmax(used))], used.max()
-            size = (self.directory / name).stat().st_size
-            if size - self.header_len <= nbytes * (1 + MAX_WASTE):
-                return name
-        name = f"{uuid.uuid4().hex}.part"
-        (self.directory / name).touch(exist_ok=False)
-        return name
+            name, size = "", 0
+            # without the lock of this commit a duplicate task may still have a part open, and write
+            # into it after its publication
+            if len(used) and is_locked(self.directory / LOCK_NAME):
+                name = parts[int(np.argmax(used))]
+                size = (self.directory / name).stat().st_size
+            if not name or size - self.header_len > used.max() * (1 + MAX_WASTE):
+                name, size = f"{uuid.uuid4().hex}.part", 0
+                (self.directory / name).touch(exist_ok=False)
+            first = Run(name, 0, max(self.header_len, size))
+            return laid_out(parts, rows, first, self.header_len)
 
     def append_all(self, fd: int, placement: Placement, tail: bytes) -> None:
         """Copy all runs behind the first one, then write the tail."""
