@@ -134,7 +134,9 @@ class S3Ranges(RemoteStore):
             if store_code(error.__cause__) in ("PreconditionFailed", "412"):
                 raise request.changed() from error
             if store_code(error.__cause__) in ("InvalidRange", "416"):
-                return await self._past_the_end(request)
+                # such a response has no details of the object
+                info = await self.fs._info(request.object.path, refresh=True)
+                return Response(request.span.start, b"", identity_in(info))
             raise
         body = found["Body"]
         try:
@@ -156,11 +158,6 @@ class S3Ranges(RemoteStore):
             "get_object", Bucket=bucket, Key=key, Range=request.header(), **options
         )
         return found
-
-    async def _past_the_end(self, request: RangeRequest) -> Response:
-        # a response with status 416 has no details of the object
-        info = await self.fs._info(request.object.path, refresh=True)
-        return Response(request.span.start, b"", identity_in(info))
 
 
 class AnyRanges(RemoteStore):
