@@ -213,9 +213,9 @@ class SparseObjectStaging(BaseObjectStaging):
     def check_target(self) -> None:
         """Check that the name is free, whatever the mode; see `Staging.check_target`."""
         store = self.area()
+        exists = store.kind(store.target) is not None
         # a commit of this write may have started already; this one continues
-        ours = self.resumable and self._claim_name in store.names(store.target)
-        if store.kind(store.target) is not None and not ours:
+        if exists and not (self.resumable and self._claim_name in store.names(store.target)):
             raise FileExistsError(
                 errno.EEXIST,
                 "the target exists already, and a store cannot replace it by a sparse frame at "
