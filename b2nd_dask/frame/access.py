@@ -275,18 +275,16 @@ def _holds(location: Location, array: Any, *, compared: bool = True) -> bool:
             theirs = (*map(tuple, (array.shape, array.chunks, array.blocks)), array.schunk.typesize)
             if (grid.shape, grid.chunks, grid.blocks, grid.itemsize) != theirs:
                 return False
-            return not compared or _has_chunks(opened, array)
+            if not compared:
+                return True
+            schunk = array.schunk
+            codes = np.array([each.special.value for each in schunk.iterchunks_info()], np.uint8)
+            # the index lists chunks that repeat a value as stored chunks
+            codes[codes == Special.REPEATED] = ChunkKind.STORED
+            # this thread alone reads the schunk, which is not thread-safe
+            return np.array_equal(codes, opened.parsed.index.kinds) and all(
+                digest == chunk_digest(schunk.get_chunk(chunk))
+                for chunk, digest in scan_digests(opened)
+            )
     except B2ndError:
         return False
-
-
-def _has_chunks(opened: OpenedFrame, array: Any) -> bool:
-    codes = np.array([each.special.value for each in array.schunk.iterchunks_info()], np.uint8)
-    # the index lists chunks that repeat a value as stored chunks
-    codes[codes == Special.REPEATED] = ChunkKind.STORED
-    if not np.array_equal(codes, opened.parsed.index.kinds):
-        return False
-
-    found = scan_digests(opened)
-    # this thread alone reads the schunk, which is not thread-safe
-    return all(digest == chunk_digest(array.schunk.get_chunk(chunk)) for chunk, digest in found)

@@ -161,7 +161,13 @@ def _read_list(reader: ByteReader) -> tuple[FrameHeader, OffsetIndex, Mapping[st
     """Read header and index of a store, and its entry for each member."""
     head, header = read_header(reader, reader.opened_identity().size)
     tail = read_tail(reader, head, header, _count_chunks(header))
-    return header, tail.offsets, _entries(tail.vlmeta)
+    entries: Any = {}
+    if (raw := tail.vlmeta.get("estore_metadata")) is not None:
+        found = unpack_value(unpack_entry(raw, most_unpacked(raw)))
+        entries = found.get("embed_map") if isinstance(found, dict) else None
+    if not isinstance(entries, dict) or not all(isinstance(key, str) for key in entries):
+        raise FrameFormatError("the list of members in the store is damaged")
+    return header, tail.offsets, entries
 
 
 def _count_chunks(header: FrameHeader) -> int:
@@ -181,14 +187,3 @@ def _count_chunks(header: FrameHeader) -> int:
     if nchunks > MAX_CHUNKS:
         raise FrameFormatError(f"an embed store of {header.nbytes} bytes is too large", offset=30)
     return nchunks
-
-
-def _entries(vlmeta: Mapping[str, bytes]) -> Mapping[str, Any]:
-    raw = vlmeta.get("estore_metadata")
-    if raw is None:
-        return {}
-    found = unpack_value(unpack_entry(raw, most_unpacked(raw)))
-    entries = found.get("embed_map") if isinstance(found, dict) else None
-    if not isinstance(entries, dict) or not all(isinstance(key, str) for key in entries):
-        raise FrameFormatError("the list of members in the store is damaged")
-    return entries

@@ -43,28 +43,21 @@ def scan_digests(
     Chunks are verified as `opened.verify` says; damage is the result of its chunk. So is a missing
     file, or a disk that cannot read the chunk. There is one thread per processor by default.
     """
-    threads = threads or usable_cores()
+    threads, offsets = threads or usable_cores(), opened.parsed.index.offsets
+    if chunks is None:
+        chunks = stored_chunks(offsets)
+    # in the order of the file
+    chunks = chunks[np.argsort(offsets[chunks], kind="stable")]
     pending: deque[Future[list[Result]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for batch in _in_order(opened, chunks):
-            pending.append(pool.submit(_digests_of, opened, batch))
-            if len(pending) > 2 * threads:
-                yield from pending.popleft().result()
+        for first in range(0, len(chunks), _BATCH_CHUNKS):
+            requests = chunk_requests(opened, chunks[first : first + _BATCH_CHUNKS])
+            for batch in batches(requests, _BATCH_NBYTES):
+                pending.append(pool.submit(_digests_of, opened, batch))
+                if len(pending) > 2 * threads:
+                    yield from pending.popleft().result()
         while pending:
             yield from pending.popleft().result()
-
-
-def _in_order(
-    opened: OpenedFrame, chunks: NDArray[np.int64] | None
-) -> Iterator[list[ChunkRequest]]:
-    """Sort stored chunks, by default all, by their offsets."""
-    index = opened.parsed.index
-    if chunks is None:
-        chunks = stored_chunks(index.offsets)
-    chunks = chunks[np.argsort(index.offsets[chunks], kind="stable")]
-    for first in range(0, len(chunks), _BATCH_CHUNKS):
-        requests = chunk_requests(opened, chunks[first : first + _BATCH_CHUNKS])
-        yield from batches(requests, _BATCH_NBYTES)
 
 
 def _digests_of(opened: OpenedFrame, batch: Sequence[ChunkRequest]) -> list[Result]:
@@ -147,8 +140,14 @@ def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
     for at, (chunk, head) in enumerate(heads):
         with located(opened, chunk):
             nbytes[at] = chunk_length(head, max(parsed.header.cbytes, HEADER_LEN))
-    # any two chunks in one chunk file share bytes
-    _check_disjoint(opened, chunks, found, np.ones_like(found) if sparse else nbytes)
+    order = np.argsort(found, kind="stable")
+    # any two chunks in one chunk file share bytes; copies of them would grow without bound
+    ends = found + (np.ones_like(found) if sparse else nbytes)
+    shared = ends[order][:-1] > found[order][1:]
+    if shared.any():
+        one, other = chunks[order][int(np.argmax(shared)) :][:2].tolist()
+        with located(opened, one):
+            raise CorruptChunkError(f"it shares bytes with chunk {other}")
     return np.stack([chunks, starts, starts + nbytes])
 
 
@@ -175,18 +174,3 @@ def chunk_heads(
                 raise FileNotFoundError(error.errno, problem, error.filename) from error
             head = b""
         yield head
-
-
-def _check_disjoint(
-    opened: OpenedFrame,
-    chunks: NDArray[np.int64],
-    found: NDArray[np.int64],
-    nbytes: NDArray[np.int64],
-) -> None:
-    """Raise for chunks that share bytes, since copies of them would grow without bound."""
-    order = np.argsort(found, kind="stable")
-    shared = (found + nbytes)[order][:-1] > found[order][1:]
-    if shared.any():
-        one, other = chunks[order][int(np.argmax(shared)) :][:2].tolist()
-        with located(opened, one):
-            raise CorruptChunkError(f"it shares bytes with chunk {other}")
