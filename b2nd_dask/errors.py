@@ -62,8 +62,14 @@ class B2ndError(Exception):
         make = partial(type(self), path=self.path, offset=self.offset, chunk=self.chunk)
         return make, (self.problem,)
 
-    def located(self, *, path: str | None = None, chunk: int | None = None, shift: int = 0) -> Self:
-        """Add a missing path and chunk, and `shift` bytes to the offset; return the same error."""
+    def located(
+        self, *, path: str | None = None, chunk: int | None = None, shift: int = 0, part: str = ""
+    ) -> Self:
+        """Add a missing path and chunk, and `shift` bytes to the offset; return the same error.
+
+        `part` is the part of the frame in which the fault was found.
+        """
+        self.problem = f"in {part}: {self.problem}" if part else self.problem
         self.path = self.path if self.path is not None else path
         self.chunk = self.chunk if self.chunk is not None else chunk
         if self.offset is not None:
@@ -73,13 +79,13 @@ class B2ndError(Exception):
 
 @contextmanager
 def locating(
-    *, path: str | None = None, chunk: int | None = None, shift: int = 0
+    *, path: str | None = None, chunk: int | None = None, shift: int = 0, part: str = ""
 ) -> Iterator[None]:
     """Let errors of a `with` block say where they are; arguments as of `B2ndError.located`."""
     try:
         yield
     except B2ndError as error:
-        error.located(path=path, chunk=chunk, shift=shift)
+        error.located(path=path, chunk=chunk, shift=shift, part=part)
         raise
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import blosc2
 
-from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
+from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError, locating
 from b2nd_dask.format.labels import split_attrs, typed_attrs
 from b2nd_dask.format.values import pack_value, unpack_value
 
@@ -118,11 +118,8 @@ def _typed(own: dict[str, Any]) -> dict[str, Any]:
         raw = base64.b64decode(own["attrs"], validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
         raise _wrong("b2nd", f"its attributes are not base64: {error}") from error
-    try:
+    with locating(part="the entry 'b2nd'"):
         return typed_attrs(unpack_value(raw))
-    except (FrameFormatError, UnsupportedFrameError) as error:
-        error.problem = f"in the entry 'b2nd': {error.problem}"
-        raise
 
 
 def _map(stored: Mapping[str, Any], entry: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from b2nd_dask.errors import OPEN_STORE, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.errors import OPEN_STORE, FrameFormatError, UnsupportedFrameError, locating
 from b2nd_dask.format.dtypes import MAX_DTYPE_STRING, format_dtype, parse_dtype
 from b2nd_dask.format.grid import Grid
 
@@ -190,11 +190,8 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
             )
     name = name_of_array(metalayers)
     if name in metalayers:
-        try:
+        with locating(part=f"the {name} metalayer"):
             return parse_array_meta(metalayers[name])
-        except (FrameFormatError, UnsupportedFrameError) as error:
-            error.problem = f"in the {name} metalayer: {error.problem}"
-            raise
     if "b2embed" in metalayers:
         raise UnsupportedFrameError(
             f"a .b2e is a store of python-blosc2, not an array: {OPEN_STORE}"

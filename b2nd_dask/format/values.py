@@ -13,7 +13,7 @@ import msgpack
 import numpy as np
 from numpy.lib.format import drop_metadata
 
-from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.errors import CorruptChunkError, FrameFormatError, UnsupportedFrameError, locating
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
 from b2nd_dask.format.chunk.codec import decode_chunk, encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
@@ -98,10 +98,6 @@ def require_spread(members: Sequence[object]) -> None:
 
     Raises `FrameFormatError` if more than `MAX_EQUAL_HASHES` have the same hash, `TypeError` if a
     member has no hash.
-
-    Examples
-    --------
-    >>> require_spread(range(10_000))
     """
     if len(members) <= MAX_EQUAL_HASHES:
         return
@@ -125,11 +121,8 @@ class MetaView(Mapping[str, Any]):
         self._compressed = compressed
 
     def __getitem__(self, name: str) -> Any:
-        try:
+        with locating(path=self._path, part=f"the metadata entry {name!r}"):
             return unpack_value(self.raw(name))
-        except B2ndError as error:
-            error.problem = f"in the metadata entry {name!r}: {error.problem}"
-            raise error.located(path=self._path) from error.__cause__
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -141,15 +134,7 @@ class MetaView(Mapping[str, Any]):
         return f"<{type(self).__name__} of {', '.join(map(repr, self)) or 'nothing'}>"
 
     def nbytes_of(self, name: str) -> int:
-        """Read the unpacked size of an entry in bytes, without unpacking it.
-
-        Raises
-        ------
-        KeyError
-            The entry does not exist.
-        CorruptChunkError
-            The entry's chunk is damaged.
-        """
+        """Read the unpacked size of an entry in bytes, without unpacking it; raises as `raw`."""
         entry = self._entries[name]
         return parse_chunk_header(entry).nbytes if self._compressed else len(entry)
 
@@ -161,12 +146,8 @@ class MetaView(Mapping[str, Any]):
     def raw(self, name: str) -> bytes:
         """Decompress an entry, which other programs may have written without msgpack.
 
-        Raises
-        ------
-        KeyError
-            The entry does not exist.
-        CorruptChunkError
-            The entry's chunk is damaged, or exceeds the size limit.
+        Raises `KeyError` if it does not exist, `CorruptChunkError` if its chunk is damaged, or
+        exceeds the size limit.
         """
         entry = self._entries[name]
         return unpack_entry(entry, most_unpacked(entry)) if self._compressed else entry
@@ -224,9 +205,8 @@ def _unpack(raw: bytes, budget: ItemBudget, depth: int) -> Any:
         raise
     # msgpack's own errors are ValueErrors; a list as a map key is a TypeError
     except (ValueError, TypeError, RecursionError) as error:
-        raise FrameFormatError(
-            f"it is not a msgpack value: {str(error) or type(error).__name__}"
-        ) from error
+        problem = str(error) or type(error).__name__
+        raise FrameFormatError(f"it is not a msgpack value: {problem}") from error
 
 
 def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, bytes]:
@@ -355,16 +335,13 @@ def _unpack_array(value: Any) -> np.ndarray[Any, Any]:
         or len(shape) > _MAX_ARRAY_NDIM
     ):
         raise FrameFormatError("it holds an array without a dtype or a shape")
-    text = kind.get("str")
-    dtype = (
-        dtype_of_descr(kind.get("descr"))
-        if text is None
-        else parse_dtype(str(text).encode("utf-8", "replace"))
-    )
+    if (text := kind.get("str")) is None:
+        dtype = dtype_of_descr(kind.get("descr"))
+    else:
+        dtype = parse_dtype(str(text).encode("utf-8", "replace"))
     # NumPy multiplies the lengths of the other axes even if one is 0
     extent = math.prod(max(n, 1) for n in shape) * dtype.itemsize
     if math.prod(shape) * dtype.itemsize != len(value["data"]) or extent >= 1 << 63:
-        raise FrameFormatError(
-            f"it holds {len(value['data'])} bytes for an array of {shape} {dtype}"
-        )
+        problem = f"it holds {len(value['data'])} bytes for an array of {shape} {dtype}"
+        raise FrameFormatError(problem)
     return np.frombuffer(value["data"], dtype).reshape((*shape, *dtype.shape))
