@@ -166,18 +166,14 @@ def _strings(entries: Mapping[str, Any], shape: Sequence[int]) -> tuple[str, ...
 def _attrs(entries: Mapping[str, Any]) -> dict[str, Any]:
     found = _decoded(entries, (name for name in OWN_ATTRS if name in entries))
     if ATTRS in entries:
-        found |= _map_of_attrs(entries[ATTRS])
-    return found | _other_attrs(entries, _OWN | _BOOKKEEPING)
-
-
-def _map_of_attrs(stored: Any) -> dict[str, Any]:
-    """Parse attributes that are stored together, as JSON or as a map."""
-    if isinstance(stored, str):
+        # as JSON or as a map
+        stored = entries[ATTRS]
         try:
-            stored = json.loads(stored)
+            stored = json.loads(stored) if isinstance(stored, str) else stored
         except (ValueError, RecursionError) as error:
             raise _wrong(ATTRS, f"it is not JSON: {str(error) or 'nested too deep'}") from error
-    return _checked_map(ATTRS, stored)
+        found |= _checked_map(ATTRS, stored)
+    return found | _other_attrs(entries, _OWN | _BOOKKEEPING)
 
 
 def _checked_map(entry: str, stored: Any) -> dict[str, Any]:
