@@ -146,21 +146,20 @@ class ChunkColumns:
         return column
 
     @cached_property
-    def _statistics(self) -> tuple[ChunkStatistics | None, str]:
+    def _statistics(self) -> ChunkStatistics | str | None:
         if self.entry is None or self.dtype is None:
-            return None, ""
-        found = parse_statistics(self.entry, self.record_digest, self.dtype, self.grid, self.index)
-        return (None, found) if isinstance(found, str) else (found, "")
+            return None
+        return parse_statistics(self.entry, self.record_digest, self.dtype, self.grid, self.index)
 
     @property
     def statistics(self) -> ChunkStatistics | None:
         """Statistics of all chunks; None if absent, damaged or of another state."""
-        return self._statistics[0]
+        return None if isinstance(self._statistics, str) else self._statistics
 
     @property
     def bad_statistics(self) -> str:
         """Damage in the statistics of the chunks, which are then ignored; usually empty."""
-        return self._statistics[1]
+        return self._statistics if isinstance(self._statistics, str) else ""
 
     def table(self, statistics: NDArray[Any] | None = None) -> NDArray[Any]:
         """Build the table of all chunks, one row each, for the next state of the frame.
@@ -244,7 +243,7 @@ def parse_columns(
         verdict = _judge_stamp(tail, head, header, found)
         if verdict.is_valid:
             verdict, stored = _judge_record(record, tail, header.metalayers)
-    has_any = verdict.is_valid and dtype is not None and supports_statistics(dtype)
+    has_any = verdict.is_valid and supports_statistics(dtype)
     entry = tail.vlmeta.get(STATISTICS_NAME) if has_any else None
     return ChunkColumns(verdict, index, grid, dtype, stored, _record_digest(record), entry)
 

@@ -24,7 +24,6 @@ from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, head_nbytes
 from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.frame.open.cache import OpenedFrame
-from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
 from b2nd_dask.frame.read.plan import (
     Axes,
@@ -86,7 +85,14 @@ def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
     if opened.verify is True:
         everything = tuple(map(range, parsed.grid.shape))
         regions = [region._replace(claims=everything) for region in regions]
-    lengths, in_boxes = _compressed_lengths(parsed), reads_in_boxes(parsed, limits.batch_nbytes)
+    stored = stored_chunks(parsed.index.offsets)
+    lengths = np.zeros(parsed.grid.nchunks if len(stored) else 0)
+    if parsed.header.sparse:
+        # their mean, since the index of a sparse frame has no lengths
+        lengths[stored] = max(HEADER_LEN, parsed.header.cbytes / max(1, len(stored)))
+    else:
+        _, lengths[stored] = located_chunks(parsed, stored)
+    in_boxes = reads_in_boxes(parsed, limits.batch_nbytes)
     return _Stored(parsed.grid, lengths, limits, opened.digests, in_boxes).costs(regions)
 
 
@@ -286,17 +292,6 @@ class _Stored(NamedTuple):
             # a small gap between two blocks is read, too
             fetched += np.where(gap * block <= self.limits.max_gap, count * gap * block, 0)
         return fetched
-
-
-def _compressed_lengths(frame: ParsedFrame) -> NDArray[np.float64]:
-    """`_Stored.lengths`; for a sparse frame their mean, since its index has none."""
-    stored = stored_chunks(frame.index.offsets)
-    lengths = np.zeros(frame.grid.nchunks if len(stored) else 0)
-    if frame.header.sparse:
-        lengths[stored] = max(HEADER_LEN, frame.header.cbytes / max(1, len(stored)))
-    else:
-        _, lengths[stored] = located_chunks(frame, stored)
-    return lengths
 
 
 class Boxes(NamedTuple):
