@@ -16,7 +16,7 @@ import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,6 +108,8 @@ class Verdict(NamedTuple):
 
 
 _VALID = Verdict(ChecksumState.VALID)
+_absent = partial(Verdict, ChecksumState.ABSENT)
+_damaged = partial(Verdict, ChecksumState.DAMAGED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,20 +187,12 @@ def chunk_digest(chunk: Buffer) -> int:
     return xxhash.xxh3_64_intdigest(chunk)
 
 
-def require_digest(data: Buffer, expected: int) -> None:
-    """Verify the stored chunk at the start of some bytes.
-
-    Raises `CorruptChunkError` if they are fewer than the length in the chunk's header,
-    `ChecksumError` if the digest differs.
-    """
-    require_digest_of([data], len(data), expected)
-
-
-def require_digest_of(pieces: Iterable[Buffer], available: int, expected: int) -> None:
-    """Verify a stored chunk piece by piece; raises the same errors as `require_digest`.
+def require_digest(pieces: Iterable[Buffer], available: int, expected: int) -> None:
+    """Verify a stored chunk, piece by piece if it is long.
 
     The pieces start with the chunk, whose header is in the first piece; `available` bytes may
-    belong to the chunk.
+    belong to the chunk. Raises `CorruptChunkError` if they are fewer than the length in the header,
+    `ChecksumError` if the digest differs.
     """
     digest, left = xxhash.xxh3_64(), -1
     for piece in pieces:
@@ -322,14 +316,6 @@ def _judge_record(
         "other software resized it, or its header is damaged"
     )
     return Verdict(ChecksumState.STALE, reason), stored
-
-
-def _absent(reason: str) -> Verdict:
-    return Verdict(ChecksumState.ABSENT, reason)
-
-
-def _damaged(reason: str) -> Verdict:
-    return Verdict(ChecksumState.DAMAGED, reason)
 
 
 def _stamp_of(record: bytes) -> bytes:

@@ -209,13 +209,14 @@ def test_a_frame_without_chunks_is_valid() -> None:
 def test_digests_of_chunks() -> None:
     chunk = bytes(blosc2.compress2(VALUES))
     assert chunk_digest(chunk) == int.from_bytes(xxhash.xxh3_64(chunk).digest(), "big")
-    require_digest(chunk + b"what follows", chunk_digest(chunk))
+    longer = chunk + b"what follows"
+    require_digest([longer], len(longer), chunk_digest(chunk))
     for at in (0, 40, len(chunk) - 1):
         with pytest.raises(ChecksumError) as caught:
-            require_digest(changed(chunk, at, chunk[at] ^ 1), chunk_digest(chunk))
+            require_digest([changed(chunk, at, chunk[at] ^ 1)], len(chunk), chunk_digest(chunk))
         assert caught.value.offset == 0
     with pytest.raises(CorruptChunkError) as caught:
-        require_digest(chunk[:-1], chunk_digest(chunk))
+        require_digest([chunk[:-1]], len(chunk) - 1, chunk_digest(chunk))
     assert caught.value.offset == 12
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.format.chunk.chunk_header import Buffer, ChunkHeader, head_nbytes, parse_chunk_header
 from b2nd_dask.format.chunk.codec import subsets_of
-from b2nd_dask.format.integrity import require_digest, require_digest_of
+from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.plan import ReadLimits, is_in_one_round, located_chunks
@@ -161,7 +161,7 @@ def verify_in_pieces(opened: OpenedFrame, request: ChunkRequest) -> None:
                 yield data
 
     with located(opened, request.chunk):
-        require_digest_of(pieces(), request.available, int(opened.digests[request.chunk]))
+        require_digest(pieces(), request.available, int(opened.digests[request.chunk]))
 
 
 def read_whole(
@@ -311,7 +311,7 @@ def verify_chunk(opened: OpenedFrame, chunk: int, data: Buffer) -> None:
     """Verify a whole chunk by its checksum, if it has one."""
     digests = opened.digests
     if digests is not None:
-        require_digest(data, int(digests[chunk]))
+        require_digest([data], len(data), int(digests[chunk]))
 
 
 def _header_of(opened: OpenedFrame, data: memoryview, available: int) -> ChunkHeader:

@@ -15,9 +15,15 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, chunk_length, whole_chunk
 from b2nd_dask.format.index import stored_chunks
-from b2nd_dask.format.integrity import chunk_digest, require_digest
+from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.open.cache import OpenedFrame, located
-from b2nd_dask.frame.read.fetch import ChunkRequest, batches, chunk_requests, read_whole
+from b2nd_dask.frame.read.fetch import (
+    ChunkRequest,
+    batches,
+    chunk_requests,
+    read_whole,
+    verify_chunk,
+)
 from b2nd_dask.storage import Span, chunk_member
 from b2nd_dask.system import usable_cores
 
@@ -84,9 +90,8 @@ def _digest_of(opened: OpenedFrame, chunk: int, data: memoryview) -> int | B2ndE
         with located(opened, chunk):
             if digests is None:
                 return chunk_digest(whole_chunk(data))
-            expected = int(digests[chunk])
-            require_digest(data, expected)
-            return expected
+            verify_chunk(opened, chunk, data)
+            return int(digests[chunk])
     except B2ndError as error:
         return error
 
