@@ -106,7 +106,8 @@ class Folder:
 
     def _own(self, name: str) -> Location:
         """Location of a file or folder here; in a dataset it must not be a link out of it."""
-        found = inside(self.location, name)
+        # names are as in files, and a web server unquotes
+        found = inside(self.location, name.replace("%", "%25") if self.location.is_web else name)
         if not self.location.is_url and Path(self.location.url, MANIFEST).exists():
             require_inside(self.location, found, name)
         return found

@@ -177,6 +177,19 @@ def test_arrays_without_a_path_of_their_own_are_refused(suffix: str) -> None:
     assert set(np.load("back.npz")) == {"good", "a/b"}
 
 
+@pytest.mark.parametrize("suffix", ["zarr", "zarr.zip"])
+def test_names_in_which_zarr_takes_backslashes_for_slashes_are_refused(suffix: str) -> None:
+    with h5py.File("src.h5", "w") as file:
+        for name in ("a\\b", "g\\h/x", "good"):
+            file[name] = np.arange(3)
+    with pytest.raises(TypeError, match=r"^src\.h5/a\\b: .* a reserved name.*; src\.h5/g\\h: "):
+        convert("src.h5", f"new.{suffix}")
+    with pytest.warns(UserWarning, match="left out"):
+        convert("src.h5", f"new.{suffix}", skip=True, check=True)
+    convert(f"new.{suffix}", "back.npz")
+    assert set(np.load("back.npz")) == {"good"}
+
+
 @pytest.mark.parametrize("suffix", ["zarr", "zarr.zip", "h5"])
 def test_an_array_and_a_group_of_one_name(suffix: str) -> None:
     Path("src.b2d/a").mkdir(parents=True)

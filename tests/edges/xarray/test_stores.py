@@ -196,7 +196,7 @@ def test_groups_over_http(http_server, tmp_path):
             xr.open_dataset(url, engine="b2nd", group=group)
 
 
-@pytest.mark.parametrize("name", ["what?", "a#1", "a::b", "50%", "a b", "ü;x"])
+@pytest.mark.parametrize("name", ["what?", "a#1", "a::b", "50%", "a%20b", "%41", "a b", "ü;x"])
 def test_names_over_http_are_those_of_files(http_server, tmp_path, name):
     leaf = xr.Dataset({name: ("x", np.arange(3.0))})
     folder = http_server.folder / tmp_path.name
