@@ -39,7 +39,7 @@ def hdf5_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     compression is unknown.
     """
     compression = _compression_of(options.cparams)
-    refuse_paths(tree, {"", "."})
+    refuse_paths(tree, r"\.?")
     tree.convert(_with_numbers)
     name_coordinates(tree)
     h5py = require("convert", "h5py")

@@ -168,7 +168,8 @@ def zarr_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
     compression is unknown.
     """
     codec = _codec_of(options.cparams)
-    refuse_paths(tree, {"", ".", "..", "zarr.json"})
+    # zarr takes a backslash for a slash
+    refuse_paths(tree, r"\.{0,2}|zarr\.json|.*\\.*")
     tree.convert(_with_known_dtype)
     name_coordinates(tree)
     keep_attrs(tree, _attr)

@@ -5,10 +5,11 @@ docs/format.md, Labels, describes the entries.
 
 from __future__ import annotations
 
+import re
 import string
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -266,8 +267,8 @@ def keep_attrs(tree: Tree, form: Form = lambda name, value, _: storable(name, va
                 tree.lost.append(f"attribute {name!r} of {owner} ({reason})")
 
 
-def refuse_paths(tree: Tree, reserved: Collection[str]) -> None:
-    """Refuse arrays and groups of a tree that have a reserved name in their path.
+def refuse_paths(tree: Tree, reserved: str) -> None:
+    """Refuse arrays and groups of a tree if a part of their path matches a regular expression.
 
     Also refuse arrays with the path of a group, which may be a part of another array's name. These
     are rules of zarr and HDF5; `check_layout` has those of directories of frames.
@@ -280,9 +281,11 @@ def refuse_paths(tree: Tree, reserved: Collection[str]) -> None:
         for named, taken in ((level.groups, set[str]()), (level.members, groups)):
             for name in list(named):
                 path = f"{at}/{name}".lstrip("/")
-                if path in taken or not set(path.split("/")).isdisjoint(reserved):
+                is_reserved = any(re.fullmatch(reserved, p, re.DOTALL) for p in path.split("/"))
+                if path in taken or is_reserved:
                     del named[name]
-                    why = "a group has this path" if path in taken else "it has a reserved name"
+                    reason = "it has a reserved name or character"
+                    why = "a group has this path" if path in taken else reason
                     level.refused[name] = f"{level.label}/{printable(name)}: {why}"
 
 

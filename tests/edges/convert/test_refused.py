@@ -182,7 +182,7 @@ def test_names_in_which_zarr_takes_backslashes_for_slashes_are_refused(suffix: s
     with h5py.File("src.h5", "w") as file:
         for name in ("a\\b", "g\\h/x", "good"):
             file[name] = np.arange(3)
-    with pytest.raises(TypeError, match=r"^src\.h5/a\\b: .* a reserved name.*; src\.h5/g\\h: "):
+    with pytest.raises(TypeError, match=r"^src\.h5/g\\h: .* a reserved .*; src\.h5/a\\b: "):
         convert("src.h5", f"new.{suffix}")
     with pytest.warns(UserWarning, match="left out"):
         convert("src.h5", f"new.{suffix}", skip=True, check=True)
