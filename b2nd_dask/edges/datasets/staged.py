@@ -19,6 +19,7 @@ from typing import Any
 
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
 from b2nd_dask.edges.datasets.tree import Tree, entries_of, sizes_of, updated_manifest
+from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.manifest import MANIFEST, Manifest, build_embed
 from b2nd_dask.frame.members.store import EMBED
 from b2nd_dask.graph.write.to_b2nd import Write
@@ -181,8 +182,8 @@ def staged(
     area = area_of(target, secrets.token_hex(8))
     with about(str(target)):
         area.mkdir()
+    ready = area / name
     try:
-        ready = area / name
         yield ready
         with about(str(target)):
             for each in (ready, *ready.rglob("*")) if fsync else ():
@@ -191,6 +192,10 @@ def staged(
                 # checked again: files may have appeared during the write
                 require_replaceable(target, any_format=any_format)
                 publish_path(ready, target, replace=replace, fsync=fsync)
+    except B2ndError as error:
+        # a frame that was just written may be read, to check it
+        error.path = error.path and error.path.replace(ready.as_posix(), target.as_posix())
+        raise
     except OSError as error:
         if not _is_of_target(error, area):
             raise

@@ -49,6 +49,31 @@ def test_check_sees_what_was_written_wrongly(monkeypatch: pytest.MonkeyPatch) ->
     assert names(Path()) == {"a.zarr"}
 
 
+@pytest.mark.parametrize(
+    ("target", "frame"), [("a.b2nd", "a.b2nd"), ("a.b2d", "a.b2d/x.b2nd"), ("a.b2z", "a.b2z/x")]
+)
+@pytest.mark.parametrize("at", [0, -1])
+def test_check_of_a_damaged_frame_names_the_target(
+    monkeypatch: pytest.MonkeyPatch, target: str, frame: str, at: int
+) -> None:
+    from b2nd_dask.edges.convert import frames
+
+    def damaged(array: Any, path: Path, **how: Any) -> None:
+        to_b2nd(array, path, **how)
+        raw = path.read_bytes()
+        # its magic, or its last chunk
+        found = 4 if at == 0 else raw.index(np.float64(1599).tobytes())
+        path.write_bytes(raw[:found] + bytes([raw[found] ^ 1]) + raw[found + 1 :])
+
+    monkeypatch.setattr(frames, "to_b2nd", damaged)
+    with h5py.File("src.h5", "w") as file:
+        file["x"] = np.arange(1600.0)
+    with pytest.raises(b2nd_dask.B2ndError) as raised:
+        convert("src.h5", target, check=True, cparams={"clevel": 0})
+    assert raised.value.path == str(Path(frame).absolute())
+    assert names(Path()) == {"src.h5"}
+
+
 def test_check_reads_each_chunk_once(monkeypatch: pytest.MonkeyPatch) -> None:
     chunks, read = 80, []
     zarr.create_array("a.zarr", data=RNG.random((400, 800)), chunks=(400, 800 // chunks))
