@@ -4,7 +4,8 @@ An indexing operation reads only its selection, without a task. For ``chunks=`` 
 arrays by `DaskManager.from_array`: each task indexes xarray's lazy array, which is opaque to dask.
 This module makes the same array by `from_b2nd` and dask's own functions. This gives pushdown of
 selections and reductions, skips special chunks, and derives names from the version of the frame.
-Unknown cases are left to xarray. `dask_array` is supported in the same way after
+Unknown cases are left to xarray, all of them if one of its private names has changed: results are
+correct, but reads have no pushdown. `dask_array` is supported in the same way after
 ``dask_array.xarray.register()`` has registered its manager.
 """
 
@@ -25,17 +26,41 @@ from dask.base import tokenize
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from b2nd_dask.edges.xarray._xarray_compat import names
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.manifest import Geogrid
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.read.positions import read_outer, read_pointwise
-from b2nd_dask.graph._dask_compat import NameChangedError, parameters_of, warn_once
+from b2nd_dask.graph._dask_compat import NameChangedError, parameters_of, resolved, warn_once
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd, is_expression
 
 logger = logging.getLogger("b2nd_dask")
 
+#: Private names of xarray, which may change any of them: parameters by module and name.
+_NAMES = {
+    # its from_array makes the dask array of a variable
+    "namedarray.daskmanager": {"DaskManager": ""},
+    "core.indexing": {
+        # the argument of from_array
+        "ImplicitToExplicitIndexingAdapter": "array, indexer_cls",
+        # wrap each variable of an opened dataset; the second is the cache of values
+        "CopyOnWriteArray": "array",
+        "MemoryCachedArray": "array",
+        # holds lazy selections
+        "LazilyIndexedArray": "array, key",
+        # wraps the arrays of several directories
+        "DaskIndexingAdapter": "array",
+    },
+    # decode lazily: any function, the byte order, booleans
+    "coding.common": {"_ElementwiseFunctionArray": "array, func, dtype"},
+    "coding.variables": {
+        "NativeEndiannessArray": "array",
+        "BoolTypeArray": "array",
+        # functions that mask and unpack numbers: elementwise, so reads can apply them
+        "_apply_mask": "data, encoded_fill_values, decoded_fill_value, dtype",
+        "_scale_offset_decoding": "data, scale_factor, add_offset, dtype",
+    },
+}
 #: Arguments without an effect here: reads need no lock, and frames are small in graphs.
 _KNOWN = frozenset({"name", "inline_array", "lock", "meta"})
 _LEFT = "b2nd_dask leaves the chunks of datasets to xarray"
@@ -130,6 +155,12 @@ class GeogridArray(FrameArray):
         return elements.astype(np.float64) * how.scale_factor + how.add_offset
 
 
+@functools.cache
+def _names() -> Any:
+    """The private names of xarray; raise `NameChangedError` if one has changed."""
+    return resolved("xarray", _NAMES)
+
+
 class _UnknownError(Exception):
     """An array without a frame, or with an unknown kind of selection or decoding."""
 
@@ -137,7 +168,7 @@ class _UnknownError(Exception):
 def install() -> None:
     """Wrap `from_array` of the managers, once; warn instead if xarray has changed."""
     try:
-        manager = names().DaskManager
+        manager = _names().DaskManager
     except NameChangedError as error:
         warn_once(_LEFT, error)
         return
@@ -182,8 +213,8 @@ def _install_in(manager: Any, library: ModuleType) -> None:
 
 def _bottom_of(data: Any) -> Any:
     """The innermost array of xarray's lazy array, if it is one of this engine; else None."""
-    combined = names().DaskIndexingAdapter
-    if not isinstance(data, names().ImplicitToExplicitIndexingAdapter):
+    combined = _names().DaskIndexingAdapter
+    if not isinstance(data, _names().ImplicitToExplicitIndexingAdapter):
         return None
     lazy, ends = data.array, (BackendArray, combined)
     while isinstance(lazy, indexing.ExplicitlyIndexed) and not isinstance(lazy, ends):
@@ -197,7 +228,7 @@ def _bottom_of(data: Any) -> Any:
 
 def _converted(lazy: Any, chunks: Any, library: ModuleType) -> Any:
     """Convert xarray's lazy array to a dask array; `chunks` as for `from_b2nd`."""
-    own, kind = names(), type(lazy)
+    own, kind = _names(), type(lazy)
     if kind is FrameArray:
         array_type = "dask" if library is da else "dask-array"
         return from_b2nd(lazy.frame, chunks=chunks, array_type=array_type).astype(lazy.dtype)
@@ -234,9 +265,9 @@ def _decoded(array: Any, func: Any, dtype: np.dtype[Any], library: ModuleType) -
     """Apply a decoding function of xarray, if possible by functions that reads can apply."""
     known = isinstance(func, partial) and not func.args
     if known and array.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS:
-        if func.func is names()._apply_mask:
+        if func.func is _names()._apply_mask:
             return _masked(array, library, **func.keywords)
-        if func.func is names()._scale_offset_decoding:
+        if func.func is _names()._scale_offset_decoding:
             return _scaled(array, **func.keywords)
     meta = np.empty((0,) * array.ndim, dtype)
     return library.map_blocks(func, array, dtype=dtype, meta=meta)

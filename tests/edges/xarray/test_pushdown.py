@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 
 import b2nd_dask
 from b2nd_dask import from_b2nd
-from b2nd_dask.edges.xarray import _xarray_compat, backend_array
+from b2nd_dask.edges.xarray import backend_array
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.tasks import compute_block, index_block, reduce_block
 from tests.edges.xarray.labelled import write_frame
@@ -179,12 +179,12 @@ def test_other_arrays_are_left_to_xarray(tmp_path):
 
 def test_a_changed_xarray_makes_its_own_arrays(path, monkeypatch):
     expected = xr.open_dataset(path, engine="b2nd", chunks={}).compute()
-    manager = _xarray_compat.names().DaskManager
+    manager = backend_array._names().DaskManager
     monkeypatch.setattr(manager, "from_array", manager.from_array.xarray_own)
     changed = {"coding.variables": {"_scale_offset_decoding": "data, something else"}}
-    monkeypatch.setattr(_xarray_compat, "NAMES", _xarray_compat.NAMES | changed)
+    monkeypatch.setattr(backend_array, "_NAMES", backend_array._NAMES | changed)
     monkeypatch.setattr(_dask_compat._Warned, "done", False)
-    _xarray_compat.names.cache_clear()
+    backend_array._names.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="to xarray: .* in xarray.coding.variables, has"):
             backend_array.install()
@@ -192,7 +192,7 @@ def test_a_changed_xarray_makes_its_own_arrays(path, monkeypatch):
         assert not any(name.startswith("read") for name in ds.t.data.dask.layers)
         xr.testing.assert_identical(ds.compute(scheduler="threads"), expected)
     finally:
-        _xarray_compat.names.cache_clear()
+        backend_array._names.cache_clear()
 
 
 @pytest.fixture(scope="module")
