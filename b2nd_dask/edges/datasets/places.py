@@ -1,4 +1,4 @@
-"""Places of datasets: a directory or a level of a store, with frames, groups and small files.
+"""Places of datasets: a directory or a level of a store, with frames, groups and a manifest.
 
 `open_snapshot` opens manifest and frames of one version of a dataset.
 """
@@ -60,7 +60,7 @@ _Opened = TypeVar("_Opened")
 
 def manifest_of(place: Place) -> Manifest:
     """Parse the `dataset.json` of a place; an empty manifest if there is none."""
-    raw = place.read(MANIFEST)
+    raw = place.read_manifest()
     if raw is None:
         return Manifest()
     with locating(path=f"{place.label.rstrip('/')}/{MANIFEST}"):
@@ -112,9 +112,9 @@ class Folder:
             require_inside(self.location, found, name)
         return found
 
-    def read(self, name: str) -> bytes | None:
-        """Bytes of a small file here; None if there is none."""
-        with opened(inside(self.location, name)) as reader:
+    def read_manifest(self) -> bytes | None:
+        """Bytes of the `dataset.json` here; None if there is none."""
+        with opened(inside(self.location, MANIFEST)) as reader:
             if reader is None:
                 return None
             (data,) = reader.read([Span(0, MAX_MANIFEST_NBYTES + 1)])
@@ -188,11 +188,10 @@ class StoreLevel:
             )
         return locate_member(self.store, key)
 
-    def read(self, name: str) -> bytes | None:
-        """Bytes of a small file here; None if there is none."""
-        inner = f"{self.group}/{name}".lstrip("/")
+    def read_manifest(self) -> bytes | None:
+        """Bytes of the `dataset.json` here; None if there is none."""
         with open_store(self.store) as store:
-            return store.read(inner, MAX_MANIFEST_NBYTES)
+            return store.read(f"{self.group}/{MANIFEST}".lstrip("/"), MAX_MANIFEST_NBYTES)
 
     def _rests(self) -> Iterable[str]:
         prefix = f"{self.group}/"
@@ -240,7 +239,7 @@ def _remote_place(location: Location) -> Place | None:
             if reader is not None and folder.arrays() is not None:
                 return _store(location)
         return folder
-    if folder.read(MANIFEST) is not None or folder.arrays():
+    if folder.read_manifest() is not None or folder.arrays():
         return folder
     is_spelled_folder = split_path(location.url)[0].endswith("/")
     return folder if is_spelled_folder and folder.groups() else None
@@ -277,7 +276,7 @@ def groups_of(place: Place) -> list[str]:
 
 
 def _require_group(place: Place, name: str) -> None:
-    if place.inside(name).read(MANIFEST) is None:
+    if place.inside(name).read_manifest() is None:
         problem = f"{MANIFEST} names the group {name!r}, which does not exist"
         raise FrameFormatError(problem, path=place.label)
 
@@ -293,7 +292,7 @@ def in_group(place: Place, group: str) -> Place:
     if part not in place.groups():
         if isinstance(place, Folder) and place.location.is_web and part not in (".", ".."):
             # a web server cannot list groups: any name is accepted, if the last one has a manifest
-            is_there = bool(rest) or place.inside(part).read(MANIFEST) is not None
+            is_there = bool(rest) or place.inside(part).read_manifest() is not None
         elif is_there := part in manifest_of(place).groups:
             _require_group(place, part)
         if not is_there:

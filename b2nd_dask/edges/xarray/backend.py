@@ -30,7 +30,6 @@ from b2nd_dask.edges.xarray.variables import (
     decoded,
 )
 from b2nd_dask.errors import UnsupportedFrameError
-from b2nd_dask.format.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.storage import Location, printable, split_path, what_directory
 
@@ -251,7 +250,7 @@ def _require_contents(place: Place, ds: xr.Dataset) -> None:
             f"{place.label}: no arrays here, but groups: {', '.join(map(printable, groups[:10]))}; "
             "pass group=, or open all by xarray.open_datatree"
         )
-    if not ds.attrs and place.read(MANIFEST) is None:
+    if not ds.attrs and place.read_manifest() is None:
         names = place.names if isinstance(place, Folder) else None
         is_what = what_directory(place.label, names or ())
         raise FileNotFoundError(f"{place.label}: no frames (.b2nd) here{is_what}")
