@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -259,7 +259,13 @@ def _require_contents(place: Place, ds: xr.Dataset) -> None:
 def _found(source: Any, options: OpenOptions) -> Contents | Place:
     """A user's source as the contents of frames, or as the place of a dataset."""
     if isinstance(source, list | tuple):
-        return _of_list(source, options)
+        if not source:
+            raise ValueError("an empty list; give the paths of frames")
+        # the variables of one dataset
+        contents = Contents("a list of frames")
+        for each in source:
+            contents.update(open_source(each, options, lambda found: contents_of(found, options)))
+        return contents
     if isinstance(source, Frame):
         reference_of(source)  # raises an error if the frame is closed
         frame = source
@@ -273,16 +279,6 @@ def _found(source: Any, options: OpenOptions) -> Contents | Place:
             f"{frame.path}: a single frame has no groups; omit group={options.group!r}"
         )
     return contents_of_frame(frame, None if options.own_labels else _stem(frame.path))
-
-
-def _of_list(sources: Collection[Any], options: OpenOptions) -> Contents:
-    """Contents of a list of sources, as the variables of one dataset."""
-    if not sources:
-        raise ValueError("an empty list; give the paths of frames")
-    contents = Contents("a list of frames")
-    for source in sources:
-        contents.update(open_source(source, options, lambda found: contents_of(found, options)))
-    return contents
 
 
 def _stem(path: str) -> str:

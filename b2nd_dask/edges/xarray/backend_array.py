@@ -17,10 +17,8 @@ import logging
 import operator
 import sys
 from functools import partial
-from types import ModuleType
 from typing import Any, Self
 
-import dask.array as da
 import numpy as np
 from dask.base import tokenize
 from xarray.backends import BackendArray
@@ -172,15 +170,14 @@ def install() -> None:
     except NameChangedError as error:
         warn_once(_LEFT, error)
         return
-    _install_in(manager, da)
-    expressions = sys.modules.get("dask_array")
+    _install_in(manager, "dask")
     # loaded only if the user has registered it
     manager = getattr(sys.modules.get("dask_array._xarray"), "DaskArrayExprManager", None)
-    if expressions is not None and hasattr(manager, "from_array"):
-        _install_in(manager, expressions)
+    if hasattr(manager, "from_array"):
+        _install_in(manager, "dask-array")
 
 
-def _install_in(manager: Any, library: ModuleType) -> None:
+def _install_in(manager: Any, array_type: str) -> None:
     own = manager.from_array
     if hasattr(own, "xarray_own"):
         return
@@ -195,7 +192,7 @@ def _install_in(manager: Any, library: ModuleType) -> None:
             return own(self, data, chunks, **kwargs)
         if not kwargs.get("lock") and kwargs.keys() <= _KNOWN:
             try:
-                array = _converted(data.array, chunks, library)
+                array = _converted(data.array, chunks, array_type)
             except (_UnknownError, UnsupportedFrameError) as unknown:
                 logger.debug("left to xarray: %s", unknown)
             else:
@@ -226,26 +223,25 @@ def _bottom_of(data: Any) -> Any:
     return lazy if isinstance(lazy, FrameArray) else None
 
 
-def _converted(lazy: Any, chunks: Any, library: ModuleType) -> Any:
-    """Convert xarray's lazy array to a dask array; `chunks` as for `from_b2nd`."""
+def _converted(lazy: Any, chunks: Any, array_type: str) -> Any:
+    """Convert xarray's lazy array to a dask array; other arguments as for `from_b2nd`."""
     own, kind = _names(), type(lazy)
     if kind is FrameArray:
-        array_type = "dask" if library is da else "dask-array"
         return from_b2nd(lazy.frame, chunks=chunks, array_type=array_type).astype(lazy.dtype)
     if kind is own.DaskIndexingAdapter:
         return lazy.array if chunks is None else lazy.array.rechunk(chunks)
     if kind in (own.CopyOnWriteArray, own.MemoryCachedArray):
-        return _converted(lazy.array, chunks, library)
+        return _converted(lazy.array, chunks, array_type)
     if kind is own.LazilyIndexedArray:
-        return _selected(lazy, chunks, library)
+        return _selected(lazy, chunks, array_type)
     if kind in (own.NativeEndiannessArray, own.BoolTypeArray):
-        return _converted(lazy.array, chunks, library).astype(lazy.dtype)
+        return _converted(lazy.array, chunks, array_type).astype(lazy.dtype)
     if kind is own._ElementwiseFunctionArray:
-        return _decoded(_converted(lazy.array, chunks, library), lazy.func, lazy.dtype, library)
+        return _decoded(_converted(lazy.array, chunks, array_type), lazy.func, lazy.dtype)
     raise _UnknownError(kind.__name__)
 
 
-def _selected(lazy: Any, chunks: Any, library: ModuleType) -> Any:
+def _selected(lazy: Any, chunks: Any, array_type: str) -> Any:
     """Convert a lazy selection of an inner array."""
     parts = {
         axis: part
@@ -253,34 +249,32 @@ def _selected(lazy: Any, chunks: Any, library: ModuleType) -> Any:
         if not isinstance(part, slice) or range(n)[part] != range(n)
     }
     if not parts:
-        return _converted(lazy.array, chunks, library)
-    array = _converted(lazy.array, None, library)
+        return _converted(lazy.array, chunks, array_type)
+    array = _converted(lazy.array, None, array_type)
     # arrays of positions select along one axis each
     for axis in sorted(parts, reverse=True):
         array = array[(*[slice(None)] * axis, parts[axis])]
     return array if chunks is None else array.rechunk(chunks)
 
 
-def _decoded(array: Any, func: Any, dtype: np.dtype[Any], library: ModuleType) -> Any:
+def _decoded(array: Any, func: Any, dtype: np.dtype[Any]) -> Any:
     """Apply a decoding function of xarray, if possible by functions that reads can apply."""
     known = isinstance(func, partial) and not func.args
     if known and array.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS:
         if func.func is _names()._apply_mask:
-            return _masked(array, library, **func.keywords)
+            return _masked(array, **func.keywords)
         if func.func is _names()._scale_offset_decoding:
             return _scaled(array, **func.keywords)
-    meta = np.empty((0,) * array.ndim, dtype)
-    return library.map_blocks(func, array, dtype=dtype, meta=meta)
+    return array.map_blocks(func, dtype=dtype, meta=np.empty((0,) * array.ndim, dtype))
 
 
-def _masked(
-    array: Any, library: ModuleType, encoded_fill_values: Any, decoded_fill_value: Any, dtype: Any
-) -> Any:
+def _masked(array: Any, encoded_fill_values: Any, decoded_fill_value: Any, dtype: Any) -> Any:
     """`xarray.coding.variables._apply_mask` by functions that reads can apply."""
     cast = array.astype(dtype)
     are_missing = (cast == value for value in sorted(encoded_fill_values, key=repr))
     condition = functools.reduce(operator.or_, are_missing)
-    return library.where(condition, cast.dtype.type(decoded_fill_value), cast)
+    # NumPy calls the function of the library that made the array
+    return np.where(condition, cast.dtype.type(decoded_fill_value), cast)
 
 
 def _scaled(array: Any, scale_factor: Any, add_offset: Any, dtype: Any) -> Any:
