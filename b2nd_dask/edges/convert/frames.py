@@ -39,9 +39,8 @@ def read_frames(path: str, given: Options) -> Tree:
     from b2nd_dask.edges.xarray.variables import NAMELESS, Contents, OpenOptions, contents_of
 
     label = label_of(path)
-    options = OpenOptions(given.storage_options, own_labels=True, dtype=given.dtype)
 
-    def tree_of(found: Contents | Place) -> Tree:
+    def tree_of(found: Contents | Place, options: OpenOptions) -> Tree:
         if isinstance(found, Contents):
             # a frame with embedded coordinates is a group
             is_array = len(found.variables) == 1
@@ -63,7 +62,8 @@ def read_frames(path: str, given: Options) -> Tree:
             trees[group] = tree
         return trees[""]
 
-    return open_source(path, options, tree_of)
+    how = OpenOptions(given.storage_options, own_labels=True, dtype=given.dtype)
+    return open_source(path, how, tree_of)
 
 
 def _members(contents: Contents) -> dict[str, Member]:

@@ -87,7 +87,7 @@ class B2ndBackend(BackendEntrypoint):
         drop_variables, mask_and_scale, decode_times, decode_coords, use_cftime, decode_timedelta
             As for `xarray.open_dataset`.
         """
-        return _opened(filename_or_obj, _dataset, options)
+        return open_source(filename_or_obj, _options(options), _dataset)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether this engine opens a file, by its suffix, or a directory, by its contents."""
@@ -112,7 +112,7 @@ class B2ndBackend(BackendEntrypoint):
             return xr.DataTree.from_dict(groups)
         except ValueError:
             # default names of dims conflict between a group and its parent: make them unique
-            groups = _opened(filename_or_obj, _groups, options, own_labels=True)
+            groups = open_source(filename_or_obj, _options(options, own_labels=True), _groups)
             return xr.DataTree.from_dict(groups)
         except KeyError as error:
             raise ValueError(
@@ -122,33 +122,29 @@ class B2ndBackend(BackendEntrypoint):
 
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
         """Open each group of a store or directory; called by `xarray.open_groups`."""
-        return _opened(filename_or_obj, _groups, options)
+        return open_source(filename_or_obj, _options(options), _groups)
 
 
-def _opened(
-    source: Any,
-    build: Callable[[Contents | Place, OpenOptions], _Opened],
-    given: Mapping[str, Any],
-    own_labels: bool = False,
-) -> _Opened:
-    """Open a user's source with the arguments of the engine; build a dataset or groups from it."""
+def _options(given: Mapping[str, Any], *, own_labels: bool = False) -> OpenOptions:
+    """The options for the arguments of the engine."""
     if unknown := given.keys() - {*_DECODERS, *_OPTIONS}:
         raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
     own = {name: given[name] for name in _OPTIONS if name in given}
     dropped = own.pop("drop_variables", None) or ()
     own["dropped"] = frozenset([dropped] if isinstance(dropped, str) else dropped)
     decoders = {name: given[name] for name in _DECODERS if name in given}
-    options = OpenOptions(**own, own_labels=own_labels, decoders=decoders)
-    return open_source(source, options, lambda found: build(found, options))
+    return OpenOptions(**own, own_labels=own_labels, decoders=decoders)
 
 
 def open_source(
-    source: Any, options: OpenOptions, build: Callable[[Contents | Place], _Opened]
+    source: Any, options: OpenOptions, build: Callable[[Contents | Place, OpenOptions], _Opened]
 ) -> _Opened:
     """Build something from one version of a user's source: contents of frames, or a place."""
     # makes `chunk` of xarray's variables return arrays of `from_b2nd`
     install()
-    return open_snapshot(source, options.storage_options, lambda: build(_found(source, options)))
+    return open_snapshot(
+        source, options.storage_options, lambda: build(_found(source, options), options)
+    )
 
 
 def _dataset(found: Contents | Place, options: OpenOptions) -> xr.Dataset:
@@ -264,7 +260,7 @@ def _found(source: Any, options: OpenOptions) -> Contents | Place:
         # the variables of one dataset
         contents = Contents("a list of frames")
         for each in source:
-            contents.update(open_source(each, options, lambda found: contents_of(found, options)))
+            contents.update(open_source(each, options, contents_of))
         return contents
     if isinstance(source, Frame):
         reference_of(source)  # raises an error if the frame is closed
