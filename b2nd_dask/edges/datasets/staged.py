@@ -55,9 +55,9 @@ _WHAT = {False: "frames", True: "arrays"}
 _PARTS = re.compile(r".+\.(b2nd|b2e|b2f|b2d|b2z|chunk|lock)|\.z(attrs|metadata)", re.DOTALL)
 #: Names of the chunk folders and chunk files in the folder of a zarr array.
 _ZARR_CHUNK = re.compile(r"c|(c\.)?\d+(\.\d+)*")
-#: Folders and the file that a killed append leaves in a dataset.
+#: Folders that a killed write leaves in a dataset, and the next manifest.
 _LEFT_FOLDER = re.compile(r"\..+\.[0-9a-f]{16}\.(staging|removed|old)", re.DOTALL)
-_LEFT_FILE = f".{MANIFEST}.new"
+NEW_MANIFEST = f".{MANIFEST}.new"
 #: First bytes of npy, HDF5 and NetCDF-3 files; a frame has its magic at offset 2.
 _HEADS = (b"\x93NUMPY", b"\x89HDF\r\n\x1a\n", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 #: HDF5 may start after a user block: 512 bytes in files of MATLAB.
@@ -295,7 +295,7 @@ def _problem_of_directory(target: Path, any_format: bool) -> str:
     def refuse(error: OSError) -> None:
         raise error
 
-    parts = _MARKERS[any_format] | {_LEFT_FILE}
+    parts = _MARKERS[any_format] | {NEW_MANIFEST}
     # folders of zarr arrays, and the chunk folders in them
     of_zarr: set[Path] = set()
     for at, folders, names in os.walk(target, onerror=refuse):

@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from b2nd_dask.edges.datasets.places import Folder, manifest_of
-from b2nd_dask.edges.datasets.staged import changing, check_layout, frames_of
+from b2nd_dask.edges.datasets.staged import NEW_MANIFEST, changing, check_layout, frames_of
 from b2nd_dask.edges.datasets.tree import Member, Tree, updated_manifest
 from b2nd_dask.edges.xarray.encoding import (
     check_append,
@@ -193,7 +193,7 @@ def _commit(
     path: Path, manifest: Manifest, tree: Tree, sizes: Mapping[str, int] | None = None
 ) -> None:
     """Replace the manifest, which commits new variables or an append."""
-    new = path / f".{MANIFEST}.new"
+    new = path / NEW_MANIFEST
     raw = updated_manifest(manifest, tree, sizes)
     with about(str(path / MANIFEST)):
         # left by a killed change, or a link: its target must not be written

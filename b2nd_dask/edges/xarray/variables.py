@@ -104,15 +104,15 @@ class Contents:
 
 def contents_of_frame(frame: Frame, stem: str | None) -> Contents:
     """The contents of a single frame: its array, called `stem` by default, and its coordinates."""
-    contents = Contents(frame.path)
-    labels = _labels(frame)
+    contents, labels, manifest = Contents(frame.path), _labels(frame), Manifest()
     name = labels.name if labels.is_named else stem
-    contents.add(NAMELESS if name is None else name, _variable(frame, labels), labels)
+    name = NAMELESS if name is None else name
+    contents.add(name, _variable(frame, labels, name, manifest), labels)
     for coord, raw in labels.coords.items():
         try:
             inner = OpenOptions().open(Location.of(raw))
             own = replace(_labels(inner), is_coord=True)
-            found = _variable(inner, own)
+            found = _variable(inner, own, coord, manifest)
         except B2ndError as error:
             error.problem = f"in the metadata entry {COORDS!r}, {coord!r}: {error.problem}"
             error.path = frame.path
@@ -263,12 +263,7 @@ def _committed(place: Place, stems: Iterable[str], options: OpenOptions) -> int 
     return int(np.asarray(frame).ravel()[0])
 
 
-def _variable(
-    frame: Frame,
-    labels: Labels,
-    name: str = "",
-    manifest: Manifest = Manifest(),  # noqa: B008 - frozen
-) -> xr.Variable:
+def _variable(frame: Frame, labels: Labels, name: str, manifest: Manifest) -> xr.Variable:
     """A lazy variable, of the committed elements; indexing reads the frame."""
     shape = _committed_shape(frame, labels, manifest)
     attrs = {**labels.attrs}
