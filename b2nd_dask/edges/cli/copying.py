@@ -25,6 +25,11 @@ from b2nd_dask.graph.write.rechunk import rechunk
 from b2nd_dask.storage import Location
 
 _FORMAT = click.Choice(list(FORMATS))
+#: What frames are written with, without arguments of their own; gzip is the name in HDF5.
+_CODECS = click.Choice(("blosclz", "lz4", "lz4hc", "zlib", "zstd", "gzip"), case_sensitive=False)
+_FILTERS = click.Choice(
+    ("shuffle", "bitshuffle", "delta", "bytedelta", "nofilter", "none"), case_sensitive=False
+)
 _Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -35,14 +40,9 @@ def _together(*options: _Option) -> _Option:
 
 #: Options of all commands here.
 _writing = _together(
-    click.option("--codec", help="Codec, such as zstd, lz4, blosclz."),
+    click.option("--codec", type=_CODECS, help="Codec; gzip is zlib in HDF5."),
     click.option("--level", type=click.IntRange(0, 9), help="Compression level."),
-    click.option(
-        "--filter",
-        "filters",
-        multiple=True,
-        help="Filter, such as shuffle, bitshuffle, or none. Repeatable.",
-    ),
+    click.option("--filter", "filters", type=_FILTERS, multiple=True, help="Filter; repeatable."),
     click.option("--max-mem", metavar="SIZE", help="Memory for blocks, such as 512MB."),
     click.option("--overwrite", is_flag=True, help="Replace an existing target when complete."),
 )
@@ -172,7 +172,7 @@ def _compression_in(options: dict[str, Any]) -> dict[str, Any]:
     if codec is not None:
         found["codec"] = codec
     if filters:
-        found["filters"] = [each for each in filters if each.lower() != "none"]
+        found["filters"] = [each for each in filters if each != "none"]
     return found
 
 

@@ -50,7 +50,7 @@ def test_there_and_back(run) -> None:
         ("none.npy x.b2nd", "none.npy"),
         ("x.npy none/x.b2nd", "the directory of the target does not exist"),
         ("x.npy x.b2nd --chunks 2", "arrays of x.npy have 2 axes"),
-        ("x.npy x.zarr --codec none", "--codec, --level, --filter"),
+        ("x.npy x.zarr --filter delta", "--codec, --level, --filter"),
         ("x.npy x.zarr --blocks 2", "--blocks is for frames"),
         ("x.npy x.b2nd --dtype f4", "--dtype is only for Caterva frames"),
         ("x.npy y.npy --level 3", "--codec, --level, --filter is for"),

@@ -59,7 +59,10 @@ def test_a_copy_with_another_compression(source: Path, tmp_path: Path) -> None:
     assert run("copy", "--contiguous", "--filter", "none", target, back).exit_code == 0
     assert b2nd_dask.open_b2nd(back).cparams.clevel == 9
     assert b2nd_dask.open_b2nd(back).contiguous
-    assert run("copy", "--codec", "nope", str(source), str(tmp_path / "no.b2nd")).exit_code == 1
+    for wrong in (("--codec", "nope"), ("--codec", "ndlz"), ("--filter", "ndmean")):
+        result = run("copy", *wrong, str(source), str(tmp_path / "no.b2nd"))
+        assert result.exit_code == 2
+        assert "zfp" not in result.stderr
 
 
 def test_into_a_folder_and_out_of_a_store(source: Path, tmp_path: Path) -> None:
