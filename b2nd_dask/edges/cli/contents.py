@@ -200,6 +200,9 @@ def map_command(
         _save(frame, by, output)
         click.echo(safe(str(output)))
         return
+    if not frame.nchunks:
+        click.echo(safe(f"{frame.path}: no chunks"))
+        return
     # only headers have the codecs, and the sizes of a sparse frame
     all_of_them = by == "codec" or (by in ("cbytes", "ratio") and not frame.contiguous)
     reference = reference_of(frame)

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import dask.array as da
+import numpy as np
 
 from b2nd_dask.edges.cli.group import Verb, safe
 from b2nd_dask.edges.cli.shared import (
@@ -102,7 +103,13 @@ def _read(frame: Frame, index: Any, reduce: str | None, axis: Any) -> da.Array:
     if axis is not None and reduce is None:
         raise click.UsageError("--axis needs --reduce")
     x: da.Array = from_b2nd(frame, chunks=own_or_auto(frame.nchunks))[index]
-    found: da.Array = x if reduce is None else getattr(x, reduce)(axis=axis)
+    try:
+        found: da.Array = x if reduce is None else getattr(x, reduce)(axis=axis)
+    except np.exceptions.AxisError:
+        raise
+    except (TypeError, IndexError):
+        # their texts are about functions of NumPy
+        raise TypeError(f"elements of {frame.dtype} have no {reduce}") from None
     return found
 
 

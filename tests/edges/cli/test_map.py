@@ -188,3 +188,10 @@ def test_a_picture_of_an_unknown_kind(checkered: Path, tmp_path: Path) -> None:
     assert ".png" in result.stderr
     assert str(tmp_path / "m.xyz") in result.stderr
     assert not (tmp_path / "m.xyz").exists()
+
+
+@pytest.mark.parametrize("by", ["kind", "cbytes", "min"])
+def test_a_frame_without_elements(tmp_path: Path, by: str) -> None:
+    path = tmp_path / "a.b2nd"
+    b2nd_dask.to_b2nd(np.zeros((3, 0, 5)), path)
+    assert run("map", "--by", by, str(path)).output == f"{path}: no chunks\n"

@@ -56,6 +56,31 @@ def test_an_index_out_of_bounds(path: str) -> None:
     assert run("plan", "--slice", "1,2,3", path).exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("values", "reduction"),
+    [
+        (np.arange(3).astype("M8[D]"), "mean"),
+        (np.arange(3).astype("m8[D]"), "mean"),
+        (np.array(["a", "bc"]), "sum"),
+        (np.array(["a", "bc"]), "max"),
+    ],
+)
+def test_a_reduction_that_elements_do_not_have(
+    values: np.ndarray, reduction: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "b.b2nd"
+    b2nd_dask.to_b2nd(values, path)
+    result = run("plan", "--reduce", reduction, str(path))
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {path}: elements of {values.dtype} have no {reduction}\n"
+    assert run("plan", "--reduce", "any", str(path)).exit_code == 0
+
+
+def test_an_axis_that_is_not_there(path: str) -> None:
+    error = run("plan", "--reduce", "sum", "--axis", "7", path).stderr
+    assert "out of bounds for array of dimension 2" in error
+
+
 def test_errors_name_the_options_of_the_command(path: str, tmp_path: Path) -> None:
     error = run("plan", "--rechunk", "0,5", path).stderr
     assert "--rechunk (0, 5) is not one positive size for each of 2 axes" in error
