@@ -132,6 +132,24 @@ def test_a_fill_value_that_does_not_fit_is_named(suffix: str, dtype: str, fill: 
         convert("src.b2nd", f"new.{suffix}")
 
 
+@pytest.mark.parametrize(
+    ("suffix", "dtype", "name"),
+    [
+        ("h5", "M8[s]", "units"),
+        ("nc", "M8[s]", "calendar"),
+        ("h5", "m8[s]", "_FillValue"),
+        ("nc", "?", "dtype"),
+    ],
+)
+def test_attributes_that_describe_the_elements_are_named(
+    suffix: str, dtype: str, name: str
+) -> None:
+    attrs = {"b2nd.attrs": {name: "mine", "other": "kept"}}
+    to_b2nd(np.arange(3).astype(dtype), "src.b2nd", vlmeta=attrs)
+    with pytest.warns(UserWarning, match=f"cannot hold: attribute '{name}' of src.b2nd"):
+        convert("src.b2nd", f"new.{suffix}")
+
+
 def test_complex_numbers_in_netcdf_are_named() -> None:
     np.save("src.npy", np.array([1 + 2j, 3]))
     with pytest.warns(UserWarning, match=r"new.nc cannot hold: complex numbers of src.npy for all"):
