@@ -33,7 +33,7 @@ _WRITE_ID_MAGIC = b"b2ndmark"
 WRITE_ID_NBYTES = len(_WRITE_ID_MAGIC) + KEY_NBYTES
 #: Bytes of the token that identifies a state of a frame.
 TOKEN_NBYTES = 8
-#: Base of a history without its oldest updates.
+#: Base of a history without some updates, which were between its first and its second one.
 UNKNOWN = bytes(TOKEN_NBYTES)
 #: Limits the bytes in front of the trailer to 4 kiB.
 MAX_UPDATES = 160
@@ -120,10 +120,10 @@ class PastUpdate(NamedTuple):
 
 
 class History(NamedTuple):
-    """Updates of a frame, oldest first."""
+    """Updates of a frame, oldest first. The first is mostly the write that made the frame."""
 
     base: bytes = UNKNOWN
-    """Token of the state before the first update; `UNKNOWN` if older updates were dropped."""
+    """Token of the state before the first update; `UNKNOWN` if updates were dropped."""
     updates: tuple[PastUpdate, ...] = ()
 
 
@@ -142,7 +142,7 @@ def build_marks(key: str, history: History | None, metadata: bytes) -> bytes:
     """Build what lies before the trailer: a history of at most `MAX_UPDATES` updates, and write id.
 
     `key` is that of the write, 16 hexadecimal digits, `metadata` the `metadata_digest`. The oldest
-    updates are dropped.
+    updates but the first are dropped: the write that made the frame stays known.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def build_marks(key: str, history: History | None, metadata: bytes) -> bytes:
         return write_id
     base, updates = history
     if len(updates) > MAX_UPDATES:
-        base, updates = UNKNOWN, updates[-MAX_UPDATES:]
+        base, updates = UNKNOWN, (updates[0], *updates[1 - MAX_UPDATES :])
     rows = [_UPDATE.pack(bytes.fromhex(update.key), *update[1:]) for update in updates]
     return b"".join(rows) + _END.pack(_HISTORY_MAGIC, base, metadata, len(rows)) + write_id
 

@@ -28,6 +28,7 @@ from b2nd_dask import (
     to_b2nd,
     verify,
 )
+from b2nd_dask.format import trailer
 from b2nd_dask.frame.write import parts, transaction
 from b2nd_dask.frame.write.parts import pending_at
 from b2nd_dask.storage import Location, Staging
@@ -491,6 +492,25 @@ def test_commits_at_once(target, contiguous, monkeypatch, step):
     monkeypatch.setattr(module, step, after_another)
     np.testing.assert_array_equal(commit(target)[...], VALUES)
     holds(target, VALUES)
+
+
+@pytest.mark.parametrize("mode", ["w-", "w"])
+@pytest.mark.parametrize("changes", [1, 5])
+def test_a_repeated_commit_changes_nothing(target, contiguous, mode, changes, monkeypatch):
+    """Also after changes of the frame, more than the history has."""
+    monkeypatch.setattr(trailer, "MAX_UPDATES", 3)
+    create(target, (60, 40), float, mode=mode, chunks=CHUNKS, contiguous=contiguous)
+    stage(target, VALUES, 0, 60)
+    with monkeypatch.context() as patch:
+        # as if the process was killed before it
+        patch.setattr(Staging, "clean_up", lambda _: None)
+        commit(target)
+    for value in range(changes):
+        to_b2nd(value, target, mode="r+", region=slice(0, 10))
+    expected = VALUES.copy()
+    expected[:10] = changes - 1
+    np.testing.assert_array_equal(commit(target)[...], expected)
+    holds(target, expected)
 
 
 @pytest.mark.parametrize("when", ["before it is staged", "before it is entered"])

@@ -334,6 +334,19 @@ def test_a_region_that_was_overwritten_is_written_again(target, contiguous, regi
         np.testing.assert_array_equal(open_b2nd(target)[region], block.compute())
 
 
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("mode", ["w-", "w"])
+def test_a_finished_frame_keeps_later_changes(target, contiguous, mode, monkeypatch):
+    x, options = np.zeros((40, 4)), {"mode": mode, "chunks": (10, 4), "contiguous": contiguous}
+    with monkeypatch.context() as patch:
+        # as if the process was killed before it
+        patch.setattr(Staging, "clean_up", lambda _: None)
+        to_b2nd(x, target, resume=True, **options)
+    to_b2nd(1, target, mode="r+", region=slice(20))
+    assert to_b2nd(x, target, resume=True, **options).sum().compute() == 80
+    assert not list_staging(target)
+
+
 def test_objects_of_a_store_are_not_listed_for_each_batch(monkeypatch):
     from b2nd_dask.frame.write import records
 

@@ -27,6 +27,7 @@ from b2nd_dask.format.trailer import (
     MARKS_NBYTES,
     TAIL_LEN,
     TOKEN_NBYTES,
+    UNKNOWN,
     History,
     PastUpdate,
     check_trailer_start,
@@ -109,12 +110,17 @@ class ParsedFrame:
         return hashlib.blake2b(self.version.encode(), digest_size=TOKEN_NBYTES).digest()
 
     def updates_since(self, token: bytes) -> tuple[PastUpdate, ...] | None:
-        """Find the updates from another state to this one; None if unknown."""
+        """Find the updates of chunks from another state to this one; None if unknown."""
         if token == self.token:
             return ()
         base, updates = self.history
+        if base == UNKNOWN:
+            # others are missing behind the first
+            updates = updates[1:]
         states = [base, *(bytes.fromhex(update.key) for update in updates)]
-        return updates[states.index(token) :] if updates and token in states else None
+        if not updates or token not in states:
+            return None
+        return tuple(each for each in updates[states.index(token) :] if each.first <= each.last)
 
 
 def parse_frame(reader: ByteReader) -> ParsedFrame:

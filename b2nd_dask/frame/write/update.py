@@ -233,12 +233,16 @@ def open_for_update(location: Location) -> FrameReference:
 
 
 def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> History:
-    """Append an update to the history. `grid`: the chunk grid after the update."""
-    past = present.history
+    """Append an update to the history. `grid`: the chunk grid after the update.
+
+    A new history starts with the keys of earlier writes: these stay known as published.
+    """
+    past, then = present.history, present.identity.changed // 1_000_000
     base = past.base if past.updates else present.token
+    known = past.updates or [PastUpdate(by, then, 1, 0) for by in reversed(present.keys)]
     earlier = (
         PastUpdate(by, published, *ChunkBox.between(first, last, present.grid).ends(grid))
-        for by, published, first, last in past.updates
+        for by, published, first, last in known
     )
     now = time.time_ns() // 1_000_000
     return History(base, (*earlier, PastUpdate(key, now, *box.ends(grid))))

@@ -100,8 +100,7 @@ def _unpublished_key(
     keys = (call + tokenize(*place, content, n)[:8] for n in itertools.count())
     # a key in the history would mean that this update was published, but it was an earlier one
     # of the same elements, which others may have overwritten since
-    published = {update.key for update in frame.parsed.history.updates}
-    return next(key for key in keys if key not in published)
+    return next(key for key in keys if key not in frame.parsed.keys)
 
 
 def corner_of(axes: Axes) -> tuple[int, ...]:
