@@ -513,6 +513,34 @@ def test_a_repeated_commit_changes_nothing(target, contiguous, mode, changes, mo
     holds(target, expected)
 
 
+@pytest.mark.parametrize("mode", ["w-", "w"])
+def test_a_script_goes_on_after_a_commit_that_was_killed(target, contiguous, mode, monkeypatch):
+    """After its publication: `create` starts a new frame, or says that there is one."""
+
+    def begin():
+        create(target, (60, 40), float, mode=mode, chunks=CHUNKS, contiguous=contiguous)
+
+    begin()
+    stage(target, VALUES, 0, 60)
+    with monkeypatch.context() as patch:
+        # as if the process was killed before it
+        patch.setattr(Staging, "clean_up", lambda _: None)
+        commit(target)
+    with pytest.raises(FileNotFoundError, match=r"is already committed.* remove_staging"):
+        stage(target, VALUES, 0, 60)
+    if mode == "w":
+        begin()
+        stage(target, VALUES + 1, 0, 60)
+        begin()
+        np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+        np.testing.assert_array_equal(commit(target)[...], VALUES + 1)
+    else:
+        with pytest.raises(FileExistsError, match="the target exists"):
+            begin()
+        np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+    assert not list_staging(target)
+
+
 @pytest.mark.parametrize("when", ["before it is staged", "before it is entered"])
 def test_a_job_that_loses_against_the_commit(target, contiguous, monkeypatch, when):
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
@@ -537,7 +565,7 @@ def test_a_job_that_loses_against_the_commit(target, contiguous, monkeypatch, wh
             return original(staging, names)
 
         monkeypatch.setattr(LocalStaging, "sync", commit_first)
-    with pytest.raises(FileNotFoundError, match="was committed in the meantime") as caught:
+    with pytest.raises(FileNotFoundError, match="is already committed") as caught:
         stage(target, late, 0, 60)
     assert "same path" not in str(caught.value)
     holds(target, VALUES)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import itertools
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -76,6 +77,11 @@ class PendingFrame(Transaction):
         """
         # a commit resumes existing work, a new frame does not
         staging, plan = replace(self.staging, resumable=False), self.to_bytes()
+        # the area of a commit that was killed before it removed it: jobs may come here together
+        with suppress(FileNotFoundError), staging.exclusive():
+            earlier = pending_at(staging.location)
+            if earlier.plan.grid.nchunks and earlier.is_published():
+                staging.clean_up()
         if PLAN_NAME not in (names := staging.names()):
             # not prepared: any process may remove the area
             staging.check_target()
@@ -192,8 +198,9 @@ class Part(Transaction):
         if self.plan.grid.nchunks and self.is_published():
             raise FileNotFoundError(
                 errno.ENOENT,
-                "the frame was committed in the meantime, without this part: write the part by "
-                'to_b2nd(..., mode="r+", region=...)',
+                "the pending frame is already committed: change it by to_b2nd(..., "
+                'mode="r+", region=...). An area of it that list_staging still shows is removed by '
+                "commit or remove_staging",
                 self.staging.label,
             )
 
