@@ -75,6 +75,20 @@ def test_bytes_behind_a_frame_are_kept(tmp_path: Path, change: str, what: str) -
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("change", CHANGES)
+def test_zeros_behind_a_frame_are_no_bytes_of_others(tmp_path: Path, change: str) -> None:
+    """A power cut may leave the length of an interrupted change, and none of its bytes."""
+    path, same = tmp_path / "zeros.b2nd", tmp_path / "same.b2nd"
+    for each in (path, same):
+        blosc2.asarray(np.arange(100.0), urlpath=str(each), chunks=(10,), blocks=(10,))
+    path.write_bytes(path.read_bytes() + bytes((1 << 20) + 600))
+    for each in (path, same):
+        CHANGES[change](each)
+    assert (open_b2nd(path)[...] == open_b2nd(same)[...]).all()
+    # compact had nothing else to do, and adds its key
+    assert path.stat().st_size - same.stat().st_size in range(100)
+
+
 def test_a_missing_chunk_stays_missing_in_an_update_of_others(
     fresh_path: Callable[[], Path],
 ) -> None:

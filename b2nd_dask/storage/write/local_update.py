@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,8 @@ logger = logging.getLogger("b2nd_dask")
 #: First bytes of each written chunk: versions of the chunk format and of the codec's format
 #: (docs/format.md, Chunk header). No frame and no ZIP archive starts with them.
 _CHUNK_BEGIN = bytes([5, 1])
+#: Bytes behind a frame that are read together.
+_AT_ONCE = 1 << 20
 CHANGED = "the frame changed while its update was computed"
 #: Pauses between two attempts to lock, in seconds: publishing a change takes milliseconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
@@ -142,10 +145,14 @@ class SparseUpdate(LocalUpdate, SparseStaging):
 def require_end(fd: int, frame_len: int, label: str) -> None:
     """Check that nothing follows a frame in its open file, except bytes of a killed writer.
 
-    These start with a chunk. Raises FileExistsError for other bytes, such as another frame: a
-    change would remove them.
+    These start with a chunk; after a power cut they may be zeros. Raises FileExistsError for other
+    bytes, such as another frame: a change would remove them.
     """
-    if os.pread(fd, 2, frame_len) not in (b"", _CHUNK_BEGIN):
+    if os.pread(fd, 2, frame_len) == _CHUNK_BEGIN:
+        return
+    blocks = iter(partial(os.read, fd, _AT_ONCE), b"")
+    os.lseek(fd, frame_len, os.SEEK_SET)
+    if any(block.strip(b"\0") for block in blocks):
         raise FileExistsError(
             errno.EEXIST,
             f"other bytes follow the frame at byte {frame_len} of this file, and a change of the "
