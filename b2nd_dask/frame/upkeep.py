@@ -135,10 +135,12 @@ def _rewrite(opened: OpenedFrame, chunks: NDArray[np.int64], path: Path) -> Stag
                 batches.add(fetched.chunk, bytes(fetched.data[: fetched.header.cbytes]))
         stored = batches.finish()
         with staging.exclusive():
-            # an update of all chunks: it conflicts with updates that were planned before
-            everything = ChunkBox.between(0, parsed.grid.nchunks - 1, parsed.grid)
-            past = history_with(parsed, staging.key, everything, parsed.grid)
-            envelope = replace(Envelope.of(opened.reader, parsed, staging.key), past=past)
+            envelope = Envelope.of(opened.reader, parsed, next(iter(parsed.keys), None))
+            if len(parsed.keys) > 1:
+                # an update of all chunks: it conflicts with updates that were planned before
+                everything = ChunkBox.between(0, parsed.grid.nchunks - 1, parsed.grid)
+                past = history_with(parsed, staging.key, everything, parsed.grid)
+                envelope = replace(envelope, key=staging.key, past=past)
             publish(stored, parsed.columns.table(), envelope, staging)
     return staging
 
