@@ -139,10 +139,10 @@ def to_b2nd(
         identify data, so random arrays need a seed, and inputs of `from_delayed` and `from_map`
         must not change under one name. Staged chunks are verified by their digests. The logger
         ``b2nd_dask`` reports at level INFO how many are reused. A frame that the same call has
-        finished stays as it is. An update is resumed only while the old elements in its chunks are
-        unchanged. A finished update, whose staging area is removed, is not resumed: a repeated
-        append appends again. The same call completes an append that was killed or failed after
-        its publication; it appends once.
+        finished stays as it is, with its later changes. An update is resumed only while the old
+        elements in its chunks are unchanged. A finished update, whose staging area is removed, is
+        not resumed: a repeated append appends again. The same call completes an append that was
+        killed or failed after its publication; it appends once.
     fsync : bool
         Whether to wait until the frame is on the disk. Without the wait a new frame still appears
         complete or not at all if processes die. But a power cut within about half a minute may
