@@ -109,12 +109,6 @@ class ParsedFrame:
             return bytes.fromhex(self.digest)
         return hashlib.blake2b(self.version.encode(), digest_size=TOKEN_NBYTES).digest()
 
-    @property
-    def known_since(self) -> int:
-        """Milliseconds since 1970: `keys` has all writes that changed the frame later."""
-        updates = self.history.updates[self.history.base == UNKNOWN :]
-        return updates[0].published if updates else self.identity.changed // 1_000_000
-
     def updates_since(self, token: bytes) -> tuple[PastUpdate, ...] | None:
         """Find the updates of chunks from another state to this one; None if unknown."""
         if token == self.token:

@@ -30,9 +30,6 @@ from b2nd_dask.storage import ByteReader, Span, Staging
 #: target exists, the frame to change differs, records are missing. Disk errors are not among them.
 _DUPLICATE = (FileNotFoundError, FileExistsError, B2ndError)
 
-#: Small file in a staging area whose write may be published.
-PUBLISHING = "publishing"
-
 _NOT_SHARED = (
     "all tasks of a write must see its folder, with the staged files of other tasks, under the "
     "same path (a shared file system, a mounted volume); otherwise write to a URL"
@@ -101,8 +98,6 @@ def publish(
         for name in set(table.dtype.names or ()).intersection(entries.dtype.names or ()):
             table[name][chunks] = entries[name]
         table["offset"][chunks[is_stored]] = placement.positions
-    if staging.resumable:
-        staging.put(PUBLISHING, b"")
     staging.publish(placement, *envelope.around(table, placement.data_nbytes))
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.read.plan import Axes
@@ -24,7 +23,7 @@ from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import pack_entries
 from b2nd_dask.frame.write.records import ChunkBox
-from b2nd_dask.frame.write.transaction import PUBLISHING, Transaction
+from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.frame.write.update import (
     Update,
     entries_digest,
@@ -37,7 +36,7 @@ from b2nd_dask.graph.read.sizes import sizes_in
 from b2nd_dask.graph.write.input_arrays import as_dask
 from b2nd_dask.graph.write.options import WriteOptions, check_existing
 from b2nd_dask.graph.write.write_tasks import WriteJob, constant_element, opening
-from b2nd_dask.storage import StagingInfo, list_staging
+from b2nd_dask.storage import list_staging
 
 
 def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJob:
@@ -55,11 +54,8 @@ def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJ
     staging, call = staging_of(), ""
     if options.resume:
         call = options.change_key(array, location.label)
-        # interrupted runs of this call, which may have changed the frame
-        left = [area for area in list_staging(location.urlpath) if area.key.startswith(call)]
-        if keys := [area.key for area in left if area.key in frame.parsed.keys]:
-            staging = staging_of(resume_key=keys[0])
-            done = Transaction(update_plan(frame.parsed, frame.shape), staging)
+        if (key := _finished_key(frame, call)) is not None:
+            done = Transaction(update_plan(frame.parsed, frame.shape), staging_of(resume_key=key))
             return WriteJob(done, opening(done), array, (0,) * frame.ndim)
     array, axes = _placed(array, frame, options)
     stops = (along.stop for along in axes)
@@ -71,10 +67,6 @@ def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJ
         old = box.within(frame.grid).chunks(frame.grid) if carries else np.empty(0, np.int64)
         key = _unpublished_key(call, frame, (corner_of(axes), plan), old)
         staging = staging_of(resume_key=key)
-        if options.append_axis is not None:
-            for area in left:
-                if PUBLISHING in staging_of(resume_key=area.key).names() and area.key != key:
-                    _require_recorded(area, frame)
     # the frame may be updated concurrently while the old elements of cut chunks are read
     elements = _completed(array, frame.following(), axes, whole) if carries else array
     state = frame.parsed.token, frame.shape, box, carries, entries_digest(frame.parsed, box)
@@ -116,19 +108,16 @@ def corner_of(axes: Axes) -> tuple[int, ...]:
     return tuple(along.start for along in axes)
 
 
-def _require_recorded(area: StagingInfo, frame: FrameReference) -> None:
-    """Check that the frame would have the key of an append if that had been published.
+def _finished_key(frame: FrameReference, call: str) -> str | None:
+    """The key of an interrupted run of a call that has already changed the frame; else None.
 
-    Raises `StaleFrameError` for one from before the frame's history: another run might append
-    twice.
+    The frame's history contains that write and its staging area still exists: it was killed, or
+    failed, after it published the new state. A second run would append twice.
     """
-    if area.modified and area.modified.timestamp() * 1000 <= frame.parsed.known_since:
-        raise StaleFrameError(
-            "an interrupted run of this append left a staging area, and the frame's history no "
-            "longer tells whether it changed the frame. See whether the frame has these elements; "
-            f"to append them, first call remove_staging(..., key={area.key!r})",
-            path=frame.label,
-        )
+    keys = [key for key in frame.parsed.keys if key.startswith(call)]
+    # listed only if needed: it takes long in a directory of many files
+    left = {info.key for info in list_staging(frame.location.urlpath)} if keys else set()
+    return next((key for key in keys if key in left), None)
 
 
 def checked_axis(axis: int, ndim: int) -> int:
