@@ -190,7 +190,7 @@ def staged(
     does not exist, StaleFrameError if another process changes the dataset to replace.
     """
     require_writable(str(target))
-    if target.exists() and not replace:
+    if os.path.lexists(target) and not replace:
         raise FileExistsError(errno.EEXIST, f"it exists; {advice} replaces it", str(target))
     # the user's name, not that of a link's destination, gives the suffix
     name, target = target.name, Path(os.path.realpath(target))
