@@ -106,9 +106,9 @@ def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
     """
     inputs = [each.elements() if isinstance(each, BlockRead) else each for each in inputs]
     if all(map(is_number, inputs)) and all(block.axes):
-        fold, dtype, ndim = fold.bound(inputs), block.source.dtype, len(block.axes)
-        total = block.source.reduce(block.axes, fold.reduction(dtype, ndim))
-        return fold.result(total, dtype, ndim)
+        fold, dtype = fold.bound(inputs), block.source.dtype
+        total = block.source.reduce(block.axes, fold.reduction(dtype))
+        return fold.result(total, dtype, len(block.axes))
     return reduce_elements(np.asarray(block.elements()), fold, inputs)
 
 

@@ -128,11 +128,7 @@ class Fold:
         """Run dask's own chunk step on the program's result."""
         return self.func(elements, axis=self.axis, keepdims=True)
 
-    def axes(self, ndim: int) -> tuple[int, ...]:
-        """The axes of the elements that it reduces: all of them after a filter."""
-        return tuple(range(ndim)) if self.program.filters else self.axis
-
-    def reduction(self, dtype: np.dtype[Any], ndim: int) -> Reduction:
+    def reduction(self, dtype: np.dtype[Any]) -> Reduction:
         """The reduction chunk by chunk of elements of a dtype; the program has no inputs."""
         _, keywords = _with_keywords(self.func)
         ask = Question(self._kind.fields, keywords, self.program, dtype) if self.asks else None
@@ -140,23 +136,16 @@ class Fold:
         if not self.program.steps and not self._kind.is_tiled:
             # the elements of a chunk are in the cache
             of_chunk = partial(self._kernel, axis=self.axis)
-        return Reduction(self.axes(ndim), self._kind.accumulation, of_chunk, ask)
+        return Reduction(self.axis, self._kind.accumulation, of_chunk, ask)
 
     @property
     def _kernel(self) -> Kernel:
         return partial(self._kind.kernel, **_with_keywords(self.func)[1])
 
     def _in_tiles(self, *arrays: NDArray[Any]) -> PartialResult:
-        """Reduce elements, perhaps with inputs; narrow floats accumulate in wider ones.
-
-        There are no fields if a filter selects no element.
-        """
-        how = self._kernel, self.axis, self._kind.accumulation
-        if not self.program.filters:
-            return reduce_in_tiles(self.program, arrays, *how)
-        selected, ndim = self.program.run(arrays[0], arrays[1:]), arrays[0].ndim
-        found = reduce_in_tiles(ELEMENTS, (selected,), *how) if selected.size else {}
-        return {k: values.reshape((1,) * ndim + values.shape[1:]) for k, values in found.items()}
+        """Reduce elements, perhaps with inputs; narrow floats accumulate in wider ones."""
+        accumulation = self._kind.accumulation
+        return reduce_in_tiles(self.program, arrays, self._kernel, self.axis, accumulation)
 
     def of_block(self, elements: NDArray[Any], inputs: Sequence[Any]) -> Any:
         """As dask's own chunk step on the program's result, for a block in memory."""
@@ -168,22 +157,19 @@ class Fold:
     ) -> Any:
         """Convert the partial result of all elements to the result of dask's own chunk step."""
         with np.errstate(all="ignore"):
-            fields = self.result_of_one(dtype, ndim, inputs, count=1 if total else 0)
-            for name, values in total.items():
-                shape = fields[name].shape if self.program.filters else values.shape
-                fields[name] = values.astype(fields[name].dtype, copy=False).reshape(shape)
+            one = self.result_of_one(dtype, ndim, inputs)
+            fields = {k: values.astype(one[k].dtype, copy=False) for k, values in total.items()}
         return fields.get("", fields)
 
     def result_of_one(
-        self, dtype: np.dtype[Any], ndim: int, inputs: Sequence[Any] = (), *, count: int = 1
-    ) -> dict[str, NDArray[Any]]:
+        self, dtype: np.dtype[Any], ndim: int, inputs: Sequence[Any] = ()
+    ) -> PartialResult:
         """The result of dask's own chunk step for one element, which shows dtypes and fields.
 
-        With a `count` of 0 it is the result for no selected element. The program runs on no
-        element: it may raise for a value that no frame has.
+        The program runs on no element: it may raise for a value that no frame has.
         """
         made = self.program.dtype([np.empty((0,) * ndim, dtype), *inputs])
-        found = self.step(np.ones((count,) * (1 if self.program.filters else ndim), made))
+        found = self.step(np.ones((1,) * ndim, made))
         fields = found if isinstance(found, dict) else {"": found}
         return {name: np.asarray(values) for name, values in fields.items()}
 

@@ -55,8 +55,6 @@ class Question:
         return or_unknown(lambda: self._answers(Derived(statistics, counts)), Answers())
 
     def _answers(self, chunks: Derived) -> Answers:
-        if self.program.filters:
-            return Answers(self._unselected(chunks))
         is_filled = self.dtype.kind in "fc" and _replaces_nan(self.program)
         dtype = self.dtype if is_filled else _only_cast_to(self.program, self.dtype)
         if self.fields is not None and dtype is not None:
@@ -76,15 +74,6 @@ class Question:
         known = [chunks.statistics.known, *(known for _, known in fields.values())]
         answered: NDArray[np.bool_] = np.logical_and.reduce(known)
         return {name: values for name, (values, _) in fields.items()}, answered
-
-    def _unselected(self, chunks: Derived) -> Counted:
-        """An element that the filter drops, for chunks of which it drops all elements."""
-        mask = self.program.steps[-1].args[1]
-        assert isinstance(mask, Result)  # noqa: S101
-        selects = Program(self.program.steps[: mask.number])
-        dropped = is_false(selects, chunks.statistics, chunks.counts)
-        elements = chunks.statistics.least[dropped]
-        return [(elements[0], np.where(dropped, chunks.counts, 0))] if len(elements) else []
 
     def _constants(self, chunks: Derived) -> Counted:
         """Representative elements of chunks with a constant result, with counts per chunk."""

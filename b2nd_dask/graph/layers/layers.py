@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph._dask_compat import Alias, TaskRef, held_tasks, noted
+from b2nd_dask.graph._dask_compat import TaskRef, held_tasks, noted
 from b2nd_dask.graph.expression.chunk_steps import Fold, fold_of
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, parse_call
 from b2nd_dask.graph.expression.nodes import (
@@ -31,9 +31,8 @@ from b2nd_dask.graph.expression.nodes import (
     nodes_of,
     repeated,
     size_of,
-    unmoved,
 )
-from b2nd_dask.graph.layers.moves import as_task, is_reshape, selection_of, transposed_axes
+from b2nd_dask.graph.layers.moves import is_reshape, selection_of, transposed_axes
 from b2nd_dask.graph.read.blocks import Chunks, broadcast_chunks, constant_of, reading_of
 
 logger = logging.getLogger("b2nd_dask")
@@ -126,15 +125,13 @@ class Layers:
             Literal(source) if labels is None else self._argument(source)
             for source, labels in layer.indices
         ]
+        if not any(isinstance(arg, Read | Elemwise) for arg in args):
+            return None
         known = [arg.value if isinstance(arg, Literal) else UNKNOWN for arg in args]
         call = parse_call(layer.task.func, known, layer.task.kwargs)
         if call is None:
             return None
         func, kwargs, filters = call
-        if filters and any(isinstance(arg, Moved) for arg in args):
-            return _raveled_filter(func, args, kwargs, name)
-        if not any(isinstance(arg, Read | Elemwise) for arg in args):
-            return None
         chunks = self._broadcast_chunks(layer)
         # constant arrays became scalars, so they must not enlarge the result
         nodes = [arg.chunks or () for arg in args if not isinstance(arg, Literal)]
@@ -173,8 +170,6 @@ class Layers:
             return None
         (source,) = below
         child, layer = self.nodes[source], self.graph.layers[name]
-        if isinstance(child, Elemwise) and child.filters and _renames(layer, name, source):
-            return replace(child, layers=(name, *child.layers))
         chunks, sizes = child.chunks, noted_chunks(layer)
         if chunks is None:
             return None
@@ -221,32 +216,6 @@ class Layers:
         """Whether the graph itself holds the elements of a layer."""
         function = _dask_compat.block_function(self.graph.layers[name])
         return function is None and not self.graph.dependencies[name]
-
-
-def _raveled_filter(
-    func: Any, args: Iterable[Any], kwargs: Mapping[str, Any], name: str
-) -> Elemwise | None:
-    """The filter of an array of several axes, which dask flattens together with the mask."""
-    # the arrays below have the same shape, so elements and mask remain aligned
-    below = [
-        replace(node, layers=(*moves, *node.layers)) if isinstance(node, Read | Elemwise) else node
-        for moves, node in map(unmoved, args)
-    ]
-    elements, mask = below
-    is_aligned = elements.chunks is not None and elements.chunks == mask.chunks
-    has_read = any(isinstance(node, Read | Elemwise) for node in below)
-    fits = is_aligned and has_read and size_of(below) <= MAX_NODES
-    return Elemwise(func, tuple(below), kwargs, None, (name,)) if fits else None
-
-
-def _renames(layer: Any, name: str, below: str) -> bool:
-    """Whether a layer is the blocks of a filter under another name, as dask makes for `x[mask]`."""
-    return all(
-        isinstance(task := as_task(key, value), Alias)
-        and (below, *key[1:]) == task.target
-        and key[0] == name
-        for key, value in layer.items()
-    )
 
 
 def noted_dtype(layer: Any) -> np.dtype[Any] | None:

@@ -22,7 +22,7 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph._dask_compat import Alias, Task, TaskRef, block_function, blockwise
 from b2nd_dask.graph.expression.grouped import with_kernels
-from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Node, Read, computed_in
+from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import ELEMENTS, compile_tree
 from b2nd_dask.graph.layers.layers import Layers, dependents_of, is_plain
 from b2nd_dask.graph.layers.moves import as_task
@@ -71,7 +71,9 @@ def lowered_tree(
     found = compile_tree(node, reading=len(node.layers) == 1 and node.size <= MANY_NODES)
     if found is None:
         return None
-    chunks = computed_in(node) or ()
+    # a filter has the blocks of its elements
+    blocked: Any = node.args[0] if isinstance(node, Elemwise) and node.filters else node
+    chunks: Chunks = blocked.chunks
     blocks = math.prod(map(len, chunks))
     labels = tuple(range(len(chunks)))
     pairs: list[Any] = []

@@ -22,15 +22,7 @@ from b2nd_dask.graph.expression.elementwise import (
     is_elementwise,
     may_return_view,
 )
-from b2nd_dask.graph.expression.nodes import (
-    Elemwise,
-    Literal,
-    Node,
-    Opaque,
-    Read,
-    nodes_of,
-    with_nodes,
-)
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_nodes
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.layers.moves import as_task
 from b2nd_dask.graph.resources import available
@@ -86,10 +78,7 @@ class Sharing:
                 opaque.add(node.layers[0])
             else:
                 included |= added
-        # a raveled argument has other blocks than the layer that ravels it
-        raveled = top.args if isinstance(top, Elemwise) and top.is_raveled else ()
-        uncut = [each for each in (top, *raveled) if not isinstance(each, Literal)]
-        if any(node.layers[0] in opaque for node in uncut):
+        if top.layers[0] in opaque:
             return None
 
         def cut(node: Node) -> Node:

@@ -221,11 +221,11 @@ def _of_reduction(block: BlockRead, fold: Fold, inputs: list[Any]) -> list[Found
     """The reads of `reduce_block`; none if statistics answer the reduction."""
     frame, axes = block.source, block.axes
     asks = fold.asks and not inputs and all(axes)
-    if asks and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype, len(axes))) == 0:
+    if asks and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype)) == 0:
         return []
     read, shape = _read_of(block), tuple(map(len, axes))
     read.is_streamed = all(map(is_number, inputs))
-    kept = math.prod(n for axis, n in enumerate(shape) if axis not in fold.axes(len(shape)))
+    kept = math.prod(n for axis, n in enumerate(shape) if axis not in fold.axis)
     read.beside = kept * nbytes_of_results(fold, frame.dtype, len(axes))
     if fold.program.steps:
         dtypes = (frame.dtype,) * (1 + fold.program.inputs)
