@@ -9,10 +9,11 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.array.utils import assert_eq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask import from_b2nd
+from b2nd_dask import from_b2nd, to_b2nd
 from b2nd_dask.graph.optimize import sharing
 from tests.graph.pushing import (
     computing_with,
@@ -31,6 +32,7 @@ NEEDED_TWICE = {
     "spread": lambda x: ((x * 2 - x.mean()) ** 2).sum(),
     "several": lambda x: da.stack([x.sum(), (x - x.mean()).std(), (x + x.max()).sum(), x.max()]),
     "row": lambda x: (x - x.mean())[:1],
+    "unpacked": lambda x: (x.astype("f8") * 0.5) - (x.astype("f8") * 0.5).mean(),
     "list": lambda x: (x - x.sum())[[0, 0]],
     "lists of blocks": lambda x: sums_of_lists(x) - x.max(),
     "product": lambda x: da.tensordot(x - x.sum(), x, axes=(0, 0)),
@@ -61,6 +63,23 @@ def test_no_block_waits_for_a_result_of_all_blocks(tmp_path, name):
     assert reads() == 16 * 16
     with computing_with(held=500):
         assert reads() == 0
+
+
+@pytest.mark.parametrize(("dtype", "is_kept"), [("i2", False), ("f4", True), ("f8", True)])
+def test_wide_elements_that_are_made_of_narrow_ones_do_not_wait(
+    tmp_path, monkeypatch, dtype, is_kept
+):
+    # although there is memory for all of them
+    monkeypatch.setattr(sharing, "LATE_NBYTES", 500)
+    values = np.arange(64 * 64).reshape(64, 64).astype(dtype)
+    to_b2nd(da.from_array(values, chunks=8), tmp_path / "x.b2nd")
+    unpacked = from_b2nd(tmp_path / "x.b2nd").astype("f8") * 0.5 + 3
+    deviation = unpacked - unpacked.mean()
+    graph = da.Array.__dask_optimize__(deviation.__dask_graph__(), deviation.__dask_keys__())
+    kept = sum(str(key[0]).startswith("add-") for key in graph)
+    assert kept == (64 if is_kept else 0)
+    halves = values.astype("f8") * 0.5
+    assert_eq(deviation, halves - halves.mean())
 
 
 def test_what_is_used_twice_again_and_again_is_looked_at_once(tmp_path):

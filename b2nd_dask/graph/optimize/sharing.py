@@ -23,6 +23,7 @@ from b2nd_dask.graph.expression.elementwise import (
     may_return_view,
 )
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_nodes
+from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.layers.moves import as_task
 from b2nd_dask.graph.resources import available
@@ -35,6 +36,8 @@ logger = logging.getLogger("b2nd_dask")
 LATE_NBYTES = 1 << 28
 #: Share of the memory for blocks that wait for a late result.
 SHARE_OF_MEMORY = 1 / 8
+#: Blocks also wait if their elements have at least so many times the bytes of those that are read.
+WIDE = 4
 #: Maximum number of dependents for which a block is read again.
 MAX_COPIES = 4
 #: Functions whose result may be a view of their argument.
@@ -231,9 +234,6 @@ class _LateReads:
 
     def is_repeated(self, name: str, included: set[str]) -> bool:
         """Whether the dependents of a layer that a tree includes compute the layer themselves."""
-        node = self._layers.nodes[name]
-        if not self._is_short or not isinstance(node, Read | Elemwise) or _is_remote(node):
-            return False
         late, rest = self._dependents(name)
         if not 0 < len(late) <= MAX_COPIES:
             return False
@@ -243,22 +243,48 @@ class _LateReads:
         """The dependents of a layer that wait for a late result, and the others."""
         if name not in self._known:
             dependents = set(self._layers.dependents[name])
-            late = {other for other in dependents if self._is_late(other, name)}
+            limit = self._limit_of(self._layers.nodes[name])
+            late = {
+                other
+                for other in dependents
+                if limit is not None and self._is_late(other, name, limit)
+            }
             self._known[name] = late, dependents - late
         return self._known[name]
 
-    def _is_late(self, name: str, source: str) -> bool:
+    def _limit_of(self, node: Node) -> int | None:
+        """Bytes of reads above which a result is late; None if a node's blocks wait for it."""
+        if not isinstance(node, Read | Elemwise) or _is_remote(node):
+            return None
+        if _is_wide(node):
+            return LATE_NBYTES
+        return self._limit if self._is_short else None
+
+    def _is_late(self, name: str, source: str, limit: int) -> bool:
         """Whether a dependent of `source`, or its elementwise successors, need a late result."""
         seen = {source}
         while True:
             below = self._layers.graph.dependencies[name] - seen
-            if any(self._needed[other] > self._limit for other in below):
+            if any(self._needed[other] > limit for other in below):
                 return True
             seen.add(name)
             above = self._layers.dependents[name]
             if len(above) != 1 or not isinstance(self._layers.nodes[above[0]], Elemwise):
                 return False
             (name,) = above
+
+
+def _is_wide(tree: Node) -> bool:
+    """Whether the elements of a tree are four times as wide as those that it reads.
+
+    Packed temperature is: to read and unpack int16 twice takes no longer than to keep float64.
+    """
+    compiled = compile_tree(tree)
+    if compiled is None or compiled.inputs or not compiled.is_numeric:
+        return False
+    stored = compiled.read.source.dtype
+    made = compiled.program.dtype([np.empty(0, stored)])
+    return bool(made.itemsize >= WIDE * stored.itemsize)
 
 
 def _is_remote(tree: Node) -> bool:
