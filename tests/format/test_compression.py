@@ -64,9 +64,9 @@ def test_names_stand_for_codecs_and_filters() -> None:
     [
         ([], TypeError, "a blosc2.CParams or a dict"),
         ({"level": 3}, TypeError, "cparams has no 'level'"),
-        ({"codec": "gzip"}, TypeError, "codec='gzip'; known are"),
+        ({"codec": "gzip"}, TypeError, "known are blosc2.Codec and (?!.*(ndlz|grok)).*zstd$"),
         ({"codec": True}, TypeError, "codec=True"),
-        ({"filters": ["sort"]}, TypeError, "filters='sort'"),
+        ({"filters": ["sort"]}, TypeError, "filters='sort'; known are (?!.*ndcell).*bytedelta$"),
         ({"clevel": 10}, ValueError, "give an int from 0 to 9"),
         ({"clevel": "high"}, ValueError, "give an int from 0 to 9"),
         ({"typesize": 4}, ValueError, "cparams has typesize 4"),

@@ -17,6 +17,7 @@ from b2nd_dask.edges.cli.shared import PATH, lengths, progress, storage_options
 from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.convert.shared import label_of
 from b2nd_dask.edges.progress import tasks_shown
+from b2nd_dask.format.chunk.compression import CODECS, FILTERS
 from b2nd_dask.frame.access import locate, open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.checksums import verify_noting
@@ -25,11 +26,9 @@ from b2nd_dask.graph.write.rechunk import rechunk
 from b2nd_dask.storage import Location
 
 _FORMAT = click.Choice(list(FORMATS))
-#: What frames are written with, without arguments of their own; gzip is the name in HDF5.
-_CODECS = click.Choice(("blosclz", "lz4", "lz4hc", "zlib", "zstd", "gzip"), case_sensitive=False)
-_FILTERS = click.Choice(
-    ("shuffle", "bitshuffle", "delta", "bytedelta", "nofilter", "none"), case_sensitive=False
-)
+#: gzip is the name of zlib in HDF5.
+_CODECS = click.Choice((*CODECS, "gzip"), case_sensitive=False)
+_FILTERS = click.Choice((*FILTERS, "none"), case_sensitive=False)
 _Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 

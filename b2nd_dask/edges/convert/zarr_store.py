@@ -21,6 +21,7 @@ from b2nd_dask.edges.convert.shared import (
     text_dtype,
 )
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates, refuse_paths
+from b2nd_dask.format.chunk.compression import CODECS
 from b2nd_dask.format.labels import as_json
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.frame.write.writer import cast_fill
@@ -29,7 +30,6 @@ from b2nd_dask.storage import printable
 
 #: Dims in the attributes of version 2, as xarray writes them.
 _DIMS_V2 = "_ARRAY_DIMENSIONS"
-_BLOSC = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
 _SHUFFLES = ("bitshuffle", "shuffle", "noshuffle")
 
 
@@ -195,9 +195,9 @@ def _codec_of(cparams: Any) -> Any:
         return None
     zarr = require("convert", "zarr")
     codec, clevel, filters = compression_by_name(cparams, "zstd", 5)
-    if codec not in _BLOSC or not set(filters) <= {*_SHUFFLES, "nofilter"}:
+    if codec not in CODECS or not set(filters) <= {*_SHUFFLES, "nofilter"}:
         raise ValueError(
-            f"cparams={cparams!r}: use one of zarr's codecs {', '.join(_BLOSC)}, with the filter "
+            f"cparams={cparams!r}: use one of zarr's codecs {', '.join(CODECS)}, with the filter "
             "shuffle, bitshuffle or none"
         )
     shuffle = next((each for each in filters if each != "nofilter"), "noshuffle")

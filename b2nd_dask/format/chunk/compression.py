@@ -14,6 +14,9 @@ from b2nd_dask.errors import UnsupportedFrameError
 
 #: Elements that are wider are stored with a typesize of 1.
 MAX_TYPESIZE = 255
+#: Names of what can be written without further parameters.
+CODECS = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
+FILTERS = ("nofilter", "shuffle", "bitshuffle", "delta", "bytedelta")
 #: NDLZ and ZFP compress cells of the array. They need its shape, which a single chunk lacks.
 SHAPED_CODECS = frozenset({32, 33, 34, 35})
 #: NDCELL and NDMEAN, for the same reason.
@@ -98,11 +101,11 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     if not isinstance(chosen["clevel"], int) or not 0 <= chosen["clevel"] <= 9:
         raise ValueError(f"clevel={chosen['clevel']!r}: give an int from 0 to 9")
     if "codec" in chosen:
-        chosen["codec"] = _member("codec", blosc2.Codec, chosen["codec"])
+        chosen["codec"] = _member("codec", blosc2.Codec, CODECS, chosen["codec"])
     if "filters" in chosen:
         named = chosen["filters"]
         several = [named] if isinstance(named, str | blosc2.Filter | int) else named
-        chosen["filters"] = [_member("filters", blosc2.Filter, one) for one in several]
+        chosen["filters"] = [_member("filters", blosc2.Filter, FILTERS, one) for one in several]
     # CParams supplies the other defaults
     params = blosc2.CParams(**chosen, typesize=min(itemsize, MAX_TYPESIZE))
     filters, metas = _slots(params.filters), _slots(params.filters_meta)
@@ -173,13 +176,13 @@ def _check_names(given: Mapping[str, Any]) -> None:
             raise TypeError(f"cparams has no {name!r}; known are {', '.join(known)}")
 
 
-def _member(parameter: str, kind: type[Enum], value: Any) -> Any:
+def _member(parameter: str, kind: type[Enum], usual: tuple[str, ...], value: Any) -> Any:
     """Look up a codec or filter by its name; other values are returned unchanged."""
     if isinstance(value, str) and value.upper() in kind.__members__:
         return kind[value.upper()]
     if isinstance(value, kind | int) and not isinstance(value, bool):
         return value
-    names = ", ".join(name.lower() for name in kind.__members__)
+    names = ", ".join(usual)
     raise TypeError(f"{parameter}={value!r}; known are blosc2.{kind.__name__} and {names}")
 
 
