@@ -13,7 +13,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from b2nd_dask.edges.convert.read_hdf5 import BOOKKEEPING
+from b2nd_dask.edges.convert.read_hdf5 import BOOKKEEPING, plain
 from b2nd_dask.edges.convert.shared import Copier, Options, compression_by_name
 from b2nd_dask.edges.convert.zarr_store import element_of, pop_fill
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates, refuse_paths
@@ -123,6 +123,11 @@ def _attr(trial: Any, name: str, value: Any, member: Member | None) -> Any:
         raise TypeError("HDF5 uses this name itself")
     if name == "_FillValue" and member is not None and member.array.dtype.kind in "iufc":
         value = element_of(value, member.array.dtype)
+    if isinstance(value, bytes):
+        # text as text, which CF readers expect; else of a fixed length, which is read as bytes
+        value = plain(value)
+        if isinstance(value, bytes) and not value.endswith(b"\0"):
+            value = np.bytes_(value)
     kind = np.asarray(value).dtype.kind
     if kind in "OmMV":
         raise TypeError(f"HDF5 has no type for {type(value).__name__}")

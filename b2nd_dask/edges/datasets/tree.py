@@ -262,6 +262,8 @@ def keep_attrs(tree: Tree, form: Form = lambda name, value, _: storable(name, va
         for name, value in list(attrs.items()):
             try:
                 attrs[name] = form(name, value, member)
+                if isinstance(value, bytes) and isinstance(attrs[name], str):
+                    tree.lost.append(f"bytes in the attribute {name!r} of {owner} (as text)")
             except (TypeError, ValueError, KeyError, OverflowError) as reason:
                 del attrs[name]
                 tree.lost.append(f"attribute {name!r} of {owner} ({reason})")

@@ -115,6 +115,17 @@ def test_attributes_that_only_hdf5_cannot_hold_are_named() -> None:
             convert("src.b2nd", "new.h5", overwrite=True)
     with h5py.File("new.h5") as file:
         assert {"good", "DIMENSION_LIST"} == set(file["values"].attrs)
+    attrs = {"text": b"K", "raw": b"\xb0C", "nul": b"\xb0\0"}
+    to_b2nd(np.arange(3), "bytes.b2nd", vlmeta={"dims": ["x"], "b2nd.attrs": attrs})
+    with pytest.warns(UserWarning, match=r"bytes in .*'text' of bytes.b2nd.*'nul' of bytes.b2nd"):
+        convert("bytes.b2nd", "bytes.h5")
+    with h5py.File("bytes.h5") as file:
+        found = dict(file["values"].attrs)
+        assert (found["text"], bytes(found["raw"])) == ("K", b"\xb0C")
+        assert "nul" not in found
+    convert("bytes.h5", "back.b2nd")
+    back = xr.open_dataarray("back.b2nd", engine="b2nd").attrs
+    assert back == {"text": "K", "raw": b"\xb0C"}
     to_b2nd(np.arange(3), "list.b2nd", vlmeta={"dims": ["x"], "b2nd.attrs": {"a": np.array(["b"])}})
     convert("list.b2nd", "list.h5")
     with h5py.File("list.h5") as file:
