@@ -179,10 +179,7 @@ def convert(
             write(ready)
             if check:
                 own = replace(options, storage_options=None, dtype=None)
-                written = _read(str(ready), write_as, own)
-                # errors name the target, not the hidden file
-                written.label = target
-                compare(tree, written, options.block_nbytes)
+                compare(tree, _read(str(ready), write_as, own), options.block_nbytes)
     return target
 
 

@@ -214,9 +214,13 @@ def staged(
                 # checked again: files may have appeared during the write
                 require_replaceable(target, any_format=any_format)
                 publish_path(ready, target, replace=replace, fsync=fsync)
-    except B2ndError as error:
-        # a frame that was just written may be read, to check it
-        error.path = error.path and error.path.replace(ready.as_posix(), target.as_posix())
+    except (B2ndError, ValueError) as error:
+        # the new file may be read, to check it
+        hidden, shown = ready.as_posix(), target.as_posix()
+        if isinstance(error, B2ndError):
+            error.path = error.path and error.path.replace(hidden, shown)
+        elif len(error.args) == 1:
+            error.args = (str(error).replace(hidden, shown),)
         raise
     except OSError as error:
         if not _is_of_target(error, area):

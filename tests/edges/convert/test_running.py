@@ -74,6 +74,36 @@ def test_check_of_a_damaged_frame_names_the_target(
     assert names(Path()) == {"src.h5"}
 
 
+@pytest.mark.parametrize("target", ["a.h5", "a.nc", "a.zarr", "a.npy", "a.npz"])
+@pytest.mark.parametrize("at", [0, -1])
+def test_check_of_another_damaged_format_names_the_target(
+    monkeypatch: pytest.MonkeyPatch, target: str, at: int
+) -> None:
+    from b2nd_dask.edges.convert import convert as module
+
+    def damaging(*given: Any) -> Any:
+        def write(ready: Path) -> None:
+            written(ready)
+            # of zarr: the metadata of the array, or its chunk
+            inner = {0: "values/zarr.json", -1: "values/c/0"} if ready.is_dir() else {}
+            path = ready / inner.get(at, "")
+            raw = path.read_bytes()
+            # the signature of the file, or some of its elements
+            found = 0 if at == 0 else len(raw) // 2
+            path.write_bytes(raw[:found] + bytes(64) + raw[found + 64 :])
+
+        written = writer_of(*given)
+        return write
+
+    writer_of = module._writer_of
+    monkeypatch.setattr(module, "_writer_of", damaging)
+    np.save("src.npy", RNG.random(1600))
+    with pytest.raises(Exception, match=rf"{Path.cwd()}/{target}") as raised:
+        convert("src.npy", target, check=True)
+    assert ".staging" not in str(raised.value)
+    assert names(Path()) == {"src.npy"}
+
+
 def test_check_reads_each_chunk_once(monkeypatch: pytest.MonkeyPatch) -> None:
     chunks, read = 80, []
     zarr.create_array("a.zarr", data=RNG.random((400, 800)), chunks=(400, 800 // chunks))
