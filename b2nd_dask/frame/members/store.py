@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError, locating
 from b2nd_dask.format.metalayers import array_meta_of
@@ -280,6 +280,9 @@ def locate_member(location: Location, key: str) -> Location:
         for suffix, what in OTHERS.items():
             if store.open(plain + suffix):
                 raise _no_array(f"/{plain}", what)
+        if location.is_web and (unquoted := unquote(plain)) != plain:
+            # some characters of keys must be quoted in URLs
+            return locate_member(location, unquoted)
         raise _absent(location, f"/{plain}", store.keys())
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import b2nd_dask
+from b2nd_dask import open_b2nd
 from tests.edges.cli.running import rows, run
 from tests.servers import HttpServer
 
@@ -74,6 +75,22 @@ def test_a_member_with_a_damaged_header_is_a_failure(tmp_path: Path, verb: str) 
     assert result.exit_code == 1
     assert f"{path}/" in result.stderr
     assert f"{path}/" in result.stdout
+
+
+def test_keys_at_a_url_with_characters_of_urls(http_server: HttpServer) -> None:
+    keys = ("/a?b", "/g/a#b", "/a::b", "/50%", "/a%20c", "/a d")
+    with blosc2.DictStore(str(http_server.folder / "marks.b2z"), mode="w") as store:
+        for number, key in enumerate(keys):
+            store[key] = np.full(3, number)
+    for named in (http_server.url, str(http_server.folder)):
+        result = run("verify", f"{named}/marks.b2z")
+        assert result.exit_code == 3, result.output
+        for key in keys:
+            assert f"{named}/marks.b2z{key}: no valid checksums" in result.output
+    quoted = open_b2nd(f"{http_server.url}/marks.b2z/a%20d")
+    assert quoted[0] == keys.index("/a d")
+    with pytest.raises(FileNotFoundError, match="no member /a e in"):
+        open_b2nd(f"{http_server.url}/marks.b2z/a%20e")
 
 
 def test_stores_at_a_url_with_a_query(http_server: HttpServer) -> None:
