@@ -95,7 +95,8 @@ def convert(
         ``"b2nd"``, ``"b2d"``, ``"b2z"``, ``"zarr"``, ``"hdf5"``, ``"netcdf"``, ``"npy"`` or
         ``"npz"``, if the suffix does not give it.
     member : str, optional
-        The group or array of `src` to convert.
+        The group or array of `src` to convert; if both have this name, the array (the group is
+        ``"name/"``).
     dtype : dtype-like, optional
         Dtype of the elements of a Caterva frame, which does not store it.
     chunks, blocks, cparams : optional

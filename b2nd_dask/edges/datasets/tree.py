@@ -133,13 +133,15 @@ class Tree:
         # arrays of a .npz may have a / in their names
         parts = [path] if path in self.members else [part for part in path.split("/") if part]
         for depth, name in enumerate(parts):
-            if name in found.groups:
-                found = found.groups[name]
-            elif name in found.members and depth == len(parts) - 1:
+            # an array and a group may have one name in stores; with a / at the end it is the group
+            is_array = depth == len(parts) - 1 and not (name in found.groups and path[-1] == "/")
+            if name in found.members and is_array:
                 label, member = f"{self.label}::{path}", found.members[name]
                 if with_coords and name not in found.coords:
                     return Tree(label, members=found.coords_of(name), lost=found.lost)
                 return Tree(label, members={name: member}, lost=found.lost, is_array=True)
+            if name in found.groups:
+                found = found.groups[name]
             elif name in found.refused:
                 raise TypeError(found.refused[name])
             else:

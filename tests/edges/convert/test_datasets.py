@@ -288,6 +288,19 @@ def test_one_array_keeps_coordinates_that_are_no_dims(kind: str, member: str | N
     xr.testing.assert_identical(xr.open_dataarray("new.b2nd", engine="b2nd"), array)
 
 
+def test_an_array_and_a_group_of_one_name() -> None:
+    """A store has both; the name alone is that of the array."""
+    with blosc2.DictStore("s.b2z", mode="w") as store:
+        store["/a"], store["/a/b"] = np.arange(2), np.arange(3)
+    convert("s.b2z", "array.npy", member="a")
+    convert("s.b2z::/a", "same.npy")
+    convert("s.b2z", "group.npz", member="a/")
+    convert("s.b2z", "inner.npy", member="/a/b")
+    assert [len(np.load(f"{name}.npy")) for name in ("array", "same", "inner")] == [2, 2, 3]
+    with np.load("group.npz") as group:
+        assert set(group) == {"b"}
+
+
 def test_names_with_the_prefix_of_netcdf() -> None:
     """Both `x` and its namesake are data, and so is what only calls itself a bare dim."""
     with h5py.File("src.h5", "w") as file:
