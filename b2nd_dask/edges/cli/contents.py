@@ -85,17 +85,15 @@ def info_command(paths: tuple[str, ...], as_json: bool, storage_options: dict[st
             if number:
                 click.echo()
             if isinstance(shown, Frame):
-                print_columns(_rows(shown))
+                print_columns(
+                    (name, as_commands(text) if name in ("checksums", "superseded") else text)
+                    for name, text in shown.info.items()
+                )
             else:
                 _print(shown, many=len(paths) > 1)
     if as_json:
         print_json(found)
     return failures.code
-
-
-def _rows(frame: Frame) -> Iterator[tuple[str, str]]:
-    for name, value in frame.info.items():
-        yield name, as_commands(value) if name in ("checksums", "superseded") else value
 
 
 def _print(store: dict[str, Any], *, many: bool) -> None:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,8 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes):
         return bytes_text(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
     return value if isinstance(value, str | int | float | None) else str(value)
 
 

@@ -25,7 +25,7 @@ from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
 from b2nd_dask.frame.info import decimal
 from b2nd_dask.frame.members.writable import local_frame
 from b2nd_dask.frame.upkeep import compact, seal
-from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
+from b2nd_dask.storage import list_staging, remove_staging
 
 _threads = click.option(
     "--threads", type=click.IntRange(1), help="Default: one for each processor."
@@ -147,7 +147,7 @@ def staging_command(
     if remove:
         remove_staging(path, key=key, storage_options=storage_options)
     if as_json:
-        print_json([_facts(info) | {"removed": remove} for info in found])
+        print_json([asdict(info) | {"removed": remove} for info in found])
         return
     for info in found:
         when = f"{info.modified:%Y-%m-%d %H:%M:%S}" if info.modified else "unknown"
@@ -156,7 +156,3 @@ def staging_command(
         click.echo("nothing is staged" + (f" with the key {key}" if key and listed else ""))
     elif remove:
         click.echo(f"{len(found)} removed")
-
-
-def _facts(info: StagingInfo) -> dict[str, Any]:
-    return asdict(info) | {"modified": info.modified and info.modified.isoformat()}

@@ -131,13 +131,11 @@ class Options:
 
 def _within(sizes: Any, shape: tuple[int, ...]) -> Any:
     """Numbers as lengths along each axis, at most those of an array; -1, None and texts stay."""
-    sizes = (sizes,) * len(shape) if isinstance(sizes, int | np.integer) else sizes
+    sizes = (sizes,) * len(shape) if is_length(sizes) else sizes
     if not isinstance(sizes, tuple | list):
         return sizes
-    return tuple(
-        min(int(size), max(1, n)) if isinstance(size, int | np.integer) else size
-        for size, n in zip(sizes, shape, strict=True)
-    )
+    axes = zip(sizes, shape, strict=True)
+    return tuple(min(int(size), max(1, n)) if is_length(size) else size for size, n in axes)
 
 
 def compression_by_name(cparams: Any, codec: str, clevel: int) -> tuple[str, int, list[str]]:

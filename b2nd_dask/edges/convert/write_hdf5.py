@@ -41,9 +41,7 @@ def hdf5_writer(tree: Tree, options: Options, *, netcdf: bool = False) -> Callab
     compression = _compression_of(options.cparams)
     refuse_paths(tree, r"\.?")
     given = dict(tree.walk())
-    if netcdf:
-        tree.convert(_of_netcdf)
-    tree.convert(_with_numbers)
+    tree.convert(_of_netcdf if netcdf else _with_numbers)
     for path, member in tree.walk():
         old, owner = given[path].attrs, path or tree.label
         replaced = [n for n, value in member.attrs.items() if n in old and value is not old[n]]
@@ -65,13 +63,13 @@ def netcdf_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
 
 
 def _of_netcdf(member: Member) -> Member:
-    """The array with bytes for booleans, as xarray writes them."""
+    """The array with bytes for booleans, as xarray writes them, and numbers for times."""
     dtype = member.array.dtype
     if dtype.kind == "f" and dtype.itemsize not in (4, 8):
         # the NetCDF library crashes on such files
         raise TypeError(f"NetCDF has no type for {dtype}; convert by .astype('f4'), or write .h5")
     if dtype.kind != "b":
-        return member
+        return _with_numbers(member)
     return replace(member, array=member.array.astype("i1"), attrs={**member.attrs, "dtype": "bool"})
 
 
