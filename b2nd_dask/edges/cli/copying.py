@@ -107,12 +107,6 @@ def rechunk_command(path: str, target: str, **options: Any) -> int:
     return _write(path, target, options)
 
 
-def _options_for(path: str, options: dict[str, Any]) -> dict[str, Any] | None:
-    """Storage options if the path is a URL; None for a local path."""
-    given: dict[str, Any] = options["storage_options"]
-    return given if Location.of(path).is_url else None
-
-
 def _inside(target: str, source: str) -> str:
     """The target; if it is a folder, the path of the source's name in it, as for `cp`."""
     if Location.of(target).is_url:
@@ -131,8 +125,10 @@ def _inside(target: str, source: str) -> str:
 
 def _write(path: str, target: str, options: dict[str, Any]) -> int:
     """Write the target, verify it, and print its chunks and sizes; return the exit code."""
-    source = open_b2nd(path, storage_options=_options_for(path, options))
-    target, storage = _inside(target, path), _options_for(target, options)
+    given = options["storage_options"]
+    source = open_b2nd(path, storage_options=given if Location.of(path).is_url else None)
+    target = _inside(target, path)
+    storage = given if Location.of(target).is_url else None
     label = Location.of(target).label
     with progress(f"writing {label}") as show, tasks_shown(show):
         rechunk(

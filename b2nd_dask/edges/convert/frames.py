@@ -94,7 +94,8 @@ def frame_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
         if not name:
             # the file name is the name
             vlmeta.pop(NAME, None)
-        how = {"vlmeta": vlmeta, "meta": {}, "fsync": False, **_storage(member, options)}
+        storage = _storage(member, options, longer=True)
+        how = {"vlmeta": vlmeta, "meta": {}, "fsync": False, **storage}
         _write(member.array, ready, how, options)
 
     return write
@@ -132,10 +133,7 @@ def folder_writer(tree: Tree, options: Options, *, packed: bool = False) -> Call
         group, "rename it in the source, or convert the arrays one by one by member= (--member)"
     )
 
-    def stored(member: Member) -> Member:
-        return replace(member, storage=_storage(member, options.within(member.array.shape)))
-
-    group.convert(stored)
+    group.convert(lambda member: replace(member, storage=_storage(member, options)))
 
     def write(writes: Iterable[Write]) -> None:
         for each in writes:
@@ -144,15 +142,15 @@ def folder_writer(tree: Tree, options: Options, *, packed: bool = False) -> Call
     return partial(write_dataset, group, write=write, packed=packed)
 
 
-def _storage(member: Member, options: Options) -> dict[str, Any]:
-    ndim = member.array.ndim
-    asked = chunks = options.given("chunks", ndim)
+def _storage(member: Member, options: Options, *, longer: bool = False) -> dict[str, Any]:
+    shape = member.array.shape
+    asked = chunks = options.given("chunks", shape, longer=longer)
     if asked is None and options.max_mem is not None:
         # chunks of the size of blocks, which fit into max_mem: default chunks may be larger
         chunks = options.chunks_of(member.array)
     return {
         "chunks": chunks,
-        "blocks": options.given("blocks", ndim),
+        "blocks": options.given("blocks", shape, longer=longer),
         "cparams": options.cparams,
         "max_mem": None if asked is None else options.max_mem,
     }

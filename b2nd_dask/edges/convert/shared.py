@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -72,19 +72,23 @@ class Options:
             return self.threads
         return max(1, min(self.threads, self.max_mem // max(1, _COPIES * block_nbytes)))
 
-    def given(self, name: str, ndim: int) -> Any:
-        """The user's chunks or blocks; None if they are for another number of axes."""
-        sizes = getattr(self, name)
-        return None if isinstance(sizes, tuple | list) and len(sizes) != ndim else sizes
+    def given(self, name: str, shape: tuple[int, ...], *, longer: bool = False) -> Any:
+        """The user's chunks or blocks, at most the lengths of an array unless they may be `longer`.
 
-    def within(self, shape: tuple[int, ...]) -> Options:
-        """The options for one of several arrays: chunks and blocks that are not longer than it."""
-        names = ("chunks", "blocks")
-        return replace(self, **{n: _within(self.given(n, len(shape)), shape) for n in names})
+        None if they are for another number of axes; -1 and texts stay.
+        """
+        sizes = getattr(self, name)
+        if isinstance(sizes, tuple | list) and len(sizes) != len(shape):
+            return None
+        sizes = (sizes,) * len(shape) if is_length(sizes) else sizes
+        if longer or not isinstance(sizes, tuple | list):
+            return sizes
+        axes = zip(sizes, shape, strict=True)
+        return tuple(min(int(size), max(1, n)) if is_length(size) else size for size, n in axes)
 
     def chunks_of(self, array: da.Array) -> tuple[int, ...]:
         """Lengths of a chunk of the target; by default those of the array's largest dask block."""
-        sizes = _within(self.given("chunks", array.ndim) or array.chunksize, array.shape)
+        sizes = self.given("chunks", array.shape) or array.chunksize
         axes = zip(sizes, array.shape, strict=True)
         return tuple(max(1, n if size == -1 else size) for size, n in axes)
 
@@ -127,15 +131,6 @@ class Options:
                     f"chunks of {nbytes} bytes, which are decoded whole; give "
                     f"{nbytes * _COPIES} or more"
                 )
-
-
-def _within(sizes: Any, shape: tuple[int, ...]) -> Any:
-    """Numbers as lengths along each axis, at most those of an array; -1, None and texts stay."""
-    sizes = (sizes,) * len(shape) if is_length(sizes) else sizes
-    if not isinstance(sizes, tuple | list):
-        return sizes
-    axes = zip(sizes, shape, strict=True)
-    return tuple(min(int(size), max(1, n)) if is_length(size) else size for size, n in axes)
 
 
 def compression_by_name(cparams: Any, codec: str, clevel: int) -> tuple[str, int, list[str]]:

@@ -136,7 +136,11 @@ def verification_html(found: Verification) -> str:
 
 
 def _verification(found: Verification) -> str:
-    look, word = _result(found)
+    look, word = "bad", "\u2717 damaged"
+    if found.ok:
+        look, word = "good", "\u2713 verified: as it was written"
+    elif lacks_checksums(found):
+        look, word = "warn", "? no valid checksums: nothing to compare with"
     parts = [f'<span class="b2nd-mark b2nd-{look}">{escape(word)}</span>']
     rows = [
         ("checksums", found.checksum_state.value + (f": {found.reason}" if found.reason else "")),
@@ -158,14 +162,6 @@ def _verification(found: Verification) -> str:
         body = table(listed, ("chunk", "error", "what is wrong")) + more
         parts.append(section("Damaged chunks", f"({len(found.bad):,})", body, is_open=True))
     return "".join(parts)
-
-
-def _result(found: Verification) -> tuple[str, str]:
-    if found.ok:
-        return "good", "\u2713 verified: as it was written"
-    if lacks_checksums(found):
-        return "warn", "? no valid checksums: nothing to compare with"
-    return "bad", "\u2717 damaged"
 
 
 #: Most cells down and across, and the width of a picture in pixels.

@@ -146,7 +146,11 @@ def _draw(axes: Axes, values: ChunkValues, layout: Layout, cmap: Any) -> None:
             _draw_numbers(axes, values, np.ma.masked_array(numbers, ~known), cmap)
             codes = codes[~known]
     if max(colours.shape) <= _MOST_LINED:
-        _draw_lines(axes, *colours.shape[:2])
+        # lines between cells, in the colour of the background
+        axes.set_xticks(np.arange(0.5, colours.shape[1] - 1), minor=True)
+        axes.set_yticks(np.arange(0.5, colours.shape[0] - 1), minor=True)
+        axes.tick_params(which="minor", length=0)
+        axes.grid(which="minor", color=axes.get_facecolor(), linewidth=0.5)
     patch = require("plot", "matplotlib.patches").Patch
     handles = [
         patch(facecolor=palette[code], edgecolor="#888888", lw=0.5, label=plain(text))
@@ -174,14 +178,6 @@ def _draw_numbers(axes: Axes, values: ChunkValues, numbers: Any, cmap: Any) -> N
     bar = axes.figure.colorbar(shown, ax=axes, shrink=0.8, label=values.unit)
     if values.by != "ratio":
         bar.ax.yaxis.set_major_formatter(lambda number, _: values.text(number))
-
-
-def _draw_lines(axes: Axes, rows: int, columns: int) -> None:
-    """Draw lines between cells, in the colour of the background."""
-    axes.set_xticks(np.arange(0.5, columns - 1), minor=True)
-    axes.set_yticks(np.arange(0.5, rows - 1), minor=True)
-    axes.tick_params(which="minor", length=0)
-    axes.grid(which="minor", color=axes.get_facecolor(), linewidth=0.5)
 
 
 def _aspect(layout: Layout, chunks: tuple[int, ...], picture: tuple[int, ...]) -> Any:

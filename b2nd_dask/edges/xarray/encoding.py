@@ -109,31 +109,26 @@ def check_append(
 
     `member` is the variable as it is appended, `own` its part of `encoding=`.
     """
+    packing = {key: value for key, value in own.items() if key in _CF and value is not None}
+    # text and bytes have the dtype of the frame
+    if packing and variable.dtype.kind in "biufcmM":
+        empty = variable[(slice(0),) * variable.ndim].drop_encoding()
+        new = member_of(name, empty, packing, is_coord=False)
+        present = {**unpack_labels(frame.vlmeta, frame.shape).attrs, "dtype": frame.dtype}
+        packed = {**new.attrs, "dtype": new.array.dtype}
+        if other := [key for key in packing if not equivalent(packed.get(key), present.get(key))]:
+            wrong = ", ".join(f"{key}={packing[key]!r}" for key in other)
+            raise ValueError(
+                f"the variable {name!r}: encoding= has {wrong}: the existing frame has other "
+                "values, and an append does not change them; omit them"
+            )
     by_variable = (*STORAGE, "max_mem", "stats", "append_dim", "encoding")
     asked = {key: value for key, value in options.items() if key not in by_variable}
     asked |= _storage(name, member, own, options)
     try:
-        _check_packing(frame, variable, name, own)
         check_existing(reference_of(frame), as_dask(member.array), WriteOptions(**asked))
     except ValueError as error:
         raise ValueError(f"the variable {name!r}: {error}") from error
-
-
-def _check_packing(frame: Frame, variable: xr.Variable, name: str, own: Mapping[str, Any]) -> None:
-    """Raise ValueError if a new frame would be packed in another way by `encoding=`."""
-    asked = {key: value for key, value in own.items() if key in _CF and value is not None}
-    if not asked or variable.dtype.kind not in "biufcmM":
-        # text and bytes have the dtype of the frame
-        return
-    empty = variable[(slice(0),) * variable.ndim].drop_encoding()
-    new = member_of(name, empty, asked, is_coord=False)
-    present = {**unpack_labels(frame.vlmeta, frame.shape).attrs, "dtype": frame.dtype}
-    packed = {**new.attrs, "dtype": new.array.dtype}
-    if wrong := [key for key in asked if not equivalent(packed.get(key), present.get(key))]:
-        raise ValueError(
-            f"encoding= has {', '.join(f'{key}={asked[key]!r}' for key in wrong)}: the existing "
-            "frame has other values, and an append does not change them; omit them"
-        )
 
 
 def check_encoding(ds: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> None:
