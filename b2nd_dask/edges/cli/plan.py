@@ -22,7 +22,7 @@ from b2nd_dask.edges.cli.shared import (
 )
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.graph.plan.plan import Plan, plan
+from b2nd_dask.graph.plan.plan import plan
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.read.sizes import own_or_auto
 from b2nd_dask.graph.write.rechunk import rechunk
@@ -91,8 +91,9 @@ def plan_command(
     else:
         # no file is made: the write is not computed
         target = Path(tempfile.gettempdir(), f"{uuid.uuid4().hex}.b2nd")
-        written = rechunk(frame, target, chunks=chunks, max_mem=max_mem, compute=False)
-        found = _without_target(plan(written), target)
+        found = plan(rechunk(frame, target, chunks=chunks, max_mem=max_mem, compute=False))
+        named = (dataclasses.replace(each, path="the new frame") for each in found.targets)
+        found = dataclasses.replace(found, targets=tuple(named))
     if as_json:
         print_json(dataclasses.asdict(found))
     else:
@@ -111,12 +112,3 @@ def _read(frame: Frame, index: Any, reduce: str | None, axis: Any) -> da.Array:
         # their texts are about functions of NumPy
         raise TypeError(f"elements of {frame.dtype} have no {reduce}") from None
     return found
-
-
-def _without_target(found: Plan, target: Path) -> Plan:
-    """Replace the temporary path of the target in a plan; the user gave none."""
-    targets = tuple(
-        dataclasses.replace(each, path="the new frame") if target.name in each.path else each
-        for each in found.targets
-    )
-    return dataclasses.replace(found, targets=targets)

@@ -21,7 +21,6 @@ from b2nd_dask.edges.display.style import (
     guarded,
     page,
     paragraph,
-    preformatted,
     section,
     table,
     title,
@@ -72,7 +71,9 @@ def _body(frame: Frame) -> str:
             "</div><div>",
             guarded(lambda: _drawing(frame, known)),
             "</div></div>",
-            section("Values", "", guarded(lambda: preformatted(preview(frame))), is_open=True),
+            section(
+                "Values", "", guarded(lambda: f"<pre>{escape(preview(frame))}</pre>"), is_open=True
+            ),
             guarded(lambda: _entries("Attributes", frame.attrs)),
             guarded(lambda: _entries("Metalayers", frame.meta)) if frame.meta else "",
         ]

@@ -122,11 +122,6 @@ def section(name: str, note: str, body: str, *, is_open: bool = False) -> str:
     return f"<details{mark}>{heading}<div>{body}</div></details>"
 
 
-def preformatted(text: str) -> str:
-    """Text with its line breaks and spaces."""
-    return f"<pre>{escape(text)}</pre>"
-
-
 def paragraph(text: str) -> str:
     """A line of text."""
     return f'<div class="b2nd-soft">{escape(text)}</div>'
