@@ -10,6 +10,7 @@ import uuid
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
+import blosc2
 import dask
 import dask.array as da
 import fsspec
@@ -20,10 +21,12 @@ from hypothesis import strategies as st
 
 from b2nd_dask import (
     B2ndError,
+    StaleFrameError,
     commit,
     create,
     list_staging,
     open_b2nd,
+    rechunk,
     remove_staging,
     to_b2nd,
     verify,
@@ -32,6 +35,7 @@ from b2nd_dask.format import trailer
 from b2nd_dask.frame.write import parts, transaction
 from b2nd_dask.frame.write.parts import pending_at
 from b2nd_dask.storage import Location, Staging
+from b2nd_dask.storage.write.local_names import remove_path
 from b2nd_dask.storage.write.local_staging import LocalStaging
 from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 from tests.forked import answer, run_to_end, started
@@ -223,6 +227,73 @@ def test_a_frame_that_has_appeared_is_not_replaced(target):
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES * 2)
     assert remove_staging(target)
     holds(target, VALUES * 2)
+
+
+def commit_and_die_before(target):
+    LocalStaging.give_name = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    commit(target)
+
+
+@pytest.mark.parametrize(
+    ("by", "had_frame"),
+    [("to_b2nd", 1), ("to_b2nd", 0), ("blosc2", 1), ("blosc2", 0), ("rechunk", 1), ("region", 1)],
+)
+def test_a_frame_that_came_after_create_is_not_replaced(tmp_path, contiguous, by, had_frame):
+    """Also not by a commit that continues after a kill; without that frame it continues."""
+    target = tmp_path / "a.b2nd"
+    if had_frame:
+        to_b2nd(VALUES * 3, target, contiguous=contiguous)
+    create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous, mode="w")
+    stage(target, VALUES, 0, 60)
+    assert run_to_end(commit_and_die_before, target).code == -signal.SIGKILL
+    if by == "to_b2nd":
+        to_b2nd(VALUES * 2, target, mode="w", contiguous=contiguous)
+    elif by == "rechunk":
+        rechunk(target, target, chunks=(60, 40), mode="w", contiguous=contiguous)
+    elif by == "region":
+        to_b2nd(0, target, mode="r+", region=slice(0, 10))
+    else:
+        blosc2.asarray(VALUES, urlpath=str(target), mode="w", contiguous=contiguous)
+    expected = open_b2nd(target)[...]
+    create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous, mode="w")
+    with pytest.raises(StaleFrameError, match=r"since create.*remove it and commit") as caught:
+        commit(target)
+    assert str(target) in str(caught.value)
+    np.testing.assert_array_equal(open_b2nd(target)[...], expected)
+    remove_path(target)
+    commit(target)
+    holds(target, VALUES)
+
+
+def test_a_store_keeps_a_frame_that_came_after_create(store):
+    url, keywords = store
+    to_b2nd(VALUES, url, **keywords)
+    create(url, (60, 40), float, chunks=CHUNKS, mode="w", **keywords)
+    stage(url, VALUES, 0, 60, **keywords)
+    to_b2nd(VALUES * 2, url, mode="w", **keywords)
+    with pytest.raises(StaleFrameError, match="since create"):
+        commit(url, **keywords)
+    np.testing.assert_array_equal(open_b2nd(url, **keywords)[...], VALUES * 2)
+
+
+@pytest.mark.parametrize("had_frame", [True, False])
+def test_a_frame_that_comes_during_the_commit_is_not_replaced(target, monkeypatch, had_frame):
+    if had_frame:
+        to_b2nd(VALUES * 3, target)
+    create(target, (60, 40), float, chunks=CHUNKS, mode="w")
+    stage(target, VALUES, 0, 60)
+    original = LocalStaging.give_name
+
+    def after_another(staging, ready):
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalStaging, "give_name", original)
+            to_b2nd(VALUES * 2, target, mode="w")
+        return original(staging, ready)
+
+    monkeypatch.setattr(LocalStaging, "give_name", after_another)
+    with pytest.raises((StaleFrameError, FileExistsError), match="meanwhile"):
+        commit(target)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES * 2)
 
 
 def test_a_part_that_fails_is_no_part(target):

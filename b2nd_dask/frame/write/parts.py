@@ -9,64 +9,72 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, FrameFormatError, locating
-from b2nd_dask.format.grid import Grid
+from b2nd_dask.errors import B2ndError, FrameFormatError, StaleFrameError, locating
 from b2nd_dask.format.header import geometry_of, header_len_of, parse_header
-from b2nd_dask.format.trailer import parse_trailer
+from b2nd_dask.format.trailer import TOKEN_NBYTES, parse_trailer
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.store import require_no_link_out
+from b2nd_dask.frame.open.opening import parse_frame
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
-    MANIFEST,
+    MOST_LISTED,
     ChunkBox,
     ChunkRecords,
     body_of,
+    boxes_of,
     merge_records,
     put_manifest,
     read_manifests,
+    regions_of,
     require_all,
+    require_apart,
     row_dtype,
     staged_records,
     with_digest,
 )
 from b2nd_dask.frame.write.transaction import Envelope, Transaction
 from b2nd_dask.frame.write.writer import cast_fill, write_block
-from b2nd_dask.storage import Location, Staging, staging_for
+from b2nd_dask.storage import Identity, Location, Staging, staging_for
 
 #: Key of the staging area of every pending frame: any process finds it without a search.
 AREA_KEY = b"in parts".hex()
 PLAN_NAME = "plan"
 _MAGIC = b"b2ndplan"
-#: Magic, key, a byte of flags, and the frame without chunks; a digest of all follows.
+#: Magic, key, base, a byte of flags, and the frame without chunks; a digest of all follows.
 _KEY = slice(len(_MAGIC), len(_MAGIC) + 8)
+_BASE = slice(_KEY.stop, _KEY.stop + TOKEN_NBYTES)
 _REPLACE, _STATS = 1, 2
-#: Most missing or overlapping regions that an error lists.
-_LISTED = 5
+#: States of a target without a frame (`_state_at`): nothing is there, or something else.
+_NOTHING, _NO_FRAME = bytes(TOKEN_NBYTES), b"\1" * TOKEN_NBYTES
 
 
 @dataclass(frozen=True, eq=False)
 class PendingFrame(Transaction):
     """A frame that is published when its parts are committed."""
 
+    base: bytes = _NOTHING
+    """State of the target when the frame was created; the commit replaces no other."""
+
     @classmethod
-    def at(cls, location: Location, plan: FramePlan, *, replace: bool, key: str) -> Self:
+    def at(
+        cls, location: Location, plan: FramePlan, key: str, base: bytes = _NOTHING, *, replace: bool
+    ) -> Self:
         """Create the transaction for the frame at a location; it resumes a killed commit."""
         staging = plan.staging(location, replace=replace, resume_key=AREA_KEY)
-        return cls(plan, staging, frame_key=key)
+        return cls(plan, staging, base, frame_key=key)
 
     def to_bytes(self) -> bytes:
         """Build the plan file: the header and trailer of the frame, without an index."""
         flags = _REPLACE * self.staging.replace | _STATS * self.plan.stats
-        front = _MAGIC + bytes.fromhex(self.frame_key) + bytes([flags])
+        base = _state_at(self.staging.location)[0] if self.staging.replace else _NOTHING
+        front = _MAGIC + bytes.fromhex(self.frame_key) + base + bytes([flags])
         return front + Envelope.planned(self.plan, None).alone(row_dtype())
 
     def begin(self) -> Self:
@@ -79,8 +87,7 @@ class PendingFrame(Transaction):
         staging, plan = replace(self.staging, resumable=False), self.to_bytes()
         # the area of a commit that was killed before it removed it: jobs may come here together
         with suppress(FileNotFoundError), staging.exclusive():
-            earlier = pending_at(staging.location)
-            if earlier.plan.grid.nchunks and earlier.is_published():
+            if _is_committed(pending_at(staging.location)):
                 staging.clean_up()
         if PLAN_NAME not in (names := staging.names()):
             # not prepared: any process may remove the area
@@ -92,8 +99,8 @@ class PendingFrame(Transaction):
             # another job may create it at the same moment
             if staging.put(PLAN_NAME, with_digest(plan), only_new=True):
                 return self
-        # compare everything but the key
-        if _plan_in(staging)[_KEY.stop :] != plan[_KEY.stop :]:
+        # compare everything but the key and the base
+        if _plan_in(staging)[_BASE.stop :] != plan[_BASE.stop :]:
             raise FileExistsError(
                 errno.EEXIST,
                 "a frame with other options was started at this path: commit it, or remove it by "
@@ -120,6 +127,39 @@ class PendingFrame(Transaction):
                 )
             self.publish(records)
 
+    def publish(self, records: ChunkRecords) -> None:
+        """Publish the frame unless another came since `create`; see `Transaction.publish`."""
+        staging = self.staging
+        if staging.replace:
+            state, identity = _state_at(staging.location)
+            if state not in (_NOTHING, self.base):
+                raise StaleFrameError(
+                    "a frame was written or changed here since create, and commit does not replace "
+                    "it: to keep it, remove the parts by remove_staging(..., "
+                    f"key={AREA_KEY!r}); to replace it, remove it and commit again",
+                    path=staging.label,
+                )
+            # another may still come before the rename
+            staging = replace(staging, replace=state != _NOTHING, replaces=identity)
+        Transaction.publish(replace(self, staging=staging), records)
+
+
+def _is_committed(write: Transaction) -> bool:
+    """Whether a pending frame is published; a frame without chunks has no key, so False."""
+    return bool(write.plan.grid.nchunks) and write.is_published()
+
+
+def _state_at(location: Location) -> tuple[bytes, Identity | None]:
+    """The state of a target: the token of its frame, and its identity."""
+    try:
+        with closing(location.open()) as reader:
+            parsed = parse_frame(reader)
+    except FileNotFoundError:
+        return _NOTHING, None
+    except B2ndError:
+        return _NO_FRAME, None
+    return parsed.token, parsed.identity
+
 
 def pending_at(location: Location) -> PendingFrame:
     """Find the pending frame at a location.
@@ -129,14 +169,15 @@ def pending_at(location: Location) -> PendingFrame:
     # contiguous or sparse: the plan decides
     area = staging_for(location, sparse=True, replace=False, header_len=0, resume_key=AREA_KEY)
     body = _plan_in(area)
-    flags, frame = body[_KEY.stop], body[_KEY.stop + 1 :]
+    flags, frame = body[_BASE.stop], body[_BASE.stop + 1 :]
     with locating(path=area.label):
         header = parse_header(frame, len(frame))
         grid, dtype = geometry_of(header)
         vlmeta = parse_trailer(frame[header_len_of(frame) :])
     dtype = dtype or np.dtype(f"V{grid.itemsize}")
     plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
-    return PendingFrame.at(location, plan, replace=bool(flags & _REPLACE), key=body[_KEY].hex())
+    key, base = body[_KEY].hex(), body[_BASE]
+    return PendingFrame.at(location, plan, key, base, replace=bool(flags & _REPLACE))
 
 
 def _plan_in(staging: Staging) -> bytes:
@@ -149,7 +190,7 @@ def _plan_in(staging: Staging) -> bytes:
             "no frame was started at this path, or it is committed: start one by b2nd_dask.create",
             staging.label,
         ) from error
-    if body is None or len(body) <= _KEY.stop:
+    if body is None or len(body) <= _BASE.stop:
         raise FrameFormatError(
             "the plan of the frame that was started at this path is damaged: remove it by "
             "remove_staging",
@@ -194,8 +235,7 @@ class Part(Transaction):
         return super().unreached(error)
 
     def _require_uncommitted(self) -> None:
-        # a frame without chunks has no key
-        if self.plan.grid.nchunks and self.is_published():
+        if _is_committed(self):
             raise FileNotFoundError(
                 errno.ENOENT,
                 "the pending frame is already committed: change it by to_b2nd(..., "
@@ -244,6 +284,8 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
         The dtype cannot hold the `fill`.
     B2ndError
         Parts are missing without a `fill`, parts overlap, or staged bytes are damaged.
+    StaleFrameError
+        The frame that `create` may replace was replaced or changed since.
     FileExistsError
         A frame exists there that `create` may not replace.
     OSError
@@ -271,21 +313,10 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     return open_b2nd(urlpath, storage_options=storage_options)
 
 
-def boxes_of(names: Iterable[str], grid: Grid) -> list[ChunkBox]:
-    """Find the boxes of all staged parts by the names of their manifests."""
-    named = filter(None, map(MANIFEST.fullmatch, names))
-    ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
-    boxes = (ChunkBox.between(first, last, grid) for first, last in ends)
-    return [box for box in boxes if box.nchunks]
-
-
 def records_of_parts(
     manifests: dict[str, bytes], plan: FramePlan, staging: Staging, fill: Any
 ) -> ChunkRecords:
-    """Merge the parts into one record per chunk, after a verification of the staged bytes.
-
-    Errors describe missing, overlapping or damaged parts.
-    """
+    """Merge and verify the parts; errors name those that are missing, overlap or are damaged."""
     grid, boxes = plan.grid, boxes_of(manifests, plan.grid)
     staged = np.zeros(grid.nchunks, bool)
     for box in boxes:
@@ -294,7 +325,7 @@ def records_of_parts(
     if np.count_nonzero(staged) < sum(box.nchunks for box in boxes):
         require_apart(itertools.combinations(boxes, 2), grid, staging.label)
     if fill is None and not staged.all():
-        regions = _regions_of(~staged, grid)
+        regions = regions_of(~staged, grid)
         raise B2ndError(
             f"{np.count_nonzero(~staged)} of {len(staged)} chunks were not staged: no part has "
             f"the elements {regions}. Stage them, or pass fill=",
@@ -305,10 +336,10 @@ def records_of_parts(
     damaged[records.rows["chunk"]] = False
     if damaged.any():
         hit = [box for box in boxes if damaged[box.chunks(grid)].any()]
-        regions = ", ".join(box.region(grid) for box in hit[:_LISTED])
+        regions = ", ".join(box.region(grid) for box in hit[:MOST_LISTED])
         raise B2ndError(
             f"{np.count_nonzero(damaged)} staged chunks are damaged or missing: stage the parts "
-            f"{regions}{' and others' if len(hit) > _LISTED else ''} again, then commit",
+            f"{regions}{' and others' if len(hit) > MOST_LISTED else ''} again, then commit",
             path=staging.label,
         )
     if staged.all():
@@ -316,41 +347,3 @@ def records_of_parts(
     elements, origin = np.broadcast_to(cast_fill(fill, plan.dtype), grid.shape), (0,) * grid.ndim
     missing = np.flatnonzero(~staged)
     return merge_records([records, write_block(elements, origin, plan, staging, chunks=missing)])
-
-
-def require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label: str) -> None:
-    """Check that the parts of each pair do not overlap."""
-    found = [(a, b) for a, b in pairs if a.common(b).nchunks]
-    if found:
-        named = ", ".join(f"{a.region(grid)} and {b.region(grid)}" for a, b in found[:_LISTED])
-        raise B2ndError(
-            f"parts overlap: {named}. Parts must be disjoint; only the same part may be staged "
-            "again. To start again, remove all parts by remove_staging",
-            path=label,
-        )
-
-
-def _regions_of(missing: NDArray[np.bool_], grid: Grid) -> str:
-    """Format the regions of missing chunks as boxes; only the first of many."""
-    left = missing.reshape(grid.counts).copy()
-    said: list[str] = []
-    while left.any() and len(said) < _LISTED:
-        box = _largest_from_first(left)
-        left.reshape(-1)[box.chunks(grid)] = False
-        said.append(box.region(grid))
-    return ", ".join(said) + (" and others" if left.any() else "")
-
-
-def _largest_from_first(mask: NDArray[np.bool_]) -> ChunkBox:
-    """Find a box of true entries that starts at the first of them."""
-    start = tuple(int(at) for at in np.unravel_index(int(np.argmax(mask)), mask.shape))
-    stop = [at + 1 for at in start]
-    # the last axis first, since its chunks are consecutive
-    for axis in reversed(range(mask.ndim)):
-        while stop[axis] < mask.shape[axis]:
-            beside = [slice(a, b) for a, b in zip(start, stop, strict=True)]
-            beside[axis] = slice(stop[axis], stop[axis] + 1)
-            if not mask[tuple(beside)].all():
-                break
-            stop[axis] += 1
-    return ChunkBox(tuple(map(range, start, stop)))

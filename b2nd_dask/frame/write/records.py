@@ -43,6 +43,8 @@ _PART = re.compile(rb"[0-9a-f]{32}(\.part|\.chunk)?")
 #: Names of manifests, with the numbers of the first and of the last chunk.
 MANIFEST = re.compile(r"part-([0-9a-f]{1,8})-([0-9a-f]{1,8})")
 _CODES = [special_code(kind) if kind else 0 for kind in ChunkKind]
+#: Most regions that an error lists.
+MOST_LISTED = 5
 #: Most bytes and rows that one thread verifies at a time.
 _BATCH_NBYTES, _BATCH_ROWS = 32 << 20, 4096
 _THREADS = 4
@@ -232,6 +234,26 @@ def read_manifests(staging: Staging) -> dict[str, bytes]:
         return dict(zip(names, threads.map(read, names), strict=True))
 
 
+def boxes_of(names: Iterable[str], grid: Grid) -> list[ChunkBox]:
+    """Find the boxes of all staged parts by the names of their manifests."""
+    named = filter(None, map(MANIFEST.fullmatch, names))
+    ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
+    boxes = (ChunkBox.between(first, last, grid) for first, last in ends)
+    return [box for box in boxes if box.nchunks]
+
+
+def require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label: str) -> None:
+    """Check that the parts of each pair do not overlap."""
+    found = [(a, b) for a, b in pairs if a.common(b).nchunks]
+    if found:
+        named = ", ".join(f"{a.region(grid)} and {b.region(grid)}" for a, b in found[:MOST_LISTED])
+        raise B2ndError(
+            f"parts overlap: {named}. Parts must be disjoint; only the same part may be staged "
+            "again. To start again, remove all parts by remove_staging",
+            path=label,
+        )
+
+
 def staged_records(
     manifests: Iterable[bytes], staging: Staging, row: np.dtype[Any], nchunks: int
 ) -> ChunkRecords:
@@ -273,3 +295,29 @@ def _batches(rows: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
     filled = np.cumsum(rows["nbytes"][order]) // _BATCH_NBYTES
     filled += np.arange(len(order)) // _BATCH_ROWS
     yield from np.split(order, np.flatnonzero(np.diff(filled)) + 1)
+
+
+def regions_of(missing: NDArray[np.bool_], grid: Grid) -> str:
+    """Format the regions of missing chunks as boxes; only the first of many."""
+    left = missing.reshape(grid.counts).copy()
+    said: list[str] = []
+    while left.any() and len(said) < MOST_LISTED:
+        box = _largest_from_first(left)
+        left.reshape(-1)[box.chunks(grid)] = False
+        said.append(box.region(grid))
+    return ", ".join(said) + (" and others" if left.any() else "")
+
+
+def _largest_from_first(mask: NDArray[np.bool_]) -> ChunkBox:
+    """Find a box of true entries that starts at the first of them."""
+    start = tuple(int(at) for at in np.unravel_index(int(np.argmax(mask)), mask.shape))
+    stop = [at + 1 for at in start]
+    # the last axis first, since its chunks are consecutive
+    for axis in reversed(range(mask.ndim)):
+        while stop[axis] < mask.shape[axis]:
+            beside = [slice(a, b) for a, b in zip(start, stop, strict=True)]
+            beside[axis] = slice(stop[axis], stop[axis] + 1)
+            if not mask[tuple(beside)].all():
+                break
+            stop[axis] += 1
+    return ChunkBox(tuple(map(range, start, stop)))

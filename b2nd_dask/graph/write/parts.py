@@ -62,7 +62,7 @@ def create(
     dtype : dtype-like
         Dtype of its elements.
     mode : {"w-", "w"}
-        ``"w"`` if the commit may replace an existing frame.
+        ``"w"`` if the commit may replace the frame that exists now, but no later one.
     chunks, blocks, cparams, meta, vlmeta, contiguous, storage_options, stats
         As for `to_b2nd`. Choose `chunks` so that each part is made of whole chunks; the default is
         dask's choice for the shape.
@@ -98,7 +98,7 @@ def create(
         stats=stats,
     )
     plan = new_plan(_array_like(shape, dtype, chunks), options)
-    PendingFrame.at(location, plan, replace=NEW[mode], key=uuid.uuid4().hex[:16]).begin()
+    PendingFrame.at(location, plan, uuid.uuid4().hex[:16], replace=NEW[mode]).begin()
 
 
 def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:

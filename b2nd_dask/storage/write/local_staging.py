@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Identity, Span, chunk_member
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Span, chunk_member
 from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.local_names import (
@@ -88,8 +88,6 @@ class LocalStaging(Staging):
 
     header_len: int
     """Bytes of the header: every part of a contiguous frame leaves them free at its start."""
-    replaces: Identity | None = field(default=None, kw_only=True)
-    """Identity of the only frame that may be replaced; by default any may."""
     fsync: bool = field(default=True, kw_only=True)
     """Whether publishing waits until the frame is on the disk."""
 

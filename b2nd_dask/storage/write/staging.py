@@ -7,13 +7,14 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from b2nd_dask.storage.byte_reader import Identity
     from b2nd_dask.storage.read.location import Location
 
 logger = logging.getLogger("b2nd_dask")
@@ -60,6 +61,8 @@ class Staging(ABC):
     location: Location
     """Location of the target. A local path is absolute, with symlinks resolved: a link to a frame
     stays a link."""
+    replaces: Identity | None = field(default=None, kw_only=True)
+    """Identity of the only frame that may be replaced at a local path; by default any may."""
 
     batch_nbytes: ClassVar[int]
     """Compressed bytes that a task should gather for one `append`."""
