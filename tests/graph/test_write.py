@@ -172,6 +172,30 @@ def test_a_read_only_directory(tmp_path, target):
         to_b2nd(VALUES, target)
 
 
+@pytest.mark.parametrize("compute", [True, False])
+def test_a_read_only_frame_is_not_changed(target, contiguous, compute, monkeypatch):
+    """The error says so, before anything is computed."""
+    to_b2nd(VALUES, target, contiguous=contiguous)
+    original, computed = os.open, []
+
+    def denied(path, flags, *arguments, **keywords):
+        # as for a file of mode 0o444, which root may write
+        if flags & os.O_ACCMODE and Path(str(path)).is_relative_to(target):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return original(path, flags, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", denied)
+    x = da.from_array(VALUES, chunks=(20, 10))
+    x = x.map_blocks(lambda block: computed.append(1) or block, meta=np.empty((0, 0)))
+    with pytest.raises(PermissionError, match=r"file is read-only") as caught:
+        dask.compute(to_b2nd(x, target, mode="r+", region=..., compute=compute))
+    # tasks of a Delayed compute while its first task looks
+    assert not (compute and computed)
+    assert caught.value.filename == str(target)
+    assert "same path" not in str(caught.value)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+
+
 def test_a_missing_directory(tmp_path):
     with pytest.raises(FileNotFoundError):
         to_b2nd(VALUES, tmp_path / "nowhere" / "x.b2nd")

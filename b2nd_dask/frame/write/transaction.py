@@ -7,6 +7,7 @@ Each task may run twice: dask repeats tasks after the loss of a worker.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -213,8 +214,8 @@ class Transaction:
         try:
             yield
         except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-            if error.errno is None:
-                # the answer of a store, which is the same for all processes
+            if error.errno in (None, errno.EPERM):
+                # of a store, or of a read-only file: the same for all processes
                 raise
             raise self.unreached(error) from error
 

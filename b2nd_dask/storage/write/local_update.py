@@ -65,6 +65,11 @@ class LocalUpdate(LocalStaging):
     old: FrameState
     """State of the frame before the update; publishing checks its identity."""
 
+    def check_target(self) -> None:
+        """Check that the frame may be written; see `Staging.prepare`."""
+        with about(self.target):
+            os.close(_open_to_write(Path(self.target))[1])
+
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the lock of the frame, too; see `Staging.exclusive`."""
@@ -78,7 +83,8 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
     """New chunks for a contiguous frame, appended behind its end."""
 
     def check_target(self) -> None:
-        """Check the bytes behind the frame's end; see `Staging.prepare`."""
+        """Also check the bytes behind the frame's end."""
+        super().check_target()
         with about(self.target), opened(self.target, os.O_RDONLY | os.O_NONBLOCK) as fd:
             # else the commit raises, since another frame has this name
             if identity_of(os.fstat(fd)) == self.old.identity:
@@ -112,9 +118,6 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
 @dataclass(frozen=True)
 class SparseUpdate(LocalUpdate, SparseStaging):
     """New chunk files for a sparse frame."""
-
-    def check_target(self) -> None:
-        """Do nothing: `join` skips the numbers of existing chunk files; see `Staging.prepare`."""
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Give the chunks unused numbers; see `Staging.join`."""
@@ -222,12 +225,10 @@ def _wait_for(
             message = "the staging area of this write was removed while it waited for a lock"
             raise FileNotFoundError(errno.ENOENT, message, label)
         with about(label), ExitStack() as undo:
-            file, flags = path, os.O_RDWR
             if is_directory:
-                flags = os.O_RDONLY | os.O_DIRECTORY
-            elif path.is_dir():
-                file = path / MAIN_MEMBER
-            fd = os.open(file, flags)
+                file, fd = path, os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            else:
+                file, fd = _open_to_write(path)
             undo.callback(os.close, fd)
             is_ours = lock(fd, shared=shared)
             if is_ours is None:
@@ -245,6 +246,17 @@ def _wait_for(
             logger.info("%s: waits for another process that changes it", label)
         time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads the waiting writers
         pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _open_to_write(path: Path) -> tuple[Path, int]:
+    """Open the file of a frame that a change locks; return its path and descriptor."""
+    file = path / MAIN_MEMBER if path.is_dir() else path
+    try:
+        return file, os.open(file, os.O_RDWR)
+    except PermissionError as error:
+        # not EACCES, which is the error of a folder that a process does not see
+        problem = "the frame cannot be changed: its file is read-only, or belongs to another user"
+        raise PermissionError(errno.EPERM, problem, str(path)) from error
 
 
 def _is_named(path: str | Path, fd: int) -> bool:
