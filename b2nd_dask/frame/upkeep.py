@@ -40,9 +40,16 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import check_statistics
 from b2nd_dask.frame.write.records import ChunkBox, ChunkRecords, row_dtype
 from b2nd_dask.frame.write.transaction import Envelope, publish
-from b2nd_dask.frame.write.update import history_with, update_staging
+from b2nd_dask.frame.write.update import history_with, state_of
 from b2nd_dask.frame.write.writer import StagedBatches
-from b2nd_dask.storage import Location, Staging, frame_locked, require_end, staging_for
+from b2nd_dask.storage import (
+    Location,
+    Staging,
+    frame_locked,
+    require_end,
+    staging_for,
+    update_staging_for,
+)
 from b2nd_dask.system import opened as opened_file
 from b2nd_dask.system import usable_cores
 
@@ -95,9 +102,7 @@ def compact(urlpath: Any) -> int:
     with locating(path=location.label), closing(Location.of(path).open()) as reader:
         opened = OpenedFrame(reader, parse_frame(reader))
         parsed = opened.parsed
-        checksums = parsed.columns.checksums
-        if checksums.state is ChecksumState.DAMAGED:
-            raise ChecksumError(f"{checksums.reason}: not compacted")
+        opened.require_checksums()
         before = _size(path)
         # another write may replace the frame during the wait for the lock, or in spite of the lock
         with frame_locked(path, identity=parsed.identity), _unless_replaced(opened):
@@ -156,17 +161,14 @@ def _unless_replaced(opened: OpenedFrame) -> Iterator[None]:
 
 
 def _size(path: Path) -> int:
-    if not path.is_dir():
-        return path.stat().st_size
-    return sum(member.lstat().st_size for member in path.iterdir())
+    return sum(file.lstat().st_size for file in (path.iterdir() if path.is_dir() else [path]))
 
 
 def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool:
     """Add checksums to a local frame without valid ones.
 
     The checksums are those of the current bytes, so they reveal later damage, but not existing
-    damage. New metadata is written behind the frame's end before the header refers to it, so a
-    crash leaves the old frame. A frame with valid checksums is unchanged.
+    damage. A crash leaves the old frame. A frame with valid checksums is unchanged.
 
     Parameters
     ----------
@@ -204,8 +206,6 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     >>> from b2nd_dask import verify
     >>> path = str(pathlib.Path(tempfile.mkdtemp(), "a.b2nd"))
     >>> _ = blosc2.linspace(0, 1, 1000, shape=(1000,), urlpath=path)
-    >>> print(verify(path).checksum_state.value)
-    absent
     >>> seal(path)
     True
     >>> verify(path).ok
@@ -213,11 +213,9 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     """
     location = local_frame(urlpath, "can get checksums and statistics")
     opened = process_cache().open(location)
-    checksums = opened.parsed.columns.checksums
-    if checksums.is_valid:
+    opened.require_checksums()
+    if opened.parsed.columns.checksums.is_valid:
         return False
-    if checksums.state is ChecksumState.DAMAGED:
-        raise ChecksumError(f"{checksums.reason}: not sealed", path=opened.reader.label)
     _add(opened, location, None, threads)
     return True
 
@@ -226,9 +224,8 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     """Add statistics of the chunks to a local frame without them.
 
     Every chunk is read and verified, in parallel. A frame without checksums gets these as by
-    `seal`, which reads its current bytes once more. New metadata is written behind the frame's end
-    before the header refers to it, so a crash leaves the old frame. Open the frame again
-    afterwards; earlier `Frame` objects are stale.
+    `seal`, which reads its current bytes once more. A crash leaves the old frame. Open the frame
+    again afterwards; earlier `Frame` objects are stale.
 
     Parameters
     ----------
@@ -317,7 +314,7 @@ def _add(
             f"maximum is {MAX_METALAYERS} entries",
             path=opened.reader.label,
         )
-    staging = update_staging(location, parsed)
+    staging = update_staging_for(location, state_of(parsed))
     envelope = Envelope.of(opened.reader, parsed, staging.key)
     _require_usual_header(opened, envelope.head)
     rows = None if frame is None else _rows_of(frame, threads or usable_cores())
@@ -349,6 +346,5 @@ def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:
 
     with ThreadPoolExecutor(threads) as pool:
         for first in range(0, len(chunks), _AT_ONCE):
-            for _ in pool.map(enter, chunks[first : first + _AT_ONCE].tolist()):
-                pass
+            list(pool.map(enter, chunks[first : first + _AT_ONCE].tolist()))
     return rows

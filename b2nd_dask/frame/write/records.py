@@ -283,8 +283,7 @@ def are_as_staged(records: ChunkRecords, staging: Staging) -> NDArray[np.bool_]:
         good[some] = rows["entry"]["digest"][some] == np.array(found, np.uint64)
 
     with ThreadPoolExecutor(_THREADS) as threads:
-        for _ in threads.map(compare, _batches(rows)):
-            pass
+        list(threads.map(compare, _batches(rows)))
     return good
 
 

@@ -38,7 +38,6 @@ from b2nd_dask.storage import (
     LocalUpdate,
     Location,
     is_same_file,
-    update_staging_for,
 )
 
 
@@ -87,23 +86,11 @@ def require_no_coordinates(frame: FrameReference, axis: int) -> None:
             )
 
 
-def update_staging(
-    location: Location, old: ParsedFrame, *, resume_key: str | None = None, fsync: bool = True
-) -> LocalUpdate:
-    """Create the staging of a change; ValueError if the frame cannot be changed in place."""
-    return update_staging_for(
-        location,
-        state_of(old),
-        sparse=old.header.sparse,
-        header_len=old.header.header_len,
-        resume_key=resume_key,
-        fsync=fsync,
-    )
-
-
 def state_of(parsed: ParsedFrame) -> FrameState:
     """The state of a frame as a change in place needs it."""
-    return FrameState(parsed.identity, parsed.header.frame_len, parsed.header.cbytes)
+    header = parsed.header
+    lengths = header.header_len, header.frame_len, header.cbytes
+    return FrameState(parsed.identity, header.sparse, *lengths)
 
 
 @dataclass(frozen=True, eq=False)

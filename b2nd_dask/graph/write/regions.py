@@ -28,15 +28,15 @@ from b2nd_dask.frame.write.update import (
     Update,
     entries_digest,
     require_no_coordinates,
+    state_of,
     update_plan,
-    update_staging,
 )
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
 from b2nd_dask.graph.write.input_arrays import as_dask
 from b2nd_dask.graph.write.options import WriteOptions, check_existing
 from b2nd_dask.graph.write.write_tasks import WriteJob, constant_element, opening
-from b2nd_dask.storage import list_staging
+from b2nd_dask.storage import list_staging, update_staging_for
 
 
 def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJob:
@@ -49,7 +49,7 @@ def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJ
     array = as_dask(arr, frame.dtype, named=options.resume, snapshot=is_delayed)
     check_existing(frame, array, options)
     entries = None if options.entries is None else options.entries(frame)
-    staging_of = partial(update_staging, location, frame.parsed, fsync=options.fsync)
+    staging_of = partial(update_staging_for, location, state_of(frame.parsed), fsync=options.fsync)
     # raises if the frame cannot be changed in place, before any read of it
     staging, call = staging_of(), ""
     if options.resume:

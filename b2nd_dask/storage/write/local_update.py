@@ -50,6 +50,8 @@ class FrameState(NamedTuple):
     """A state of a frame that is changed in place."""
 
     identity: Identity
+    sparse: bool
+    header_len: int
     frame_len: int
     """Bytes of the frame, by its header."""
     cbytes: int

@@ -73,13 +73,7 @@ def staging_for(
 
 
 def update_staging_for(
-    location: Location,
-    old: FrameState,
-    *,
-    sparse: bool,
-    header_len: int,
-    resume_key: str | None = None,
-    fsync: bool = True,
+    location: Location, old: FrameState, *, resume_key: str | None = None, fsync: bool = True
 ) -> LocalUpdate:
     """Choose the staging that changes a frame at a local path in place, from the state `old`.
 
@@ -94,8 +88,9 @@ def update_staging_for(
             f"{location.label}: only frames in local files can be changed; write a new frame, in "
             "parts if many jobs write it (create)"
         )
-    form = SparseUpdate if sparse else ContiguousUpdate
-    return form(*_key(resume_key), True, _local_target(location), header_len, old, fsync=fsync)
+    form = SparseUpdate if old.sparse else ContiguousUpdate
+    target = _local_target(location)
+    return form(*_key(resume_key), True, target, old.header_len, old, fsync=fsync)
 
 
 def _is_inside(location: Location) -> bool:
