@@ -125,13 +125,9 @@ def _rewrite(opened: OpenedFrame, chunks: NDArray[np.int64], path: Path) -> Stag
     The chunks are verified by their checksums.
     """
     parsed, header = opened.parsed, opened.parsed.header
-    staging = staging_for(
-        Location.of(path),
-        sparse=header.sparse,
-        replace=True,
-        header_len=header.header_len,
-        replaces=parsed.identity,
-    )
+    location, length = Location.of(path), header.header_len
+    staging = staging_for(location, sparse=header.sparse, replace=True, header_len=length)
+    staging = replace(staging, replaces=parsed.identity)
     with staging.prepared():
         batches = StagedBatches(row_dtype(), staging)
         for first in range(0, len(chunks), _AT_ONCE):

@@ -105,23 +105,10 @@ class FramePlan:
         )
         return build_header(header, has_vlmeta=False)
 
-    def staging(
-        self,
-        location: Location,
-        *,
-        replace: bool = False,
-        resume_key: str | None = None,
-        fsync: bool = True,
-    ) -> Staging:
-        """Create the staging to write the frame; arguments and errors as for `staging_for`."""
-        return staging_for(
-            location,
-            sparse=self.sparse,
-            header_len=len(self.header()),
-            replace=replace,
-            resume_key=resume_key,
-            fsync=fsync,
-        )
+    def staging(self, location: Location, **options: Any) -> Staging:
+        """Create the staging to write the frame; options and errors as for `staging_for`."""
+        header_len = len(self.header())
+        return staging_for(location, sparse=self.sparse, header_len=header_len, **options)
 
 
 def plan_frame(

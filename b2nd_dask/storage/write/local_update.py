@@ -200,12 +200,8 @@ def _unless_replaced(path: Path, identity: Identity | None) -> Iterator[None]:
     """Raise StaleFrameError for an error after another writer has replaced the frame."""
     try:
         yield
-    except (IsADirectoryError, NotADirectoryError) as error:
-        if identity is None:
-            raise
-        raise StaleFrameError(CHANGED, path=str(path)) from error
-    except FileNotFoundError as error:
-        # the directory of a replaced frame is being emptied
+    except (IsADirectoryError, NotADirectoryError, FileNotFoundError) as error:
+        # by the other form, or the directory of a replaced frame is being emptied
         if identity is not None and path.exists() and identity_at(str(path)) != identity:
             raise StaleFrameError(CHANGED, path=str(path)) from error
         raise

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Identity
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.local_names import key_of, remove_area, target_of
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
@@ -39,17 +39,15 @@ def staging_for(
     header_len: int,
     replace: bool = False,
     resume_key: str | None = None,
-    replaces: Identity | None = None,
     fsync: bool = True,
 ) -> Staging:
     """Choose the staging that writes a new frame to a local path or a URL.
 
     A sparse frame is a directory of chunk files; `header_len` counts the bytes of the frame's
     header. `resume_key`, 16 hexadecimal digits, is the same for every run of one write: each run
-    reuses the bytes that earlier runs have staged. By default the write gets a key of its own.
-    `replaces` is the identity of the only frame that may be replaced at a local path; by default
-    any may. With `fsync`, publishing at a local path waits until the frame is on the disk. Object
-    stores confirm each object themselves.
+    reuses the bytes that earlier runs have staged. By default the write gets a key of its own. With
+    `fsync`, publishing at a local path waits until the frame is on the disk. Object stores confirm
+    each object themselves.
 
     Raises OSError for a local path on Windows, ValueError if the location is bytes, has an offset
     inside a file, or is the URL of a directory for a contiguous frame.
@@ -69,7 +67,7 @@ def staging_for(
         form = SparseObjectStaging if sparse else ObjectStaging
         return form(*key, replace, location)
     local = SparseStaging if sparse else ContiguousStaging
-    return local(*key, replace, _local_target(location), header_len, replaces=replaces, fsync=fsync)
+    return local(*key, replace, _local_target(location), header_len, fsync=fsync)
 
 
 def update_staging_for(
