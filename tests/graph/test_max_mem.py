@@ -212,6 +212,29 @@ def test_random_programs(program: dict[str, Any], fresh_path: Callable[[], Path]
     assert not list(target.parent.glob(f".{target.name}*"))
 
 
+def other_blocks(x: da.Array, *chunks: tuple[int, ...]) -> da.Array:
+    """The same graph, as an array that says that it has other blocks."""
+    return da.Array(x.dask, x.name, chunks, dtype=x.dtype)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x: other_blocks(x.T, (40,), (60,), (48,)),
+        lambda x: other_blocks(x.reshape(48, 4800), (24,), (4800,)).T,
+        lambda x: other_blocks(x.reshape(48, 4800), (48,), (4800,)).map_blocks(np.sqrt),
+    ],
+    ids=["a transpose", "a reshape", "a reshape below a function"],
+)
+def test_arrays_that_say_other_blocks_than_their_tasks_have(
+    source: Path, target: Path, wrong: Callable[[da.Array], da.Array]
+) -> None:
+    x = from_b2nd(source, chunks=(8, 60, 80))
+    with pytest.raises(ValueError, match="max_mem= cannot bound the memory of"):
+        to_b2nd(wrong(x), target, max_mem="200MB")
+    assert not target.exists()
+
+
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [

@@ -96,7 +96,7 @@ def _seen(node: Node, seen: Mapping[str, _Seen]) -> _Seen:
     """
     is_reshape = isinstance(node, Moved) and node.is_reshape
     base = _Seen(node, View.whole(tuple(map(sum, node.chunks or ()))), is_reshape)
-    if not isinstance(node, Moved) or node.is_reshape or node.child.chunks is None:
+    if not isinstance(node, Moved) or node.is_reshape:
         return base
     below = seen[node.child.layers[0]]
     if node.move is None:
@@ -201,15 +201,14 @@ class _Bounded:
                 raise _not_understood(seen.name)
             return frames.reshaped(source, shape, seen.name, seen.view)
         dtype = noted_dtype(self._kept[seen.name])
-        if base.chunks is None:
-            raise _not_understood(seen.name)
         if dtype is None:
             raise ValueError(
                 f"max_mem= needs the dtype of the result of {function_name(seen.name)}, and the "
                 "graph does not contain it: pass dtype= where the function is called (for instance "
                 "to map_blocks), or omit max_mem="
             )
-        return frames.written(self._replaced(seen.name, base.chunks, dtype), seen.view)
+        # `Layers` makes moves only of nodes with known blocks
+        return frames.written(self._replaced(seen.name, base.chunks or (), dtype), seen.view)
 
     def _replaced(self, name: str, chunks: Chunks, dtype: np.dtype[Any]) -> da.Array:
         """A layer of functions as an array, which reads all views from frames."""
