@@ -93,10 +93,7 @@ class Options:
         return tuple(max(1, n if size == -1 else size) for size, n in axes)
 
     def check_sizes(self, tree: Tree) -> None:
-        """Check the user's chunks and blocks.
-
-        Raises ValueError if they are neither positive nor -1, or no array has as many axes.
-        """
+        """Raise ValueError if the user's sizes are neither positive nor -1, or fit no array."""
         self.check_axes(tree)
         for name, sizes in (("chunks", self.chunks), ("blocks", self.blocks)):
             numbers = sizes if isinstance(sizes, tuple | list) else (sizes,)
@@ -115,10 +112,7 @@ class Options:
                 )
 
     def check_memory(self, tree: Tree) -> None:
-        """Check that a chunk of each array, in source and target, fits into `max_mem`.
-
-        Raises ValueError if `max_mem` is too small.
-        """
+        """Raise ValueError if a chunk of an array, in source or target, exceeds `max_mem`."""
         if self.max_mem is None:
             return
         for path, member in tree.walk():
@@ -311,10 +305,7 @@ class Copier:
 
 
 def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
-    """Compare all elements of two trees, in whole chunks of the written one.
-
-    Raises ValueError if an element differs, or an array is missing.
-    """
+    """Raise ValueError if elements of two trees differ; reads whole chunks of the written one."""
     found = dict(written.walk())
     # a single frame has no path in its tree
     alone = next(iter(found.values())) if len(found) == 1 else None

@@ -92,10 +92,7 @@ def _fill(tree: Tree, group: Any, block_nbytes: int) -> None:
 
 
 def _member(array: Any, label: str, block_nbytes: int) -> Member:
-    """Describe an opened array.
-
-    Raises TypeError if the elements are Python objects.
-    """
+    """Describe an opened array; raise TypeError if the elements are Python objects."""
     unit, dtype = array.shards or array.chunks, array.dtype
     if dtype.kind == "T":
         dtype = text_dtype(array, unit, block_nbytes, label)

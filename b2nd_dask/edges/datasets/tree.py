@@ -104,10 +104,7 @@ class Tree:
                 yield "" if level.is_array else f"{path}/{name}".lstrip("/"), member
 
     def add(self, name: str, member: Callable[[], Member]) -> None:
-        """Add or replace an array; refuse it if `member` raises TypeError.
-
-        Raises TypeError for a single array.
-        """
+        """Add or replace an array; refuse it on a TypeError, which a single array raises."""
         try:
             self.members[name] = member()
         except TypeError as error:

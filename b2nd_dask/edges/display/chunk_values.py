@@ -132,10 +132,7 @@ def chunk_values(frame: Frame, by: str, table: ChunkTable | None = None) -> Chun
 
 
 def require_known(frame: Frame, table: ChunkTable, by: str) -> None:
-    """Check that codecs or sizes of chunks are known, if `by` needs them.
-
-    Raises ValueError if they are unknown: only chunks have them, and the chunks are in a store.
-    """
+    """Raise ValueError if `by` needs codecs or sizes that only chunks in a store have."""
     if by == "codec" and not table.is_exact:
         raise ValueError(f"{frame.path}: codecs are in chunk headers, which are in a store")
     if by in _UNITS and len(table.stored) and not len(table.nbytes):

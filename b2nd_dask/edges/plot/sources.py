@@ -65,10 +65,7 @@ class Source:
 
 
 def source_of(x: Any) -> Source:
-    """Open the user's input as an array.
-
-    Raises TypeError if the input has no array.
-    """
+    """Open the user's input as an array; raise TypeError if it is none."""
     if _is_labelled(x):
         axes = tuple(_axis_of(x, dim) for dim in x.dims)
         return Source(x.chunk().data, axes, str(x.name or ""))
@@ -80,10 +77,7 @@ def source_of(x: Any) -> Source:
 
 
 def frame_of(x: Any) -> Frame:
-    """Open the user's input as a frame.
-
-    Raises ValueError if the input is an array that reads no frame, or several.
-    """
+    """Open the user's input as a frame; raise ValueError if it reads none, or several."""
     if isinstance(x, Frame):
         return x
     x = x.chunk().data if _is_labelled(x) else x
@@ -227,10 +221,7 @@ _BELOW = 4.34
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """Make a figure that appears in notebooks and windows.
-
-    Raises ImportError if matplotlib is not installed.
-    """
+    """Make a figure that appears in notebooks and windows."""
     figure: Figure = require("plot", "matplotlib.pyplot").figure(figsize=size)
     # padding in inches; less cuts off the tops of letters
     figure.set_layout_engine("constrained", h_pad=0.08, w_pad=0.08)
