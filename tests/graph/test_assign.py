@@ -1,6 +1,7 @@
 """`region=` takes what NumPy's assignment takes, in the frame's dtype and out of core."""
 
 import tracemalloc
+from collections import Counter
 
 import blosc2
 import dask
@@ -11,7 +12,7 @@ from dask.callbacks import Callback
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask import list_staging, open_b2nd, to_b2nd
+from b2nd_dask import from_b2nd, list_staging, open_b2nd, to_b2nd
 from b2nd_dask.graph.write.write_tasks import aligned_to
 from tests import strategies
 from tests.limited import run_limited
@@ -179,6 +180,18 @@ with dask.config.set({"array.chunk-size": "16MiB", "scheduler": "threads", "num_
 """
     answer = run_limited(code, megabytes=500, seconds=100, path=str(target))
     assert answer == [[0, 0, 0], [0, 0, 8000], [9899, 9899, 8000], [0, 0, 0]]
+
+
+def test_a_cast_without_loss_is_read_in_the_chunks_of_the_frame(tmp_path):
+    """dask moves nothing between tasks: a write task reads its chunks from the other frame."""
+    to_b2nd(np.arange(960, dtype="f4").reshape(24, 40), tmp_path / "f4.b2nd", chunks=(4, 40))
+    to_b2nd(np.zeros((24, 40)), tmp_path / "f8.b2nd", chunks=(12, 10))
+    x = from_b2nd(tmp_path / "f4.b2nd")
+    written = to_b2nd(x, tmp_path / "f8.b2nd", mode="r+", region=..., compute=False)
+    names = Counter(str(key).partition("(f8)")[0].strip("('") for key in written.dask.to_dict())
+    assert names == {"open": 1, "write": 2, "merge": 1, "commit": 1}
+    written.compute()
+    np.testing.assert_array_equal(open_b2nd(tmp_path / "f8.b2nd")[...], x)
 
 
 def test_edges_of_a_region_do_not_move_blocks_that_line_up():
