@@ -79,11 +79,6 @@ class _Seen(NamedTuple):
     transpose of a frame. A slice of a frame is read by dask's own tasks."""
 
     @property
-    def name(self) -> str:
-        """Name of the base's layer."""
-        return self.base.layers[0]
-
-    @property
     def is_read(self) -> bool:
         """Whether the elements are those of the user's frame."""
         return isinstance(self.base, Read)
@@ -190,25 +185,25 @@ class _Bounded:
 
     def _elements(self, name: str) -> Elements:
         """The elements of a view, which is a layer's name."""
-        seen, frames = self._seen[name], self._frames
-        base = seen.base
+        (base, view, _), frames = self._seen[name], self._frames
+        layer = base.layers[0]
         if isinstance(base, Read):
-            return frames.elements_of(base.source, seen.view)
+            return frames.elements_of(base.source, view)
         if isinstance(base, Moved) and base.is_reshape:
             shape = tuple(map(sum, base.chunks))
             source = self._elements(base.child.layers[0])
             if math.prod(source.grid.shape) != math.prod(shape):
-                raise _not_understood(seen.name)
-            return frames.reshaped(source, shape, seen.name, seen.view)
-        dtype = noted_dtype(self._kept[seen.name])
+                raise _not_understood(layer)
+            return frames.reshaped(source, shape, layer, view)
+        dtype = noted_dtype(self._kept[layer])
         if dtype is None:
             raise ValueError(
-                f"max_mem= needs the dtype of the result of {function_name(seen.name)}, and the "
+                f"max_mem= needs the dtype of the result of {function_name(layer)}, and the "
                 "graph does not contain it: pass dtype= where the function is called (for instance "
                 "to map_blocks), or omit max_mem="
             )
         # `Layers` makes moves only of nodes with known blocks
-        return frames.written(self._replaced(seen.name, base.chunks or (), dtype), seen.view)
+        return frames.written(self._replaced(layer, base.chunks or (), dtype), view)
 
     def _replaced(self, name: str, chunks: Chunks, dtype: np.dtype[Any]) -> da.Array:
         """A layer of functions as an array, which reads all views from frames."""
@@ -219,11 +214,11 @@ class _Bounded:
 
     def _is_small(self, name: str) -> bool:
         """Whether dask may move a view: its base is a small array held by the graph."""
-        seen = self._seen[name]
-        chunks, dtype = seen.base.chunks, noted_dtype(self._layers.graph.layers[seen.name])
-        if chunks is None or dtype is None or not self._layers.is_held(seen.name):
+        base = self._seen[name].base
+        dtype = noted_dtype(self._layers.graph.layers[base.layers[0]])
+        if base.chunks is None or dtype is None or not self._layers.is_held(base.layers[0]):
             return False
-        return math.prod(map(sum, chunks)) * dtype.itemsize <= _SMALL
+        return math.prod(map(sum, base.chunks)) * dtype.itemsize <= _SMALL
 
     def _reading(self, name: str) -> dict[Any, Any]:
         """Tasks that read the blocks of a view."""

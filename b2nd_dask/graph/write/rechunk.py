@@ -252,16 +252,13 @@ class IntermediateFrames:
 
     def __init__(self, target: Transaction, budget: Budget, *, reads_again: bool = False) -> None:
         self._target, self._staging = target, target.staging
+        self.task = partial(task_of, target.staging.label)
         self.budget = budget
         self._reads_again = reads_again
         # shared with the target: a second task would recreate the staging area after a failure
         self.opened = opening(target)
         # by name and grid: the frame and its commit
         self._written: dict[tuple[str, Grid], tuple[IntermediateFrame, Delayed]] = {}
-
-    def task(self, step: str, task: Any, *behind: Any) -> Delayed:
-        """Make a task with its dependencies; its name shows it as a task of the target."""
-        return task_of(self._staging.label, step, task, *behind)
 
     def elements_of(self, frame: Readable, view: View) -> Elements:
         """The elements of a view of the user's frames."""

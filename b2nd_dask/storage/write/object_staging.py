@@ -3,12 +3,9 @@
 Every task stages its compressed chunks as objects in an area beside the target. The process that
 commits a contiguous frame transfers header, index and trailer, and some of the chunks:
 
-S3, frames up to 16 MiB
-    All chunks; one request makes the target.
-S3, larger frames
-    Objects below 5 MiB, which lie at the front of the frame (`s3_join`). The server copies all
-    others. A task stages 32 MiB at a time, or all its chunks if they are smaller: the chunks of a
-    dask block should compress to 5 MiB or more.
+S3 (`s3_join`)
+    All chunks of a frame up to 16 MiB; of a larger one, objects below 5 MiB. The server copies all
+    others, so the chunks of a dask block should compress to 5 MiB or more.
 Google's stores
     No chunks: they join objects of any size, 32 per request.
 Other stores, and S3 servers that copy no parts

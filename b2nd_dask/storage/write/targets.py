@@ -87,8 +87,7 @@ def update_staging_for(
             "parts if many jobs write it (create)"
         )
     form = SparseUpdate if old.sparse else ContiguousUpdate
-    target = _local_target(location)
-    return form(*_key(resume_key), True, target, old.header_len, old, fsync=fsync)
+    return form(*_key(resume_key), True, _local_target(location), old.header_len, old, fsync=fsync)
 
 
 def _is_inside(location: Location) -> bool:
