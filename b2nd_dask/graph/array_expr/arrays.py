@@ -83,7 +83,8 @@ class _Conversion:
                 made = None
             if made is None or made.shape != expression.shape or made.dtype != expression.dtype:
                 made = _of_tasks(expression)
-            self._done[name] = made.rechunk(expression.chunks) if _moves(made, expression) else made
+            has_lengths = not np.isnan(expression.size)
+            self._done[name] = made.rechunk(expression.chunks) if has_lengths else made
         return self._done[name]
 
     def _converted(self, expression: Any) -> Any:
@@ -156,10 +157,6 @@ def _of_read(read: Read) -> Any:
     if read.is_box and read.positions == tuple(map(range, source.shape)):
         return array_of(source, read.chunks)
     return selected(array_of(source, None), read.positions, read.axes)
-
-
-def _moves(made: da.Array, expression: Any) -> bool:
-    return not np.isnan(expression.size) and made.chunks != expression.chunks
 
 
 def _of_tasks(expression: Any) -> da.Array:

@@ -220,10 +220,6 @@ def _divided(a: Range, b: Range) -> Range | None:
     return _with_scalar(np.true_divide, a, b)
 
 
-def _negative(a: Range) -> Range | None:
-    return _floats(*_ends(np.negative, a), a)
-
-
 def _absolute(a: Range) -> Range | None:
     low, high = np.abs(a.low), np.abs(a.high)
     least = np.where((a.low <= 0) & (a.high >= 0), low.dtype.type(0), np.minimum(low, high))
@@ -294,7 +290,7 @@ RULES: dict[np.ufunc, _Rule] = {
     **_TRUTHS,
     **{func: _Rule((_REALS,), functools.partial(_with_scalar, func)) for func in _LINEAR},
     np.divide: _Rule((_REALS,), _divided),
-    np.negative: _Rule(("f",), _negative),
+    np.negative: _Rule(("f",), lambda a: _floats(*_ends(np.negative, a), a)),
     np.absolute: _Rule(("f",), _absolute),
 }
 

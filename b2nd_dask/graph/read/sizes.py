@@ -134,19 +134,14 @@ def _joined_sizes(joined: JoinedReference, chunks: Any) -> Chunks:
     """`block_sizes` of joined frames that are not empty."""
     if isinstance(chunks, str):
         return _grouped(joined, _limit(joined.nbytes, chunks))
-    own = _own_sizes(joined)
-    return own if chunks is None else _resolved(joined.shape, joined.dtype, chunks, own)
-
-
-def _own_sizes(joined: JoinedReference) -> Chunks:
-    """Blocks that match the frames' chunks."""
     frames, axis = joined.frames, joined.axis
-    return tuple(
+    own = tuple(
         _concatenated(frames, axis, 1)
         if i == axis
         else steps(n, _common({frame.chunks[i] for frame in frames}))
         for i, n in enumerate(joined.shape)
     )
+    return own if chunks is None else _resolved(joined.shape, joined.dtype, chunks, own)
 
 
 def _common(lengths: set[int]) -> int:
