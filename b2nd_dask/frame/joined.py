@@ -196,7 +196,9 @@ class JoinedReference(ArrayReference):
         """As `FrameReference.reduce`."""
         results = [part.frame.reduce(part.axes, how) for part in self.split(axes)]
         if self.axis in how.axis:
-            return reduce(how.accumulation.merge, results)
+            # a filter may select no element of a frame
+            found = list(filter(None, results))
+            return reduce(how.accumulation.merge, found) if found else {}
         return {
             name: np.concatenate([result[name] for result in results], axis=self.axis)
             for name in results[0]

@@ -25,7 +25,6 @@ from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
 from b2nd_dask.frame.read.reduce import (
     Predicate,
     expected_reads,
-    pruned_share,
     read_pruned,
     reduce_region,
     unanswered_nbytes,
@@ -230,14 +229,6 @@ class FrameReference(ArrayReference):
         """Whether the frame may have statistics; False only if it is known to have none."""
         parsed = self._parsed_here
         return parsed is None or parsed.columns.entry is not None
-
-    def pruned_share(self, predicate: Predicate) -> float:
-        """Fraction of the chunks that a predicate prunes; 0 if this process does not know.
-
-        Reads nothing.
-        """
-        parsed = self._parsed_here
-        return 0.0 if parsed is None else pruned_share(parsed, predicate)
 
     def unanswered_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
         """Bytes of the elements that a reduction must read, beyond the answers from statistics.

@@ -106,9 +106,9 @@ def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
     """
     inputs = [each.elements() if isinstance(each, BlockRead) else each for each in inputs]
     if all(map(is_number, inputs)) and all(block.axes):
-        fold, dtype = fold.bound(inputs), block.source.dtype
-        total = block.source.reduce(block.axes, fold.reduction(dtype))
-        return fold.result(total, dtype, len(block.axes))
+        fold, dtype, ndim = fold.bound(inputs), block.source.dtype, len(block.axes)
+        total = block.source.reduce(block.axes, fold.reduction(dtype, ndim))
+        return fold.result(total, dtype, ndim)
     return reduce_elements(np.asarray(block.elements()), fold, inputs)
 
 
@@ -156,7 +156,8 @@ class Window:
         if len(lists) == len(full) == len(axes):
             return read_pointwise(self._frame, full, axes)
         rest = (part for number, part in enumerate(full) if number not in lists)
-        if len(lists) == 1 and all(map(_is_ascending, rest)):
+        # slices that ascend
+        if len(lists) == 1 and all(isinstance(p, slice) and (p.step or 1) > 0 for p in rest):
             full = (*full, *(slice(None),) * (len(axes) - len(full)))
             return read_outer(self._read, self._frame, full, axes)
         elements: NDArray[Any] = self._read(axes)[index]
@@ -213,7 +214,3 @@ def _is_positions(part: Any) -> bool:
     return isinstance(part, list | np.ndarray) and (
         np.ndim(part) == 1 and np.asarray(part).dtype.kind in "iu"
     )
-
-
-def _is_ascending(part: Any) -> bool:
-    return isinstance(part, slice) and (part.step is None or part.step > 0)

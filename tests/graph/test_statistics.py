@@ -50,8 +50,7 @@ READING = {
     "where of others": (lambda x, m: m.where(x > 950, x, m.ones((1000, 1)).cumsum(axis=0)), 3),
     "where of a slice": (lambda x, m: m.where(x > 950, 1, 2)[700:], 3),
     "nonzero": (lambda x, m: m.nonzero(x > 950)[1], 3),
-    # once for the mask, once for the elements
-    "chosen": (lambda x, m: x[x > 950], 6),
+    "chosen": (lambda x, m: x[x > 950], 3),
     "none chosen": (lambda x, m: x[(x > 950) & (x < 900)], 0),
     "dependent": (lambda x, m: (x > m.nanmax(x)).any(), 0),
     "NaN along": (lambda x, m: m.isnan(x).any(axis=0), 3),

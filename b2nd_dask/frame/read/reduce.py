@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.chunk.codec import read_only
 from b2nd_dask.format.grid import Grid, boxes_between, contiguous_box
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.format.statistics import ChunkStatistics, element_counts
+from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, result_pool, scratch
@@ -109,17 +109,6 @@ def _extents(plan: RegionPlan, grid: Grid) -> list[NDArray[np.int64]]:
 Predicate = Callable[[ChunkStatistics, NDArray[np.int64]], NDArray[np.bool_]]
 """A condition on chunks by their statistics and their numbers of elements. Where it is true, any
 elements of a chunk's range suffice, so the chunk need not be read."""
-
-
-def pruned_share(parsed: ParsedFrame, predicate: Predicate) -> float:
-    """Compute the fraction of chunks that a predicate prunes; 0 without statistics.
-
-    Special chunks are never read.
-    """
-    if parsed.statistics is None or parsed.index.single_kind:
-        return 0.0
-    pruned = predicate(parsed.statistics, element_counts(parsed.grid))
-    return float((pruned & (parsed.index.kinds == ChunkKind.STORED)).mean())
 
 
 def _pruned(parsed: ParsedFrame, plan: RegionPlan, predicate: Predicate) -> NDArray[np.bool_]:

@@ -154,7 +154,8 @@ class Reduction:
     """Reduced axes in ascending order."""
     accumulation: Accumulation
     partial_result: Callable[[NDArray[Any]], PartialResult]
-    """Reduces a box of elements; if all axes are reduced, their order and shape is arbitrary."""
+    """Reduces a box of elements; if all axes are reduced, their order and shape is arbitrary.
+    Returns no fields if it selects none of the elements."""
     ask: Ask | None = None
     """Computes the results of chunks from their statistics, if possible."""
 
@@ -225,6 +226,8 @@ class Total:
         chosen: NDArray[np.bool_] | None = None,
     ) -> None:
         """Add the partial result of a box of the region, or chosen elements of the whole result."""
+        if not new:
+            return
         box = (slice(0, 1) if i in self._how.axis else own for i, own in enumerate(out))
         where = (*box, ...)
         seen = self._seen[where]

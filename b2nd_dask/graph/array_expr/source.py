@@ -267,7 +267,7 @@ class FrameExpr(ReadingExpr):
 
     def _maker(self, *, asks: bool) -> TaskMaker:
         read, program, leaves = self.compiled
-        predicate = predicate_of(self.top) if asks else None
+        predicate = predicate_of(self.compiled) if asks else None
         inputs = [input_of(read, predicate), *map(input_of, leaves)]
         # dependents of the blocks are unknown here and may write into them
         compute = partial(compute_block, program=program, views=False)
@@ -309,5 +309,5 @@ class ReadAtOnce(ReadingExpr):
     def _layer(self) -> dict[Key, Any]:
         self._announce()
         asks = "statistics" in active_rules()
-        task = task_at_once(self._name, self.top, self.compiled, self.threads, asks=asks)
+        task = task_at_once(self._name, self.compiled, self.threads, asks=asks)
         return {self._name: task}

@@ -120,6 +120,11 @@ class Fold:
             and (is_among(sums, (None, np.sum)) or sums is own.get("sum"))
         )
 
+    def combining(self, func: Any) -> Any:
+        """A combining step of dask, without results of no element, which become NaN in moments."""
+        drops = self.program.filters and self._kind.accumulation is MOMENTS
+        return partial(_combine_found, func) if drops else func
+
     def bound(self, inputs: Sequence[Any]) -> Fold:
         """A copy with values as the inputs of its program."""
         return replace(self, program=self.program.bound(inputs)) if inputs else self
@@ -128,7 +133,11 @@ class Fold:
         """Run dask's own chunk step on the program's result."""
         return self.func(elements, axis=self.axis, keepdims=True)
 
-    def reduction(self, dtype: np.dtype[Any]) -> Reduction:
+    def axes(self, ndim: int) -> tuple[int, ...]:
+        """The axes of the elements that it reduces: all of them after a filter."""
+        return tuple(range(ndim)) if self.program.filters else self.axis
+
+    def reduction(self, dtype: np.dtype[Any], ndim: int) -> Reduction:
         """The reduction chunk by chunk of elements of a dtype; the program has no inputs."""
         _, keywords = _with_keywords(self.func)
         ask = Question(self._kind.fields, keywords, self.program, dtype) if self.asks else None
@@ -136,16 +145,23 @@ class Fold:
         if not self.program.steps and not self._kind.is_tiled:
             # the elements of a chunk are in the cache
             of_chunk = partial(self._kernel, axis=self.axis)
-        return Reduction(self.axis, self._kind.accumulation, of_chunk, ask)
+        return Reduction(self.axes(ndim), self._kind.accumulation, of_chunk, ask)
 
     @property
     def _kernel(self) -> Kernel:
         return partial(self._kind.kernel, **_with_keywords(self.func)[1])
 
     def _in_tiles(self, *arrays: NDArray[Any]) -> PartialResult:
-        """Reduce elements, perhaps with inputs; narrow floats accumulate in wider ones."""
-        accumulation = self._kind.accumulation
-        return reduce_in_tiles(self.program, arrays, self._kernel, self.axis, accumulation)
+        """Reduce elements, perhaps with inputs; narrow floats accumulate in wider ones.
+
+        There are no fields if a filter selects no element.
+        """
+        if not self.program.filters:
+            accumulation = self._kind.accumulation
+            return reduce_in_tiles(self.program, arrays, self._kernel, self.axis, accumulation)
+        selected, ones = self.program.run(arrays[0], arrays[1:]), (1,) * arrays[0].ndim
+        found = self._kernel(selected, self.axis, scratch=True) if selected.size else {}
+        return {name: values.reshape(ones + values.shape[1:]) for name, values in found.items()}
 
     def of_block(self, elements: NDArray[Any], inputs: Sequence[Any]) -> Any:
         """As dask's own chunk step on the program's result, for a block in memory."""
@@ -157,21 +173,29 @@ class Fold:
     ) -> Any:
         """Convert the partial result of all elements to the result of dask's own chunk step."""
         with np.errstate(all="ignore"):
-            one = self.result_of_one(dtype, ndim, inputs)
-            fields = {k: values.astype(one[k].dtype, copy=False) for k, values in total.items()}
+            fields = self.result_of_one(dtype, ndim, inputs, count=1 if total else 0)
+            for name, values in total.items():
+                shape = fields[name].shape if self.program.filters else values.shape
+                fields[name] = values.astype(fields[name].dtype, copy=False).reshape(shape)
         return fields.get("", fields)
 
     def result_of_one(
-        self, dtype: np.dtype[Any], ndim: int, inputs: Sequence[Any] = ()
-    ) -> PartialResult:
+        self, dtype: np.dtype[Any], ndim: int, inputs: Sequence[Any] = (), *, count: int = 1
+    ) -> dict[str, NDArray[Any]]:
         """The result of dask's own chunk step for one element, which shows dtypes and fields.
 
-        The program runs on no element: it may raise for a value that no frame has.
+        With a `count` of 0 it is the result for no selected element. The program runs on no
+        element: it may raise for a value that no frame has.
         """
         made = self.program.dtype([np.empty((0,) * ndim, dtype), *inputs])
-        found = self.step(np.ones((1,) * ndim, made))
+        found = self.step(np.ones((count,) * (1 if self.program.filters else ndim), made))
         fields = found if isinstance(found, dict) else {"": found}
         return {name: np.asarray(values) for name, values in fields.items()}
+
+
+def _combine_found(func: Any, results: list[Any]) -> Any:
+    """Combine the results of blocks in which a filter selects elements; if none, all results."""
+    return func([each for each in results if each["n"].any()] or results)
 
 
 def fold_of(func: Any, kwargs: Mapping[str, Any]) -> Fold | None:

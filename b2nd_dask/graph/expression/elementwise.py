@@ -134,7 +134,7 @@ _SIGNATURES: dict[Callable[..., Any], _Signature] = {
 }
 
 #: Elementwise functions that may return their argument, or a view of it.
-_VIEWING = frozenset({chunk.astype, np.imag, np.real, np.round})
+VIEWING = frozenset({chunk.astype, np.imag, np.real, np.round})
 
 
 def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -171,11 +171,6 @@ def parse_call(
     if filters and len(args) == 2 and all(value is UNKNOWN for value in args):
         return func, kwargs, True
     return (func, kwargs, False) if is_elementwise(func, args, kwargs) else None
-
-
-def may_return_view(func: Any, kwargs: Mapping[str, Any]) -> bool:
-    """Whether an elementwise call may return its argument, or a view of it."""
-    return is_among(unwrapped(func, kwargs)[0], _VIEWING)
 
 
 def is_number(value: Any) -> bool:

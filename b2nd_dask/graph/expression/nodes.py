@@ -94,7 +94,7 @@ class Read:
     is_rechunked: bool = False
     """Whether the blocks differ from those of the first read."""
     size = 1
-    filters = False
+    filters = is_raveled = False
 
     @classmethod
     def of(cls, reads: ReadBlocks, layer: str) -> Read:
@@ -200,6 +200,11 @@ class Elemwise:
         """Whether the arguments are elements, and a mask that selects some of them."""
         return self.chunks is None
 
+    @property
+    def is_raveled(self) -> bool:
+        """Whether it filters an array of several axes, in other blocks than those of the result."""
+        return self.filters and len(computed_in(self) or ()) > 1
+
     def accept(self, selection: Selection, layer: str) -> Elemwise | None:
         """Select from the arguments; None if one of them does not accept its part."""
         if self.filters:
@@ -263,6 +268,12 @@ def _in_layer(top: Node, old: str, new: str) -> Node:
         return replace(node, layers=(new, *node.layers))
 
     return with_nodes(top, renamed)
+
+
+def computed_in(node: Node) -> Chunks | None:
+    """The blocks that a program computes, each at once: of a filter, those of its elements."""
+    blocked: Any = node.args[0] if isinstance(node, Elemwise) and node.filters else node
+    return blocked.chunks  # type: ignore[no-any-return]
 
 
 def repeated(node: Node) -> Literal | None:

@@ -18,7 +18,15 @@ from b2nd_dask.graph.expression.elementwise import (
     is_number,
     unwrapped,
 )
-from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Opaque, Read, nodes_of
+from b2nd_dask.graph.expression.nodes import (
+    Elemwise,
+    Literal,
+    Node,
+    Opaque,
+    Read,
+    computed_in,
+    nodes_of,
+)
 
 
 @dataclass(frozen=True)
@@ -182,7 +190,7 @@ def compile_tree(top: Node, *, reading: bool = True) -> Compiled | None:
     if not reads:
         return None
     # a read with the blocks of the result, not one that is broadcast
-    read = next((each for each in reads if each.chunks == top.chunks), reads[0])
+    read = next((each for each in reads if each.chunks == computed_in(top)), reads[0])
     found = _Compiler(read)
     found.operand(top)
     return Compiled(read, Program(tuple(found.steps), len(found.inputs)), tuple(found.inputs))

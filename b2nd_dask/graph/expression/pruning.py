@@ -20,9 +20,9 @@ from b2nd_dask.frame.read.reduction import Answers, Counted
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.derived import Derived, derived_from, or_unknown, range_of
-from b2nd_dask.graph.expression.elementwise import FILTERS, is_among
-from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Read
-from b2nd_dask.graph.expression.program import Operand, Program, Result, Step, compile_tree
+from b2nd_dask.graph.expression.elementwise import is_among
+from b2nd_dask.graph.expression.nodes import Literal, Read
+from b2nd_dask.graph.expression.program import Compiled, Operand, Program, Result, Step
 from b2nd_dask.graph.expression.ranges import CONDITIONS, is_safe_cast
 
 #: Maximum number of distinct results of constant chunks; chunks with further results are read.
@@ -55,6 +55,8 @@ class Question:
         return or_unknown(lambda: self._answers(Derived(statistics, counts)), Answers())
 
     def _answers(self, chunks: Derived) -> Answers:
+        if self.program.filters:
+            return Answers(self._unselected(chunks))
         is_filled = self.dtype.kind in "fc" and _replaces_nan(self.program)
         dtype = self.dtype if is_filled else _only_cast_to(self.program, self.dtype)
         if self.fields is not None and dtype is not None:
@@ -74,6 +76,16 @@ class Question:
         known = [chunks.statistics.known, *(known for _, known in fields.values())]
         answered: NDArray[np.bool_] = np.logical_and.reduce(known)
         return {name: values for name, (values, _) in fields.items()}, answered
+
+    def _unselected(self, chunks: Derived) -> Counted:
+        """An element that the filter drops, for chunks of which it drops all elements."""
+        mask = self.program.steps[-1].args[1]
+        if not isinstance(mask, Result):
+            return []
+        selects = Program(self.program.steps[: mask.number])
+        dropped = is_false(selects, chunks.statistics, chunks.counts)
+        element = chunks.statistics.least[dropped][:1]
+        return [(element.reshape(()), np.where(dropped, chunks.counts, 0))] if len(element) else []
 
     def _constants(self, chunks: Derived) -> Counted:
         """Representative elements of chunks with a constant result, with counts per chunk."""
@@ -101,7 +113,7 @@ class Question:
             return []
         zero, one = np.zeros((), self.dtype), np.ones((), self.dtype)
         known, counts = chunks.statistics.known, chunks.counts
-        if all(map(_asks_for_nan, uses)):
+        if all(is_among(step.func, {np.isnan, np.isnat}) and not step.kwargs for step in uses):
             # no integer is NaN
             nan = _nan_of(self.dtype) if self.dtype.kind in "fcmM" else zero
             nans = np.where(known, chunks.statistics.nans, 0)
@@ -139,10 +151,6 @@ def _replaces_nan(program: Program) -> bool:
     is_zero = isinstance(zero, Literal) and bool(np.asarray(zero.value) == 0)
     in_order = first.args == (_ELEMENTS,) and (mask, elements) == (Result(1), _ELEMENTS)
     return bool(in_order and is_zero)
-
-
-def _asks_for_nan(step: Step) -> bool:
-    return is_among(step.func, {np.isnan, np.isnat}) and not step.kwargs
 
 
 def _asks_for_zero(step: Step) -> bool:
@@ -247,35 +255,20 @@ def is_false(
     return np.broadcast_to(false, len(counts)) & statistics.known
 
 
-def predicate_of(tree: Node) -> Predicate | None:
-    """The predicate that prunes the read of a tree; None if it prunes no chunk in any case."""
-    compiled = compile_tree(tree) if isinstance(tree, Elemwise) else None
+def predicate_of(compiled: Compiled | None) -> Predicate | None:
+    """The predicate that prunes the read of a program; None if it prunes no chunk in any case."""
     if compiled is None or any(isinstance(each, Read) for each in compiled.inputs):
         return None
     source, program = compiled.read.source, compiled.program
     if not isinstance(source, FrameReference) or not source.has_statistics:
         return None
-    return partial(is_constant, program) if _may_be_constant(program) else None
+    # without a condition, results differ between the elements of a chunk
+    decides = any(map(_is_condition, program.steps))
+    return partial(is_constant, program) if decides else None
 
 
-def _may_be_constant(program: Program) -> bool:
-    """Whether there may be chunks whose elements do not change the result of a program."""
-    # results with a known range, and those that differ between the elements of any chunk
-    ranged: set[Operand] = {_ELEMENTS}
-    varying: set[Operand] = {_ELEMENTS}
-    for number, step in enumerate(program.steps, start=1):
-        func, keywords = step.call
-        varies = [not isinstance(arg, Literal) and arg in varying for arg in step.args]
-        known = [isinstance(arg, Literal) or arg in ranged for arg in step.args]
-        if func is np.where:
-            is_open = not known[0] or varies[0] or all(varies[1:])
-        elif func in FILTERS:
-            is_open = not known[1] or varies[1]
-        else:
-            is_cast = func is chunk.astype and np.dtype(keywords["astype_dtype"]).kind == "b"
-            is_open = not (all(known) and (func in CONDITIONS or is_cast))
-        if is_open and any(varies):
-            varying.add(Result(number))
-        if all(known):
-            ranged.add(Result(number))
-    return Result(len(program.steps)) not in varying
+def _is_condition(step: Step) -> bool:
+    """Whether the range of a chunk may decide a step, although its elements differ."""
+    func, keywords = step.call
+    is_cast = func is chunk.astype and np.dtype(keywords["astype_dtype"]).kind == "b"
+    return func in CONDITIONS or is_cast

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph._dask_compat import TaskRef, held_tasks, noted
+from b2nd_dask.graph._dask_compat import Alias, TaskRef, held_tasks, noted
 from b2nd_dask.graph.expression.chunk_steps import Fold, fold_of
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, parse_call
 from b2nd_dask.graph.expression.nodes import (
@@ -32,7 +32,7 @@ from b2nd_dask.graph.expression.nodes import (
     repeated,
     size_of,
 )
-from b2nd_dask.graph.layers.moves import is_reshape, selection_of, transposed_axes
+from b2nd_dask.graph.layers.moves import as_task, is_reshape, selection_of, transposed_axes
 from b2nd_dask.graph.read.blocks import Chunks, broadcast_chunks, constant_of, reading_of
 
 logger = logging.getLogger("b2nd_dask")
@@ -70,7 +70,8 @@ class Layers:
             return Read.of(reading, name)
         below = self.graph.dependencies[name]
         found: Node | None = None
-        if self._reads(below):
+        arguments = map(self._argument, below)
+        if self._of_opaque or not all(isinstance(each, Opaque) for each in arguments):
             if _dask_compat.block_function(layer) is not None:
                 found = self._of_blocks(name)
             else:
@@ -86,12 +87,6 @@ class Layers:
         known = chunks is not None and not below and not layer.annotations
         element = constant_of(layer, len(chunks or ())) if known else None
         return Opaque(name, chunks, element=None if element is None else Literal(element))
-
-    def _reads(self, names: Iterable[str]) -> bool:
-        """Whether any of the layers is not opaque."""
-        return self._of_opaque or any(
-            not isinstance(self._argument(name), Opaque) for name in names
-        )
 
     def _of_blocks(self, name: str) -> Node | None:
         """The node of a layer with one task per block."""
@@ -125,8 +120,6 @@ class Layers:
             Literal(source) if labels is None else self._argument(source)
             for source, labels in layer.indices
         ]
-        if not any(isinstance(arg, Read | Elemwise) for arg in args):
-            return None
         known = [arg.value if isinstance(arg, Literal) else UNKNOWN for arg in args]
         call = parse_call(layer.task.func, known, layer.task.kwargs)
         if call is None:
@@ -137,7 +130,15 @@ class Layers:
         nodes = [arg.chunks or () for arg in args if not isinstance(arg, Literal)]
         if chunks is None or broadcast_chunks(nodes) != chunks:
             return None
-        if not filters and noted(layer, "chunks") not in (None, chunks):
+        if filters:
+            # other arrays are positions
+            mask = self.graph.layers[layer.indices[1][0]]
+            if len(chunks) != 1 or noted_dtype(mask) != np.bool_:
+                return None
+            args = _unraveled(args)
+        elif noted(layer, "chunks") not in (None, chunks):
+            return None
+        if not any(isinstance(arg, Read | Elemwise) for arg in args):
             return None
         if size_of(args) > MAX_NODES:
             # start a new tree, over the blocks of the first one
@@ -170,6 +171,9 @@ class Layers:
             return None
         (source,) = below
         child, layer = self.nodes[source], self.graph.layers[name]
+        if isinstance(child, Elemwise) and child.filters:
+            renamed = _renames(layer, name, source, len(self.graph.layers[source]))
+            return replace(child, layers=(name, *child.layers)) if renamed else None
         chunks, sizes = child.chunks, noted_chunks(layer)
         if chunks is None:
             return None
@@ -216,6 +220,37 @@ class Layers:
         """Whether the graph itself holds the elements of a layer."""
         function = _dask_compat.block_function(self.graph.layers[name])
         return function is None and not self.graph.dependencies[name]
+
+
+def _unraveled(args: list[Any]) -> list[Any]:
+    """Elements of several axes and their mask, below the layers that flatten both for a filter.
+
+    Other arguments of a filter stay as they are.
+    """
+    elements, mask = map(_unmoved, args)
+    # in arrays of the same shape, elements and mask remain aligned
+    is_raveled = elements.chunks == mask.chunks and len(elements.chunks or ()) > 1
+    fits = is_raveled and size_of([elements, mask]) <= MAX_NODES
+    return [elements, mask] if fits else args
+
+
+def _unmoved(node: Any) -> Any:
+    """The array below rechunks and reshapes, whose layers count as its own."""
+    moves: tuple[str, ...] = ()
+    while isinstance(node, Moved) and node.move is None:
+        moves += node.layers
+        node = node.child
+    return (
+        replace(node, layers=(*moves, *node.layers)) if isinstance(node, Read | Elemwise) else node
+    )
+
+
+def _renames(layer: Any, name: str, source: str, count: int) -> bool:
+    """Whether a layer has all blocks of another under its own name, as dask makes for `x[mask]`."""
+    tasks = held_tasks(layer) or {}
+    aliases = (task for each in tasks.items() if type(task := as_task(*each)) is Alias)
+    blocks: dict[Any, Any] = {task.key: task.target for task in aliases}
+    return len(tasks) == count and blocks == {(name, n): (source, n) for n in range(count)}
 
 
 def noted_dtype(layer: Any) -> np.dtype[Any] | None:

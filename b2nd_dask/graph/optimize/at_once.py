@@ -61,7 +61,7 @@ def tasks_at_once(layers: Layers, output_keys: set[Key]) -> dict[Key, GraphNode]
             # the cluster's dashboard shows the read by this name
             name = read_name(read.source.label, str(key).replace("-", "."))
             tasks[key] = Alias(key, name)
-        tasks[name] = task_at_once(name, node, *found, asks=asks)
+        tasks[name] = task_at_once(name, *found, asks=asks)
     return tasks
 
 
@@ -84,11 +84,11 @@ def at_once(node: Node) -> tuple[Compiled, int] | None:
     return None if threads is None else (compiled, threads)
 
 
-def task_at_once(key: Key, node: Node, compiled: Compiled, threads: int, *, asks: bool) -> Task:
+def task_at_once(key: Key, compiled: Compiled, threads: int, *, asks: bool) -> Task:
     """Make the task; with `asks`, statistics prune chunks."""
     read = compiled.read
     whole = replace(read, chunks=tuple((sum(along),) for along in read.chunks))
-    block = whole.blocks(predicate_of(node) if asks else None)[(0,) * len(read.chunks)]
+    block = whole.blocks(predicate_of(compiled) if asks else None)[(0,) * len(read.chunks)]
     args = block, compiled.program, read.chunks, threads
     return Task(key, read_at_once, *args, _data_producer=True)
 

@@ -3,23 +3,19 @@
 For lists and points, dask makes a task per block with its own positions. The rule lets the task
 read its block itself, and only the frame's blocks that the positions touch.
 
-For ``x[x > t]`` with several axes dask first flattens elements and mask; for this it cuts chunks
-into rows and joins these. Chunks without a true mask element need not be read. So the rule copies
-the layers of the elements, from the read up, under other names; other dependents of the read still
-get all its elements.
+For ``x[x > t]`` with several axes dask first flattens elements and mask. Chunks without a true mask
+element need not be read, unless something else needs their elements.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from functools import partial
+from collections.abc import Set
 from typing import Any
 
-from dask.base import tokenize
 from dask.typing import Key
 
-from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph._dask_compat import (
     GraphNode,
@@ -27,33 +23,21 @@ from b2nd_dask.graph._dask_compat import (
     Task,
     TaskRef,
     _shuffle,
-    block_function,
-    blockwise,
     core,
     held_tasks,
 )
-from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, unwrapped
-from b2nd_dask.graph.expression.nodes import Elemwise, Moved, Node, Read
+from b2nd_dask.graph.expression.elementwise import is_among
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
-from b2nd_dask.graph.expression.pruning import is_false
+from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
-from b2nd_dask.graph.optimize.lower import (
-    Lowered,
-    block_of,
-    is_renamable,
-    lowered_tree,
-    new_names,
-    own_name,
-    renamed,
-)
+from b2nd_dask.graph.optimize.lower import Lowered, block_of, is_renamable
 from b2nd_dask.graph.optimize.sharing import Sharing
 from b2nd_dask.graph.read.blocks import ReadBlocks
 from b2nd_dask.graph.tasks import index_block
 
 #: dask's functions that index their first argument by positions alone.
 _POSITION_GETTERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})
-#: Minimum share of pruned chunks: the others are read twice, for the mask and for the elements.
-_LEAST_PRUNED = 0.5
 
 
 def lowered_positions(layers: Layers, sharing: Sharing, name: str) -> Lowered | None:
@@ -110,67 +94,33 @@ def _reading_task(task: Any, compiled: Compiled, reads: ReadBlocks) -> Task:
     return Task(task.key, index_block, *arguments, *positions, _data_producer=True)
 
 
-def lowered_filter(layers: Layers, name: str) -> Lowered | None:
-    """Layers that read elements apart from their mask; None if a layer is no filter."""
-    layer: Any = layers.graph.layers[name]
-    func = block_function(layer)
-    if func is None or not is_among(unwrapped(func, layer.task.kwargs)[0], FILTERS):
-        return None
-    if len(layer.indices) != 2 or any(labels is None for _, labels in layer.indices):
-        return None
-    moves, read = _moved(layers, layer.indices[0][0])
-    _, mask = _moved(layers, layer.indices[1][0])
-    if not moves or not isinstance(read, Read) or isinstance(read.source, JoinedReference):
-        return None
-    predicate = _predicate(mask, read)
-    if not all(is_renamable(layers.graph.layers[each]) for each in moves):
-        return None
-    if predicate is None or read.source.pruned_share(predicate) < _LEAST_PRUNED:
-        return None
-    return _read_apart(layers, name, moves, read, predicate)
+def masked_reads(layers: Layers, outputs: Set[str]) -> tuple[dict[str, Predicate], dict[str, str]]:
+    """The reads of several axes whose elements only `x[mask]` needs, with their predicates.
+
+    Also returns the filter above each layer whose blocks are then not those that dask expects.
+    """
+    predicates, above = dict[str, Predicate](), dict[str, str]()
+    for name, node in layers.nodes.items():
+        is_filter = isinstance(node, Elemwise) and node.is_raveled and len(node.layers) == 1
+        if is_filter and "masks" in layers.rules:
+            below, compiled = _layers_below(layers, node), compile_tree(node)
+            predicate = predicate_of(compiled)
+            if compiled and predicate and below and outputs.isdisjoint(below):
+                # below the layers that flatten it
+                names = compiled.read.layers
+                read = next(each for each in names if isinstance(layers.nodes[each], Read))
+                predicates[read] = predicate
+                above |= dict.fromkeys(below, name)
+    return predicates, above
 
 
-def _predicate(mask: Node, read: Read) -> Predicate | None:
-    """The predicate under which a mask of the same frame selects nothing, in any blocks."""
-    compiled = compile_tree(mask)
-    if compiled is None:
-        return None
-    same = (
-        compiled.read.source is read.source
-        and compiled.read.positions == read.positions
-        and compiled.read.axes == read.axes
+def _layers_below(layers: Layers, top: Node) -> set[str]:
+    """The layers below the top of a tree; none if one is needed elsewhere, or cannot be renamed."""
+    nodes = (node for node in nodes_of(top) if not isinstance(node, Opaque))
+    tree = {name for node in nodes for name in node.layers}
+    below = tree - {*top.layers}
+    is_closed = all(
+        tree.issuperset(layers.dependents[each]) and is_renamable(layers.graph.layers[each])
+        for each in below
     )
-    return partial(is_false, compiled.program) if same else None
-
-
-def _moved(layers: Layers, name: str) -> tuple[list[str], Node]:
-    """Layers with the same elements in the same order, from the top, and the node below them."""
-    names = []
-    node = layers.nodes[name]
-    while isinstance(node, Moved) and node.move is None:
-        names.append(node.layers[0])
-        node = node.child
-    return names, node
-
-
-def _read_apart(
-    layers: Layers, name: str, moves: list[str], read: Read, predicate: Predicate
-) -> Lowered:
-    """Copy the layers of the elements, down to the read, and filter the copy by the mask."""
-    source, token = read.layers[0], tokenize(name)
-    names = {source: own_name(source, token)}
-    made, below = lowered_tree(names[source], read, predicate, views=False) or Lowered({}, {})
-    for old in reversed(moves):
-        moving = layers.graph.layers[old]
-        names |= new_names(old, moving, token)
-        made[names[old]] = renamed(moving, names)
-        below[names[old]] = {names[used] for used in layers.graph.dependencies[old]}
-    layer: Any = layers.graph.layers[name]
-    (elements, axes), (mask, of_mask) = layer.indices
-    moved = names[elements]
-    blocks = {moved: layer.numblocks[elements], mask: layer.numblocks[mask]}
-    chosen = blockwise(
-        layer.task.func, name, layer.output_indices, moved, axes, mask, of_mask,
-        numblocks=blocks, **layer.task.kwargs,
-    )  # fmt: skip
-    return Lowered({name: chosen, **made}, {name: {moved, mask}, **below})
+    return below if is_closed else set()

@@ -11,7 +11,7 @@ import copy
 import itertools
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph._dask_compat import Alias, Task, TaskRef, block_function, blockwise
 from b2nd_dask.graph.expression.grouped import with_kernels
-from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Node, Read
+from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Node, Read, computed_in
 from b2nd_dask.graph.expression.program import ELEMENTS, compile_tree
 from b2nd_dask.graph.layers.layers import Layers, dependents_of, is_plain
 from b2nd_dask.graph.layers.moves import as_task
@@ -71,9 +71,7 @@ def lowered_tree(
     found = compile_tree(node, reading=len(node.layers) == 1 and node.size <= MANY_NODES)
     if found is None:
         return None
-    # a filter has the blocks of its elements
-    blocked: Any = node.args[0] if isinstance(node, Elemwise) and node.filters else node
-    chunks: Chunks = blocked.chunks
+    chunks = computed_in(node) or ()
     blocks = math.prod(map(len, chunks))
     labels = tuple(range(len(chunks)))
     pairs: list[Any] = []
@@ -123,22 +121,29 @@ def lowered_step(layers: Layers, name: str) -> Lowered | None:
     return Lowered({name: made}, {name: layers.graph.dependencies[name]})
 
 
-def with_own_names(graph: HighLevelGraph, lowered: set[str], outputs: set[str]) -> HighLevelGraph:
+def with_own_names(
+    graph: HighLevelGraph, lowered: Iterable[str], outputs: Set[str], masked: Mapping[str, str]
+) -> HighLevelGraph:
     """Rename lowered layers, and layers of single tasks that use them, up to layers of blocks.
 
     Layers of blocks keep their names. So do layers that cannot be renamed, and layers that dask
-    fuses with those below.
+    fuses with those below. Layers below a filter that drops some of their elements, `masked`, get
+    names that only this filter uses.
     """
     users = dependents_of(graph)
     can_be_renamed = renamable_layers(graph)
     names: dict[str, str] = {}
-    todo = sorted(lowered - outputs)
+    todo = sorted({*lowered, *masked.keys() & graph.layers.keys()} - outputs)
     changed: set[str] = set()
     while todo:
         name = todo.pop()
         if name in names or not all(map(can_be_renamed, (name, *users[name]))):
             continue
-        names |= new_names(name, graph.layers[name], *sorted(graph.dependencies[name]))
+        uses, layer = sorted(graph.dependencies[name]), graph.layers[name]
+        keys: Any = () if block_function(layer) is not None else layer
+        # tasks of a layer may have other names
+        for word in {name, *(key[0] for key in keys if isinstance(key, tuple))}:
+            names[word] = own_name(word, *uses, masked.get(name))
         changed |= {name, *users[name]}
         todo += [
             other
@@ -159,14 +164,6 @@ def with_own_names(graph: HighLevelGraph, lowered: set[str], outputs: set[str]) 
             for name, below in graph.dependencies.items()
         },
     )
-
-
-def new_names(name: str, layer: Any, *distinguished_by: object) -> dict[str, str]:
-    """New names for a layer, and for tasks in it that have other names."""
-    words = {name}
-    if block_function(layer) is None:
-        words |= {key[0] for key in layer if isinstance(key, tuple)}
-    return {word: own_name(word, *distinguished_by) for word in words}
 
 
 def own_name(name: str, *distinguished_by: object) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import steps
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef, flatten, held_tasks
 from b2nd_dask.graph.expression.chunk_steps import Fold, combining_step
-from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read, nodes_of
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read, computed_in, nodes_of
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.lower import Lowered, input_of, own_name
@@ -87,12 +87,13 @@ class Reductions:
     def __init__(self, layers: Layers) -> None:
         self._rules = layers.rules
         found = [
-            FoundReduction(name, fold, node, _combining_layers(layers, name, fold, node))
+            FoundReduction(name, fold, node, _combining_layers(layers, name, fold))
             for name, (fold, below) in layers.folds.items()
             if "reductions" in layers.rules
             and isinstance(node := layers.nodes[below], Read | Elemwise)
-            and not node.filters
         ]
+        # a filter may have other blocks than the array that is read
+        found = [each for each in found if each.combining or not each.below.filters]
         self._by_top = {each.top: each for each in found}
         self.answered = {
             each.name: whole for each in found if (whole := self._answered(each)) is not None
@@ -132,15 +133,14 @@ class Reductions:
         return reduced.lowered(found)
 
 
-def _combining_layers(
-    layers: Layers, name: str, fold: Fold, node: Read | Elemwise
-) -> list[CombiningLayer]:
+def _combining_layers(layers: Layers, name: str, fold: Fold) -> list[CombiningLayer]:
     """The layers that combine all results of a chunk step; none if they leave several results.
 
     Each layer has only the next one as dependent.
     """
     found: list[CombiningLayer] = []
-    counts = tuple(map(len, node.chunks or ()))
+    layer: Any = layers.graph.layers[name]
+    (counts,) = layer.numblocks.values()
     keeps = bool(fold.axis)
     while keeps and len(layers.dependents[name]) == 1:
         below, (name,) = name, layers.dependents[name]
@@ -228,6 +228,7 @@ class ReducedRead:
         self.read, program, self._inputs = compiled
         self._blocks = list(map(input_of, (self.read, *self._inputs)))
         self.fold = replace(fold, program=program)
+        self._axes = self.fold.axes(len(self.read.chunks))
 
     @classmethod
     def of(cls, node: Node, fold: Fold) -> ReducedRead | str:
@@ -241,7 +242,7 @@ class ReducedRead:
             return "axes of the read are reversed, exchanged, dropped or new"
         if not compiled.is_numeric:
             return "its elements are not numbers"
-        if any(each.chunks != node.chunks for each in compiled.reads):
+        if any(each.chunks != computed_in(node) for each in compiled.reads):
             return "its blocks come from reads that are broadcast"
         return cls(compiled, fold)
 
@@ -256,7 +257,8 @@ class ReducedRead:
         source, positions = self.read.source, self.read.positions
         if self._inputs or not all(positions) or not self.fold.asks or not source.has_statistics:
             return math.inf
-        left = source.unanswered_nbytes(positions, self.fold.reduction(source.dtype))
+        how = self.fold.reduction(source.dtype, len(positions))
+        left = source.unanswered_nbytes(positions, how)
         return math.inf if left is None else left
 
     def is_answered(self, limit: float) -> bool:
@@ -274,7 +276,7 @@ class ReducedRead:
         elif not merges or any(each.chunks != () for each in self._inputs):
             return self
         read = self.read
-        blocks = merged_blocks(read.chunks, self.fold.axis, read.source.dtype.itemsize, limit)
+        blocks = merged_blocks(read.chunks, self._axes, read.source.dtype.itemsize, limit)
         return self.in_blocks(blocks)
 
     def lowered(self, found: FoundReduction) -> Lowered:
@@ -285,10 +287,13 @@ class ReducedRead:
         reads = reading_name(f"{found.name}-{token}", self.read.source.label)
         name = reads if found.combining else found.name
         # a task that combines a single result computes it itself
-        nests = bool(found.combining) and all(len(chunks[i]) == 1 for i in axis)
+        nests = bool(found.combining) and all(len(chunks[i]) == 1 for i in self._axes)
         counts = tuple(map(len, chunks))
         numbers = np.ndindex(counts)
         made = _array_of(counts, (self.task(None if nests else (name, *n), n) for n in numbers))
+        if self.fold.program.filters:
+            # as dask numbers the blocks of the selected elements
+            made = made.reshape(-1)
         tasks: dict[Key, Any] = {}
         for layer in found.combining:
             every = tuple(n if i in axis else 1 for i, n in enumerate(made.shape))
@@ -299,10 +304,9 @@ class ReducedRead:
             tasks |= {} if nests else {task.key: task for task in made.flat}
             name = found.top if layer.name == found.top else own_name(layer.name, token)
             counts = tuple(map(len, map(steps, made.shape, every)))
-            calls = layer.calls(name, made, every, axis)
+            func, calls = self.fold.combining(layer.func), layer.calls(name, made, every, axis)
             made = _array_of(
-                counts,
-                (Task(key, layer.func, _argument(p), _data_producer=nests) for key, p in calls),
+                counts, (Task(key, func, _argument(p), _data_producer=nests) for key, p in calls)
             )
         tasks |= {task.key: task for task in made.flat}
         below = {each.layers[0] for each in self._inputs if not isinstance(each, Read)}

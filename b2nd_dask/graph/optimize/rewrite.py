@@ -19,11 +19,11 @@ from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import GraphNode, TaskRef, block_function, flatten, held_tasks
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_nodes
-from b2nd_dask.graph.expression.program import leaf_key
+from b2nd_dask.graph.expression.program import compile_tree, leaf_key
 from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
-from b2nd_dask.graph.optimize.indexing import lowered_filter, lowered_positions
+from b2nd_dask.graph.optimize.indexing import lowered_positions, masked_reads
 from b2nd_dask.graph.optimize.lower import (
     Lowered,
     lowered_step,
@@ -84,6 +84,7 @@ class _Rewriting:
         for name, node in layers.nodes.items():
             if isinstance(node, Read) and len(node.layers) > 1:
                 self._moved_reads[leaf_key(node)].append(name)
+        self._masked, self._above = masked_reads(layers, self._outputs)
         self._can_be_renamed = renamable_layers(layers.graph)
         self._reductions = Reductions(layers)
         self._sharing = Sharing(layers, self._outputs, self._reductions.answered.keys())
@@ -110,13 +111,13 @@ class _Rewriting:
             self._needed |= uses
         if not changed:
             return None
-        return with_own_names(HighLevelGraph(new, below), set(changed), self._outputs)
+        return with_own_names(HighLevelGraph(new, below), changed, self._outputs, self._above)
 
     def _read_by_another(self, name: str, node: Node) -> Node:
         """The layer that reads the same blocks for another dependent; the node if there is none."""
         if isinstance(node, Read) and len(node.layers) > 1:
             for other in self._moved_reads.get(leaf_key(node), ()):
-                if other != name and other in self._needed:
+                if other != name and other in self._needed and other not in self._masked:
                     return Opaque(other, node.chunks)
         return node
 
@@ -151,10 +152,9 @@ class _Rewriting:
         if "reductions" in self._rules:
             yield "reductions", self._reductions.lowered(name, self._sharing)
             yield "reductions", lowered_step(self._layers, name)
-        if isinstance(node, Read | Elemwise):
-            yield _rule_of(node), self._tree(name, node)
-        if "masks" in self._rules:
-            yield "masks", lowered_filter(self._layers, name)
+        if isinstance(node, Read | Elemwise) and not node.is_raveled:
+            rule = "masks" if name in self._masked else _rule_of(node)
+            yield rule, self._tree(name, node)
         if "positions" in self._rules:
             yield "positions", lowered_positions(self._layers, self._sharing, name)
 
@@ -166,8 +166,9 @@ class _Rewriting:
             and "elementwise" not in self._rules
         ):
             return None
-        views = "views" in self._rules and self._sharing.is_only_read(name)
-        is_whole = isinstance(node, Read) and len(node.layers) == 1
+        views = "views" in self._rules and name in self._sharing.only_read
+        predicate = self._masked.get(name)
+        is_whole = isinstance(node, Read) and len(node.layers) == 1 and predicate is None
         above = self._layers.dependents[name]
         if is_whole and not (views and all(map(self._can_be_renamed, above))):
             return None
@@ -176,7 +177,8 @@ class _Rewriting:
             tree = with_nodes(tree, lambda each: self._read_by_another(name, each))
         if not isinstance(tree, Read | Elemwise):
             return None
-        predicate = predicate_of(tree) if "statistics" in self._rules else None
+        if predicate is None and "statistics" in self._rules:
+            predicate = predicate_of(compile_tree(tree))
         return lowered_tree(name, tree, predicate, views=views)
 
 

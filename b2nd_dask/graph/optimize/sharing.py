@@ -18,9 +18,10 @@ from b2nd_dask.graph._dask_compat import Alias, M, Task, _shuffle, block_functio
 from b2nd_dask.graph.expression.elementwise import (
     FILTERS,
     UNKNOWN,
+    VIEWING,
     is_among,
     is_elementwise,
-    may_return_view,
+    unwrapped,
 )
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_nodes
 from b2nd_dask.graph.expression.program import compile_tree
@@ -73,7 +74,9 @@ class Sharing:
         """
         included = {dependent or top.layers[0]}
         opaque: set[str] = set()
-        for node in self._from_top(top):
+        computed = (node for node in nodes_of(top) if not isinstance(node, Opaque))
+        # each after all its dependents
+        for node in sorted(computed, key=lambda one: -self._rank[one.layers[-1]]):
             first = node is top and dependent is None
             added = self._included(node, node.layers[first:], included)
             if added is None:
@@ -81,7 +84,9 @@ class Sharing:
                 opaque.add(node.layers[0])
             else:
                 included |= added
-        if top.layers[0] in opaque:
+        # a raveled argument has other blocks than the layer that ravels it
+        raveled = top.args if isinstance(top, Elemwise) and top.is_raveled else ()
+        if any(isinstance(each, Node) and each.layers[0] in opaque for each in (top, *raveled)):
             return None
 
         def cut(node: Node) -> Node:
@@ -89,11 +94,6 @@ class Sharing:
             return Opaque(node.layers[0], node.chunks) if is_cut else node
 
         return with_nodes(top, cut)
-
-    def _from_top(self, top: Node) -> list[Node]:
-        """The computed nodes of a tree, each after all its dependents."""
-        nodes = (node for node in nodes_of(top) if not isinstance(node, Opaque))
-        return sorted(nodes, key=lambda node: self._rank[node.layers[-1]], reverse=True)
 
     def _included(self, node: Node, names: tuple[str, ...], included: set[str]) -> set[str] | None:
         """Layers that are absorbed with a node; None if one has another dependent."""
@@ -117,15 +117,12 @@ class Sharing:
         for below in self._layers.graph.dependencies[name]:
             self._left[below].discard(name)
 
-    def is_only_read(self, name: str) -> bool:
-        """Whether no dependent of a layer may write into its blocks.
+    @cached_property
+    def only_read(self) -> set[str]:
+        """Layers into whose blocks no dependent may write.
 
         A user function may work in place, and so may the receiver of a result.
         """
-        return name in self._only_read
-
-    @cached_property
-    def _only_read(self) -> set[str]:
         found: set[str] = set()
         # computed once for all layers: a layer that joins many others is above each of them
         readers: set[str] = set()
@@ -178,7 +175,8 @@ def _makes_arrays(layer: Any) -> bool:
         )
     args = [UNKNOWN if labels is not None else value for value, labels in layer.indices]
     kwargs = layer.task.kwargs
-    return is_elementwise(func, args, kwargs) and not may_return_view(func, kwargs)
+    may_be_views = is_among(unwrapped(func, kwargs)[0], VIEWING)
+    return is_elementwise(func, args, kwargs) and not may_be_views
 
 
 def _passes_blocks(layer: Any) -> bool:
@@ -254,7 +252,10 @@ class _LateReads:
 
     def _limit_of(self, node: Node) -> int | None:
         """Bytes of reads above which a result is late; None if a node's blocks wait for it."""
-        if not isinstance(node, Read | Elemwise) or _is_remote(node):
+        if not isinstance(node, Read | Elemwise):
+            return None
+        # elements of a store are read only once
+        if any(isinstance(each, Read) and each.source.is_remote for each in nodes_of(node)):
             return None
         if _is_wide(node):
             return LATE_NBYTES
@@ -285,8 +286,3 @@ def _is_wide(tree: Node) -> bool:
     stored = compiled.read.source.dtype
     made = compiled.program.dtype([np.empty(0, stored)])
     return bool(made.itemsize >= WIDE * stored.itemsize)
-
-
-def _is_remote(tree: Node) -> bool:
-    """Whether a tree reads a store; its elements are read only once."""
-    return any(isinstance(node, Read) and node.source.is_remote for node in nodes_of(tree))

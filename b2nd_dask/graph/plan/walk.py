@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -221,24 +221,23 @@ def _of_reduction(block: BlockRead, fold: Fold, inputs: list[Any]) -> list[Found
     """The reads of `reduce_block`; none if statistics answer the reduction."""
     frame, axes = block.source, block.axes
     asks = fold.asks and not inputs and all(axes)
-    if asks and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype)) == 0:
+    if asks and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype, len(axes))) == 0:
         return []
     read, shape = _read_of(block), tuple(map(len, axes))
     read.is_streamed = all(map(is_number, inputs))
-    kept = math.prod(n for axis, n in enumerate(shape) if axis not in fold.axis)
+    kept = math.prod(n for axis, n in enumerate(shape) if axis not in fold.axes(len(shape)))
     read.beside = kept * nbytes_of_results(fold, frame.dtype, len(axes))
     if fold.program.steps:
         dtypes = (frame.dtype,) * (1 + fold.program.inputs)
-        read.beside += _in_tiles(fold.program, dtypes, shape, fold.axis)
+        # a filter selects from whole chunks
+        box = tuple(map(min, shape, frame.chunks)) if read.is_streamed else shape
+        tile = largest_tile(_tiles_of(shape, fold.axis))
+        count = math.prod(box) if fold.program.filters else tile
+        read.beside += count * nbytes_of_tile(fold.program, dtypes)
     others = (each for each in inputs if isinstance(each, BlockRead))
     return [read, *map(_read_of, others)]
 
 
-def _in_tiles(
-    program: Program,
-    dtypes: tuple[np.dtype[Any], ...],
-    shape: tuple[int, ...],
-    axis: tuple[int, ...] = (),
-) -> float:
+def _in_tiles(program: Program, dtypes: Sequence[np.dtype[Any]], shape: tuple[int, ...]) -> float:
     """Bytes of memory for the largest tile of a block."""
-    return largest_tile(_tiles_of(shape, axis)) * nbytes_of_tile(program, dtypes)
+    return largest_tile(_tiles_of(shape, ())) * nbytes_of_tile(program, dtypes)
