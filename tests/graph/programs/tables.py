@@ -250,7 +250,7 @@ FILTERED = lines_of("""
     ({a} * 2)[{a} > 1].sum()   {a}[{a} > 1].astype('f8').mean()   {a}[{a} * 2 > 2].sum()
     {a}[~({a} == 0)].compute_chunk_sizes()   {a}[{a} > 1][{a}[{a} > 1] < 3].sum()
     {a}[({a} > 1).rechunk({target})].sum()   da.extract({a} > 1, {a}).sum()
-    ({a}[{a} > 2] * 2).sum()   {a}[{a} < 2].std()   {a}[{a} > 1].map_blocks(np.sort).max()
+    ({a}[{a} > 2] * 2).sum()   {a}[{a} > 1].map_blocks(np.sort).max()
     {a}[{a} > 1].mean(split_every=2)   {a}[{a} > 1].blocks[:1].sum()
 """)
 #: Of two arrays.
