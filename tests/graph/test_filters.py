@@ -297,3 +297,26 @@ def test_plans_of_filters(volume):
     x = b2nd_dask.from_b2nd(volume[0])
     assert b2nd_dask.plan(x[x > 12].mean()).chunks == 64
     assert b2nd_dask.plan(x[x > 1e9].sum()).chunks == 0
+
+
+def test_elements_at_other_positions_are_read_too(tmp_path):
+    values, numpy = np.arange(60.0).reshape(6, 10), np.full((6, 10), 0.125)
+    x = b2nd_dask.from_b2nd(written(tmp_path, values, (2, 10)))
+    own, expected = x + da.from_array(numpy, chunks=(2, 10)), values + numpy
+    chosen = (own + own[::-1])[x > 30]
+    np.testing.assert_array_equal(chosen, (expected + expected[::-1])[values > 30])
+    np.testing.assert_array_equal(chosen.sum(), (expected + expected[::-1])[values > 30].sum())
+
+
+def test_an_array_that_is_opaque_to_the_mask_is_read(tmp_path):
+    values, tens = np.arange(60.0).reshape(6, 10), np.zeros((6, 10)) + np.arange(10) / 100
+    (tmp_path / "tens").mkdir()
+    x = b2nd_dask.from_b2nd(written(tmp_path, values, (2, 10)))
+    long = b2nd_dask.from_b2nd(written(tmp_path / "tens", tens, (2, 10)))
+    own, expected = x * 2 + 1, values * 2 + 1
+    for _ in range(98):
+        long, tens = long + 1, tens + 1
+    chosen = da.where(x > 15, 1.0, own)[own + long > 158]
+    np.testing.assert_array_equal(
+        chosen, np.where(values > 15, 1.0, expected)[expected + tens > 158]
+    )

@@ -9,6 +9,7 @@ import threading
 import uuid
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import blosc2
 import dask
@@ -38,6 +39,7 @@ from b2nd_dask.storage import Location, Staging
 from b2nd_dask.storage.write.local_names import remove_path
 from b2nd_dask.storage.write.local_staging import LocalStaging
 from b2nd_dask.storage.write.object_staging import BaseObjectStaging
+from b2nd_dask.storage.write.object_store import ObjectStore
 from tests.forked import answer, run_to_end, started
 from tests.graph.written import CHUNKS, VALUES, holds
 from tests.strategies import examples
@@ -256,7 +258,8 @@ def test_a_frame_that_came_after_create_is_not_replaced(tmp_path, contiguous, by
         blosc2.asarray(VALUES, urlpath=str(target), mode="w", contiguous=contiguous)
     expected = open_b2nd(target)[...]
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous, mode="w")
-    with pytest.raises(StaleFrameError, match=r"since create.*remove it and commit") as caught:
+    refused = StaleFrameError if had_frame else FileExistsError
+    with pytest.raises(refused, match=r"since create.*remove it and commit|meanwhile") as caught:
         commit(target)
     assert str(target) in str(caught.value)
     np.testing.assert_array_equal(open_b2nd(target)[...], expected)
@@ -265,15 +268,72 @@ def test_a_frame_that_came_after_create_is_not_replaced(tmp_path, contiguous, by
     holds(target, VALUES)
 
 
-def test_a_store_keeps_a_frame_that_came_after_create(store):
+@pytest.mark.parametrize("had_frame", [True, False])
+def test_a_store_keeps_a_frame_that_came_after_create(store, had_frame):
     url, keywords = store
-    to_b2nd(VALUES, url, **keywords)
+    if had_frame:
+        to_b2nd(VALUES, url, **keywords)
     create(url, (60, 40), float, chunks=CHUNKS, mode="w", **keywords)
     stage(url, VALUES, 0, 60, **keywords)
     to_b2nd(VALUES * 2, url, mode="w", **keywords)
-    with pytest.raises(StaleFrameError, match="since create"):
+    with pytest.raises((StaleFrameError, FileExistsError), match=r"since create|meanwhile"):
         commit(url, **keywords)
     np.testing.assert_array_equal(open_b2nd(url, **keywords)[...], VALUES * 2)
+
+
+def test_the_commit_of_a_sparse_frame_in_a_store_goes_on(store, monkeypatch):
+    url, keywords = store
+    create(url, (60, 40), float, chunks=CHUNKS, mode="w", contiguous=False, **keywords)
+    stage(url, VALUES, 0, 60, **keywords)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "copy", Mock(side_effect=ConnectionError("it failed")))
+        with pytest.raises(OSError, match="it failed"):
+            commit(url, **keywords)
+    np.testing.assert_array_equal(commit(url, **keywords)[...], VALUES)
+
+
+@pytest.mark.parametrize("step", ["read_manifests", "staged_records"])
+def test_a_late_commit_keeps_the_parts_of_the_next_frame(target, contiguous, monkeypatch, step):
+    def start():
+        create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous, mode="w")
+
+    original = getattr(parts, step)
+
+    def after_others(*args, **keywords):
+        monkeypatch.setattr(parts, step, original)
+        commit(target)
+        start()
+        stage(target, VALUES * 2, 0, 60)
+        return original(*args, **keywords)
+
+    start()
+    stage(target, VALUES, 0, 60)
+    monkeypatch.setattr(parts, step, after_others)
+    np.testing.assert_array_equal(commit(target)[...], VALUES)
+    commit(target)
+    holds(target, VALUES * 2)
+
+
+def test_a_late_commit_does_not_publish_the_next_frame(target, contiguous, monkeypatch):
+    def start(dtype):
+        create(target, (60, 40), dtype, chunks=CHUNKS, contiguous=contiguous, mode="w")
+        stage(target, VALUES.astype(dtype), 0, 60)
+
+    original = parts.read_manifests
+
+    def after_others(staging):
+        monkeypatch.setattr(parts, "read_manifests", original)
+        commit(target)
+        remove_path(target)
+        start("f4")
+        return original(staging)
+
+    start("i4")
+    monkeypatch.setattr(parts, "read_manifests", after_others)
+    with pytest.raises(B2ndError, match="during the commit"):
+        commit(target)
+    commit(target)
+    holds(target, VALUES.astype("f4"))
 
 
 @pytest.mark.parametrize("had_frame", [True, False])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import itertools
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -21,7 +21,6 @@ from b2nd_dask.format.trailer import TOKEN_NBYTES, parse_trailer
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.store import require_no_link_out
-from b2nd_dask.frame.open.opening import parse_frame
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
     MOST_LISTED,
@@ -39,32 +38,30 @@ from b2nd_dask.frame.write.records import (
     staged_records,
     with_digest,
 )
-from b2nd_dask.frame.write.transaction import Envelope, Transaction
+from b2nd_dask.frame.write.transaction import NOTHING, Envelope, Transaction, state_at
 from b2nd_dask.frame.write.writer import cast_fill, write_block
-from b2nd_dask.storage import Identity, Location, Staging, staging_for
+from b2nd_dask.storage import Location, Staging, staging_for
 
 #: Key of the staging area of every pending frame: any process finds it without a search.
 AREA_KEY = b"in parts".hex()
 PLAN_NAME = "plan"
-_MAGIC = b"b2ndplan"
+_MAGIC = b"b2ndpart"
 #: Magic, key, base, a byte of flags, and the frame without chunks; a digest of all follows.
 _KEY = slice(len(_MAGIC), len(_MAGIC) + 8)
 _BASE = slice(_KEY.stop, _KEY.stop + TOKEN_NBYTES)
 _REPLACE, _STATS = 1, 2
-#: States of a target without a frame (`_state_at`): nothing is there, or something else.
-_NOTHING, _NO_FRAME = bytes(TOKEN_NBYTES), b"\1" * TOKEN_NBYTES
 
 
 @dataclass(frozen=True, eq=False)
 class PendingFrame(Transaction):
     """A frame that is published when its parts are committed."""
 
-    base: bytes = _NOTHING
+    base: bytes = NOTHING
     """State of the target when the frame was created; the commit replaces no other."""
 
     @classmethod
     def at(
-        cls, location: Location, plan: FramePlan, key: str, base: bytes = _NOTHING, *, replace: bool
+        cls, location: Location, plan: FramePlan, key: str, base: bytes = NOTHING, *, replace: bool
     ) -> Self:
         """Create the transaction for the frame at a location; it resumes a killed commit."""
         staging = plan.staging(location, replace=replace, resume_key=AREA_KEY)
@@ -73,7 +70,7 @@ class PendingFrame(Transaction):
     def to_bytes(self) -> bytes:
         """Build the plan file: the header and trailer of the frame, without an index."""
         flags = _REPLACE * self.staging.replace | _STATS * self.plan.stats
-        base = _state_at(self.staging.location)[0] if self.staging.replace else _NOTHING
+        base = state_at(self.staging.location)[0] if self.staging.replace else NOTHING
         front = _MAGIC + bytes.fromhex(self.frame_key) + base + bytes([flags])
         return front + Envelope.planned(self.plan, None).alone(row_dtype())
 
@@ -120,7 +117,7 @@ class PendingFrame(Transaction):
         with self.staging.exclusive():
             if self.is_published():
                 return
-            if manifests != read_manifests(self.staging):
+            if not _is_pending(self) or manifests != read_manifests(self.staging):
                 raise B2ndError(
                     "a part was staged during the commit: commit again when all jobs have ended",
                     path=self.staging.label,
@@ -131,8 +128,8 @@ class PendingFrame(Transaction):
         """Publish the frame unless another came since `create`; see `Transaction.publish`."""
         staging = self.staging
         if staging.replace:
-            state, identity = _state_at(staging.location)
-            if state not in (_NOTHING, self.base):
+            state, identity = state_at(staging.location)
+            if state not in (NOTHING, self.base):
                 raise StaleFrameError(
                     "a frame was written or changed here since create, and commit does not replace "
                     "it: to keep it, remove the parts by remove_staging(..., "
@@ -140,7 +137,7 @@ class PendingFrame(Transaction):
                     path=staging.label,
                 )
             # another may still come before the rename
-            staging = replace(staging, replace=state != _NOTHING, replaces=identity)
+            staging = replace(staging, replace=state != NOTHING, replaces=identity)
         Transaction.publish(replace(self, staging=staging), records)
 
 
@@ -149,16 +146,9 @@ def _is_committed(write: Transaction) -> bool:
     return bool(write.plan.grid.nchunks) and write.is_published()
 
 
-def _state_at(location: Location) -> tuple[bytes, Identity | None]:
-    """The state of a target: the token of its frame, and its identity."""
-    try:
-        with closing(location.open()) as reader:
-            parsed = parse_frame(reader)
-    except FileNotFoundError:
-        return _NOTHING, None
-    except B2ndError:
-        return _NO_FRAME, None
-    return parsed.token, parsed.identity
+def _is_pending(write: Transaction) -> bool:
+    """Whether the staging area is that of a write, not of a later one for the same path."""
+    return _plan_in(write.staging)[_KEY].hex() == write.frame_key
 
 
 def pending_at(location: Location) -> PendingFrame:
@@ -177,7 +167,9 @@ def pending_at(location: Location) -> PendingFrame:
     dtype = dtype or np.dtype(f"V{grid.itemsize}")
     plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
     key, base = body[_KEY].hex(), body[_BASE]
-    return PendingFrame.at(location, plan, key, base, replace=bool(flags & _REPLACE))
+    # where nothing was, nothing may be replaced
+    replaces = bool(flags & _REPLACE) and base != NOTHING
+    return PendingFrame.at(location, plan, key, base, replace=replaces)
 
 
 def _plan_in(staging: Staging) -> bytes:
@@ -247,7 +239,7 @@ class Part(Transaction):
     def _require_pending(self) -> None:
         """Check that the frame is neither committed nor removed."""
         self._require_uncommitted()
-        if _plan_in(self.staging)[_KEY].hex() != self.frame_key:
+        if not _is_pending(self):
             raise FileNotFoundError(
                 errno.ENOENT,
                 "the frame was removed and started again in the meantime: stage this part again",
@@ -309,7 +301,9 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     with pending.once():
         pending.join(fill)
     # after the lock: NFS keeps an open file, and thus its directory
-    pending.staging.clean_up()
+    with suppress(FileNotFoundError):
+        if _is_pending(pending):
+            pending.staging.clean_up()
     return open_b2nd(urlpath, storage_options=storage_options)
 
 

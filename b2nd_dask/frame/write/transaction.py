@@ -20,12 +20,15 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_tail
-from b2nd_dask.format.trailer import History, build_marks, metadata_digest
+from b2nd_dask.format.trailer import TOKEN_NBYTES, History, build_marks, metadata_digest
 from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, put_manifest, require_all
 from b2nd_dask.processes import unseen
-from b2nd_dask.storage import ByteReader, Span, Staging
+from b2nd_dask.storage import ByteReader, Identity, Location, Span, Staging
+
+#: States of a target without a frame (`state_at`): nothing is there, or something else.
+NOTHING, _NO_FRAME = bytes(TOKEN_NBYTES), b"\1" * TOKEN_NBYTES
 
 #: Errors of a duplicate task after the publication of its write: the staged files are gone, the
 #: target exists, the frame to change differs, records are missing. Disk errors are not among them.
@@ -232,3 +235,15 @@ def begin(transaction: Transaction) -> Transaction:
 def commit(transaction: Transaction, records: ChunkRecords) -> str:
     """Task that commits a write."""
     return transaction.commit(records)
+
+
+def state_at(location: Location) -> tuple[bytes, Identity | None]:
+    """The state of a target: the token of its frame, and its identity."""
+    try:
+        with closing(location.open()) as reader:
+            parsed = parse_frame(reader)
+    except FileNotFoundError:
+        return NOTHING, None
+    except B2ndError:
+        return _NO_FRAME, None
+    return parsed.token, parsed.identity

@@ -27,7 +27,7 @@ from b2nd_dask.graph._dask_compat import (
     held_tasks,
 )
 from b2nd_dask.graph.expression.elementwise import is_among
-from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read, nodes_of
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
@@ -116,10 +116,12 @@ def masked_reads(layers: Layers, outputs: Set[str]) -> tuple[dict[str, Predicate
 
 def _layers_below(layers: Layers, top: Node) -> set[str]:
     """The layers below the top of a tree; none if one is needed elsewhere, or cannot be renamed."""
-    nodes = (node for node in nodes_of(top) if not isinstance(node, Opaque))
-    tree = {name for node in nodes for name in node.layers}
+    nodes = list(nodes_of(top))
+    tree = {name for node in nodes if isinstance(node, Read | Elemwise) for name in node.layers}
+    # the inputs of its program: opaque parts, and moves that need other elements of their arrays
+    leaves = {node.layers[0] for node in nodes if not isinstance(node, Read | Elemwise)}
     below = tree - {*top.layers}
-    is_closed = all(
+    is_closed = leaves.isdisjoint(tree) and all(
         tree.issuperset(layers.dependents[each]) and is_renamable(layers.graph.layers[each])
         for each in below
     )
