@@ -262,7 +262,7 @@ def _update_array(
     check_encoding(ds, encoding)
     existing = open_b2nd(urlpath, storage_options=options.get("storage_options"))
     how = {**options, "append_axis": axis}
-    check_append(existing, ds.variables[name], str(name), member, encoding[name], how)
+    check_append(existing, str(name), member, encoding[name], how)
     of_update = ("compute", "resume", "storage_options", "fsync")
     rest = {key: options[key] for key in of_update if key in options}
 

@@ -55,8 +55,7 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str, options: Mapping[str, A
             member = member_like(name, ds.variables[name], old)
             target, axis = str(old.encoding["source"]), old.dims.index(dim)
             how = {**options, "append_axis": axis}
-            own = encoding.get(name, {})
-            check_append(open_b2nd(target), ds.variables[name], str(name), member, own, how)
+            check_append(open_b2nd(target), str(name), member, encoding.get(name, {}), how)
             # on the disk before the manifest, whatever fsync= is: a shorter frame does not open
             writes.append(_placed(member.array, target, axis, start))
         write_together(writes)

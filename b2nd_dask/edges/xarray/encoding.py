@@ -12,12 +12,11 @@ from xarray.backends.common import ensure_dtype_not_object
 from xarray.coding.strings import EncodedStringCoder
 from xarray.conventions import CF_RELATED_DATA, ensure_not_multiindex
 from xarray.core.common import contains_cftime_datetimes
-from xarray.core.utils import equivalent
 
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, some_notes
 from b2nd_dask.edges.xarray.backend_array import presented
 from b2nd_dask.edges.xarray.packing import pack
-from b2nd_dask.format.labels import MAX_NAME_LENGTH, PACKING, unpack_labels
+from b2nd_dask.format.labels import MAX_NAME_LENGTH, PACKING
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.write.writer import fits
@@ -98,30 +97,9 @@ def _storage(
 
 
 def check_append(
-    frame: Frame,
-    variable: xr.Variable,
-    name: str,
-    member: Member,
-    own: Mapping[str, Any],
-    options: Mapping[str, Any],
+    frame: Frame, name: str, member: Member, own: Mapping[str, Any], options: Mapping[str, Any]
 ) -> None:
-    """Raise ValueError if options of an append, as for `to_b2nd`, do not match the frame.
-
-    `member` is the variable as it is appended, `own` its part of `encoding=`.
-    """
-    packing = {key: value for key, value in own.items() if key in _CF and value is not None}
-    # text and bytes have the dtype of the frame
-    if packing and variable.dtype.kind in "biufcmM":
-        empty = variable[(slice(0),) * variable.ndim].drop_encoding()
-        new = member_of(name, empty, packing, is_coord=False)
-        present = {**unpack_labels(frame.vlmeta, frame.shape).attrs, "dtype": frame.dtype}
-        packed = {**new.attrs, "dtype": new.array.dtype}
-        if other := [key for key in packing if not equivalent(packed.get(key), present.get(key))]:
-            wrong = ", ".join(f"{key}={packing[key]!r}" for key in other)
-            raise ValueError(
-                f"the variable {name!r}: encoding= has {wrong}: the existing frame has other "
-                "values, and an append does not change them; omit them"
-            )
+    """Raise ValueError if options of an append, as for `to_b2nd`, do not match the frame."""
     by_variable = (*STORAGE, "max_mem", "stats", "append_dim", "encoding")
     asked = {key: value for key, value in options.items() if key not in by_variable}
     asked |= _storage(name, member, own, options)

@@ -242,48 +242,6 @@ def test_numbers_of_days_grow(tmp_path, lazy, dtype):
     np.testing.assert_array_equal(found.elapsed, ds.elapsed)
 
 
-PACKED = {"dtype": "i2", "scale_factor": 0.1, "add_offset": np.float32(1), "_FillValue": -1}
-
-
-@pytest.mark.parametrize(
-    ("packing", "other"),
-    [
-        (PACKED, {"scale_factor": 0.2}),
-        (PACKED, {"dtype": "i4"}),
-        (PACKED, {"_FillValue": -2}),
-        ({"dtype": "f4", "_FillValue": 1e20}, {"dtype": "f8"}),
-        ({"_FillValue": np.nan}, {"_FillValue": 0.0}),
-        ({"dtype": "f4"}, {"scale_factor": 2.0}),
-    ],
-)
-@pytest.mark.parametrize("single", [False, True])
-def test_an_append_keeps_the_packing(tmp_path, packing, other, single):
-    given = xr.Dataset({"v": ("x", np.arange(10.0))})
-    path, given = (tmp_path / "v.b2nd", given.v) if single else (tmp_path / "v.b2d", given)
-    first, second = given.isel(x=slice(0, 5)), given.isel(x=slice(5, 10))
-    first.b2nd.to_b2nd(path, encoding={"v": packing})
-    place = {"mode": "a", "append_dim": "x"}
-    (name,) = other
-    with pytest.raises(ValueError, match=f"'v': encoding= has {name}=.* has other values"):
-        second.b2nd.to_b2nd(path, encoding={"v": packing | other}, **place)
-    assert second.b2nd.to_b2nd(path, encoding={"v": packing}, **place).sizes["x"] == 10
-
-
-def test_an_append_keeps_the_packing_of_times(tmp_path):
-    days = np.arange("2000-01-01", "2000-01-11", dtype="M8[D]").astype("M8[ns]")
-    ds = xr.Dataset({"t": ("x", days), "on": ("x", days > days[4]), "n": ("x", ["a", "bc"] * 5)})
-    packing = {"t": {"units": "hours since 1900", "calendar": "standard", "dtype": "i4"}}
-    packing |= {"on": {"dtype": "i1"}, "n": {"dtype": "S1"}}
-    ds.isel(x=slice(0, 5)).b2nd.to_b2nd(tmp_path / "t.b2d", encoding=packing)
-    place = {"mode": "a", "append_dim": "x"}
-    rest = ds.isel(x=slice(5, 10))
-    other = packing | {"t": {"units": "days since 1900"}}
-    with pytest.raises(ValueError, match="'t': encoding= has units='days since 1900'"):
-        rest.b2nd.to_b2nd(tmp_path / "t.b2d", encoding=other, **place)
-    found = rest.b2nd.to_b2nd(tmp_path / "t.b2d", encoding=packing, **place)
-    xr.testing.assert_equal(found.compute(), ds)
-
-
 def test_variables_are_added_and_replaced(tmp_path):
     path, ds = tmp_path / "w.b2d", weather(20)
     ds.b2nd.to_b2nd(path, chunks={"time": 7, "lat": 9}, cparams={"codec": "lz4"}, stats=True)
