@@ -37,7 +37,7 @@ logger = logging.getLogger("b2nd_dask")
 LATE_NBYTES = 1 << 28
 #: Share of the memory for blocks that wait for a late result.
 SHARE_OF_MEMORY = 1 / 8
-#: Blocks also wait if their elements have at least so many times the bytes of those that are read.
+#: Elements of so many times the bytes of those that are read never wait for a late result.
 WIDE = 4
 #: Maximum number of dependents for which a block is read again.
 MAX_COPIES = 4
@@ -276,7 +276,7 @@ class _LateReads:
 
 
 def _is_wide(tree: Node) -> bool:
-    """Whether the elements of a tree are four times as wide as those that it reads.
+    """Whether the elements of a tree are `WIDE` times as wide as those that it reads.
 
     Packed temperature is: to read and unpack int16 twice takes no longer than to keep float64.
     """
