@@ -109,6 +109,22 @@ def test_broadcast_operands(data):
     assert total.dtype == wanted.dtype
 
 
+def test_the_result_of_transposed_elements_has_their_order_in_memory():
+    values = np.arange(2 * 30 * 7, dtype="i2").reshape(2, 30, 7)
+    axes, factors = (1, 2, 0), np.array([0.5, 3])
+    x = da.transpose(stored(values), axes)
+    found, expected = (
+        np.where(array == 9, np.nan, array.astype("f8")) * factors + 1
+        for array in (x, values.transpose(axes))
+    )
+    seen = []
+    found = found.map_blocks(lambda block: seen.append(block.strides) or block, meta=expected[:0])
+    same_bits(found.compute(), expected)
+    assert seen == [expected.strides]
+    found = (x[::-1] * 2 + da.from_array(values.transpose(axes))).compute()
+    same_bits(found, values.transpose(axes)[::-1] * 2 + values.transpose(axes))
+
+
 def test_elements_that_are_broadcast_to_an_array_in_memory():
     values, rows = np.arange(90), np.arange(40.0)[:, None]
     x, y = stored(values), da.from_array(rows)

@@ -68,6 +68,11 @@ def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None =
     """
     plain = not program.filters and all(map(is_plain, arrays))
     shape = np.broadcast_shapes(*map(np.shape, arrays)) if plain else ()
+    order = _memory_order(arrays[0])
+    if plain and out is None and order != sorted(order) and np.shape(arrays[0]) == shape:
+        # passes in the order of the memory, in which NumPy, too, makes the result
+        arrays[:] = [np.broadcast_to(a, shape).transpose(order) for a in arrays]
+        return run_on_block(program, arrays).transpose(np.argsort(order))
     tiles = tiles_of(shape, ())
     if plain and all(map(_is_repeated, arrays)):
         first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
@@ -134,6 +139,11 @@ def _is_repeated(array: Any) -> bool:
     return array.size > 0 and not any(
         step for step, n in zip(array.strides, array.shape, strict=True) if n > 1
     )
+
+
+def _memory_order(array: Any) -> list[int]:
+    """The axes of an array from the largest stride to the smallest."""
+    return sorted(range(np.ndim(array)), key=lambda axis: -abs(array.strides[axis]))
 
 
 def _part(array: Any, box: Box) -> Any:
