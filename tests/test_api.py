@@ -1,10 +1,8 @@
 """The public names and signatures, and what `import b2nd_dask` adds to dask: changed on purpose."""
 
-import ast
 import inspect
 import pickle
 import sys
-from pathlib import Path
 from subprocess import run
 
 import blosc2
@@ -133,16 +131,6 @@ def test_signatures_of_methods(function):
     assert signature(function) == FUNCTIONS[function]
 
 
-def test_what_type_checkers_see_is_what_is_imported_lazily():
-    tree = ast.parse(Path(b2nd_dask.__file__).read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.name: node.module for node in block.body for alias in node.names}
-    lazy = {name: f"b2nd_dask.{module}" for name, module in b2nd_dask._MODULES.items()}
-    # the one that is a module
-    assert seen == lazy | {"plot": "b2nd_dask"}
-    assert seen.keys() <= set(dir(b2nd_dask))
-
-
 #: Modules of this package that importing it loads.
 LOADED = 13
 
@@ -168,7 +156,7 @@ def test_what_is_added_to_dask():
     assert da.to_b2nd is da.Array.to_b2nd is to_b2nd
     assert {"from_b2nd", "to_b2nd", "Array", "ones"} <= set(dir(da))
     for module in (da, b2nd_dask):
-        with pytest.raises(AttributeError, match=f"'{module.__name__}' has no attribute 'nothing'"):
+        with pytest.raises(AttributeError, match=rf"{module.__name__}\b.* attribute '?nothing"):
             getattr(module, "nothing")  # noqa: B009 - as a user asks
     # all else is dask's own
     assert da.Array.rechunk.__module__ == "dask.array.core"

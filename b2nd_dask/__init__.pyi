@@ -1,0 +1,34 @@
+# The public names: for type checkers, and for the package, which imports each at first use.
+
+from . import plot as plot
+from ._version import __version__ as __version__
+from .edges.convert.convert import convert as convert
+from .errors import B2ndError as B2ndError
+from .errors import ChecksumError as ChecksumError
+from .errors import CorruptChunkError as CorruptChunkError
+from .errors import FrameFormatError as FrameFormatError
+from .errors import StaleFrameError as StaleFrameError
+from .errors import UninitializedChunkError as UninitializedChunkError
+from .errors import UnsupportedFrameError as UnsupportedFrameError
+from .errors import VersionMismatchError as VersionMismatchError
+from .format.index import ChunkKind as ChunkKind
+from .frame.access import open_b2nd as open_b2nd
+from .frame.array import Frame as Frame
+from .frame.checksums import Verification as Verification
+from .frame.checksums import verify as verify
+from .frame.upkeep import add_stats as add_stats
+from .frame.upkeep import compact as compact
+from .frame.upkeep import seal as seal
+from .frame.write.parts import commit as commit
+from .graph.persist import persist_compressed as persist_compressed
+from .graph.plan.plan import FrameReads as FrameReads
+from .graph.plan.plan import Plan as Plan
+from .graph.plan.plan import Target as Target
+from .graph.plan.plan import plan as plan
+from .graph.read.from_b2nd import from_b2nd as from_b2nd
+from .graph.write.parts import create as create
+from .graph.write.rechunk import rechunk as rechunk
+from .graph.write.to_b2nd import to_b2nd as to_b2nd
+from .storage import StagingInfo as StagingInfo
+from .storage import list_staging as list_staging
+from .storage import remove_staging as remove_staging
