@@ -510,6 +510,19 @@ def test_a_failure_leaves_nothing(maps: Path, target: Path) -> None:
     assert left_over(target) == []
 
 
+@pytest.mark.parametrize("chunks", [(1, 100, 200), SERIES])
+def test_a_source_that_is_gone_is_named(tmp_path: Path, target: Path, chunks: Any) -> None:
+    """Not the target: its folder is there."""
+    source = tmp_path / "source.b2nd"
+    to_b2nd(MAPS, source, chunks=(1, 100, 200))
+    written = rechunk(source, target, chunks=chunks, compute=False)
+    source.unlink()
+    with pytest.raises(FileNotFoundError, match="the frame existed when it was opened") as caught:
+        written.compute()
+    assert caught.value.filename == str(source)
+    assert "folder, with the staged files" not in str(caught.value)
+
+
 def test_one_task_makes_the_staging_area(maps: Path, target: Path) -> None:
     # with several, one that is late makes it again when another has failed
     written = rechunk(maps, target, chunks=SERIES, max_mem=LITTLE, compute=False)

@@ -19,7 +19,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.joined import Readable
-from b2nd_dask.frame.open.cache import located
+from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import in_pages, scratch
 from b2nd_dask.frame.read.decode import carrier, decode_raw
 from b2nd_dask.frame.read.fetch import chunk_requests, fetch_all
@@ -176,38 +176,43 @@ def rechunk_region(source: Source, region: Box, opened: Transaction, *before: An
     if isinstance(source, StoredChunks):
         sizes = tuple(along.stop - along.start for along in region)
         chunks = ChunkBox.of(origin, sizes, plan.grid).chunks(plan.grid)
-        return opened.stage(lambda: _copy(source.frame, chunks, plan, staging))
+        # around `stage`, which takes a missing file for one of the staging area
+        with source.frame.reading() as (stored, _):
+            return opened.stage(lambda: _copy(source.frame, stored, chunks, plan, staging))
     elements = source.read(region)
     return opened.stage(lambda: write_block(elements, origin, plan, staging))
 
 
 def _copy(
-    frame: FrameReference, chunks: NDArray[np.int64], plan: FramePlan, staging: Staging
+    frame: FrameReference,
+    source: OpenedFrame,
+    chunks: NDArray[np.int64],
+    plan: FramePlan,
+    staging: Staging,
 ) -> ChunkRecords:
     """Stage chunks as they are stored; verify each by its checksum if it has one.
 
     Both frames have the same grid, dtype and compression.
     """
     staged = StagedBatches(plan.row, staging)
-    with frame.reading() as (source, _):
-        is_stored = source.parsed.index.kinds[chunks] == ChunkKind.STORED
-        requests = chunk_requests(source, chunks[is_stored])
-        # for a special chunk, stage its element: the user's `uninit` may have changed it
-        constants = chunks[~is_stored].tolist()
-        statistics = frame.statistics if plan.stats else None
-        known = () if statistics is None else (statistics.of_chunks(chunks).rows(),)
-        for fetched in fetch_all(source, requests):
-            chunk, header = fetched.chunk, fetched.header
-            if header.special == Special.UNINIT:
-                constants.append(chunk)
-                continue
-            if source.digests is None:
-                # a new checksum would declare a damaged chunk valid
-                with scratch.borrow(plan.grid.chunk_nbytes) as raw, located(source, chunk):
-                    decode_raw(source.parsed, fetched, raw)
-            payload = bytes(fetched.data[: header.cbytes])
-            staged.add(chunk, payload, *(rows[np.searchsorted(chunks, chunk)] for rows in known))
-        tables = [staged.finish()]
+    is_stored = source.parsed.index.kinds[chunks] == ChunkKind.STORED
+    requests = chunk_requests(source, chunks[is_stored])
+    # for a special chunk, stage its element: the user's `uninit` may have changed it
+    constants = chunks[~is_stored].tolist()
+    statistics = frame.statistics if plan.stats else None
+    known = () if statistics is None else (statistics.of_chunks(chunks).rows(),)
+    for fetched in fetch_all(source, requests):
+        chunk, header = fetched.chunk, fetched.header
+        if header.special == Special.UNINIT:
+            constants.append(chunk)
+            continue
+        if source.digests is None:
+            # a new checksum would declare a damaged chunk valid
+            with scratch.borrow(plan.grid.chunk_nbytes) as raw, located(source, chunk):
+                decode_raw(source.parsed, fetched, raw)
+        payload = bytes(fetched.data[: header.cbytes])
+        staged.add(chunk, payload, *(rows[np.searchsorted(chunks, chunk)] for rows in known))
+    tables = [staged.finish()]
     for chunk in constants:
         axes = plan.grid.extent(chunk)
         origin = tuple(axis.start for axis in axes)
