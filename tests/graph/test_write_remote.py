@@ -12,7 +12,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from b2nd_dask import from_b2nd, open_b2nd, to_b2nd, verify
+from b2nd_dask import from_b2nd, open_b2nd, remove_staging, to_b2nd, verify
 
 pytest_plugins = ["tests.s3_recording"]
 
@@ -226,6 +226,26 @@ def test_a_task_that_fails_leaves_the_old_object(store):
         to_b2nd(failing(x), store.url, mode="w", **store.keywords)
     assert store.data() == before
     assert len(store.names()) == 1
+
+
+def test_a_write_that_is_given_up_is_no_folder_that_a_task_does_not_see(store):
+    def give_up(block):
+        remove_staging(store.url, **store.keywords)
+        return block
+
+    x = da.arange(20, chunks=20).map_blocks(give_up, meta=np.empty(0, int))
+    written = to_b2nd(x, store.url, compute=False, **store.keywords)
+    with pytest.raises(FileNotFoundError, match="has ended or was given up") as caught:
+        written.compute(scheduler="sync")
+    assert caught.value.filename == store.url
+    assert "folder" not in str(caught.value)
+    assert store.names() == []
+
+
+def test_a_bucket_that_is_missing(s3):
+    written = to_b2nd(np.arange(10), "s3://nowhere/a.b2nd", compute=False, **s3.keywords)
+    with pytest.raises(FileNotFoundError, match=r"No such bucket: 's3://nowhere/a\.b2nd'$"):
+        written.compute(scheduler="sync")
 
 
 @pytest.mark.parametrize("contiguous", [True, False])

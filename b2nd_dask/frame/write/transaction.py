@@ -224,7 +224,11 @@ class Transaction:
 
     def unreached(self, error: OSError) -> OSError:
         """Build an error that names the process without access to the staging area."""
-        return unseen(error, self.staging.label, _NOT_SHARED)
+        label = self.staging.label
+        if self.staging.location.is_url:
+            # the same in all processes
+            return type(error)(error.errno, error.strerror, label)
+        return unseen(error, label, _NOT_SHARED)
 
 
 def begin(transaction: Transaction) -> Transaction:
