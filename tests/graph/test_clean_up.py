@@ -232,6 +232,20 @@ def test_a_replaced_directory_keeps_its_mode(target):
     assert target.stat().st_mode & 0o7777 == 0o2775
 
 
+@pytest.mark.parametrize("how", ["region", "w", "compact"])
+def test_a_changed_frame_keeps_its_mode(target, contiguous, how):
+    """Of a sparse frame that of its index, too, which each change opens for writing."""
+    new(target, contiguous)
+    file = target if contiguous else target / "chunks.b2frame"
+    file.chmod(0o660)
+    to_b2nd(0, target, mode="r+", region=slice(0, 5))
+    if how == "w":
+        new(target, contiguous)
+    elif how == "compact":
+        assert compact(target)
+    assert file.stat().st_mode & 0o7777 == 0o660
+
+
 @pytest.mark.parametrize("store", ["local", "memory"])
 def test_a_task_that_starts_the_write_after_it_failed(target, monkeypatch, store):
     """Blocks that are rechunked are computed beside the start, in other threads."""

@@ -159,7 +159,7 @@ def keep_mode(ready: Path, target: Path) -> None:
     try:
         # a single stat: another writer may replace it by a frame of the other form
         mode = target.stat().st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     if stat.S_IFMT(mode) == stat.S_IFMT(ready.stat().st_mode):
         ready.chmod(stat.S_IMODE(mode))

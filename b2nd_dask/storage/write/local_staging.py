@@ -308,6 +308,7 @@ class SparseStaging(LocalStaging):
             ):
                 write_file(frame / MAIN_MEMBER, head + tail, fsync=self.fsync)
                 keep_mode(frame, Path(self.target))
+                keep_mode(frame / MAIN_MEMBER, Path(self.target, MAIN_MEMBER))
                 if self.fsync:
                     flush(folder)
             self.give_name(frame)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, Identity
 from b2nd_dask.storage.read.local_reader import identity_at, identity_of
-from b2nd_dask.storage.write.local_names import about
+from b2nd_dask.storage.write.local_names import about, keep_mode
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, LocalStaging, SparseStaging
 from b2nd_dask.storage.write.staging import Placement, Run, laid_out, numbered
 from b2nd_dask.system import flush, lock, opened, pwrite, require_writable, write_file
@@ -139,6 +139,8 @@ class SparseUpdate(LocalUpdate, SparseStaging):
             state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)
             if identity_of(state) != self.old.identity:
                 raise StaleFrameError(CHANGED, path=self.target)
+            # who may change the frame may do so again
+            keep_mode(index, Path(self.target, MAIN_MEMBER))
             with self.linked(placement, folder, fsync=True):
                 flush(folder)
             # even if this raises, the new index may be in place: its chunks stay
