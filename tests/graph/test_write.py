@@ -28,6 +28,7 @@ from b2nd_dask import (
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.metalayers import parse_array_meta
 from b2nd_dask.frame.array import reference_of
+from b2nd_dask.storage import frame_locked
 from b2nd_dask.storage.write import local_names
 from tests.forked import run_forked
 
@@ -194,6 +195,25 @@ def test_a_read_only_frame_is_not_changed(target, contiguous, compute, monkeypat
     assert caught.value.filename == str(target)
     assert "same path" not in str(caught.value)
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+
+
+def test_a_folder_that_a_process_cannot_enter(target, monkeypatch):
+    """It is not the frame that is read-only."""
+    to_b2nd(VALUES, target, contiguous=False)
+
+    def denied_by(original):
+        def call(path, *arguments, **keywords):
+            # as for another user, in a folder of mode 0o700
+            if target in Path(str(path)).parents:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return original(path, *arguments, **keywords)
+
+        return call
+
+    for name in ("open", "stat"):
+        monkeypatch.setattr(os, name, denied_by(getattr(os, name)))
+    with pytest.raises(PermissionError, match="denied, while writing"), frame_locked(target):
+        pass
 
 
 def test_a_missing_directory(tmp_path):

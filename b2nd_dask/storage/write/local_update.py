@@ -254,7 +254,9 @@ def _open_to_write(path: Path) -> tuple[Path, int]:
     try:
         return file, os.open(file, os.O_RDWR)
     except PermissionError as error:
-        # not EACCES, which is the error of a folder that a process does not see
+        # raises the error of a folder that this process cannot enter
+        file.stat()
+        # not EACCES, which is the error of such a folder
         problem = "the frame cannot be changed: its file is read-only, or belongs to another user"
         raise PermissionError(errno.EPERM, problem, str(path)) from error
 
