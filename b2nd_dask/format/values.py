@@ -124,6 +124,9 @@ class MetaView(Mapping[str, Any]):
         with locating(path=self._path, part=f"the metadata entry {name!r}"):
             return unpack_value(self.raw(name))
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries  # without the value, which may be long or damaged
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
@@ -245,11 +248,11 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
 def _require_text_keys(value: Any) -> None:
     """Check that python-blosc2 can read all keys of maps."""
     if isinstance(value, Mapping):
-        for key, inner in value.items():
+        for key in value:
             if not isinstance(key, str | bytes):
                 raise TypeError(f"metadata keys must be text; {key!r} is {type(key).__name__}")
-            _require_text_keys(inner)
-    elif isinstance(value, list | tuple):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
         for inner in value:
             _require_text_keys(inner)
 

@@ -279,11 +279,13 @@ def test_a_damaged_variable_can_be_left_out(tmp_path):
     assert list(xr.open_dataset(tmp_path, engine="b2nd", drop_variables="u").data_vars) == ["t"]
 
 
-def test_attributes_that_cannot_be_decoded_are_named(tmp_path):
+@pytest.mark.parametrize("name", ["other", "units"])
+def test_attributes_that_cannot_be_decoded_are_named(tmp_path, name):
     path = write_frame(tmp_path / "t.b2nd", ARRAY, ("time", "x"))
     array = blosc2.open(str(path), mode="a")
-    array.vlmeta["other"] = blosc2.asarray(ARRAY)
-    with pytest.warns(UserWarning, match=r"omitted from the attributes: .*t\.b2nd.*'other'"):
+    array.vlmeta[name] = blosc2.asarray(ARRAY)
+    problem = rf"omitted from the attributes: .*t\.b2nd.*'{name}'"
+    with pytest.warns(UserWarning, match=problem):
         assert xr.open_dataset(path).t.attrs == {}
 
 
