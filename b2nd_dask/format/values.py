@@ -278,13 +278,13 @@ def _pack_extension(value: Any) -> Any:
     """Convert other types to python-blosc2's extension values (docs/format.md, Metadata values)."""
     if isinstance(value, tuple):
         return ["__tuple__", *value]
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, complex):
+    if isinstance(value, complex | np.complex64):
         return msgpack.ExtType(_COMPLEX, struct.pack(">dd", value.real, value.imag))
+    if isinstance(value, np.generic) and value.dtype.kind not in "mM":  # times keep their unit
+        return value.item()
     if isinstance(value, set | frozenset):
         return msgpack.ExtType(_SET, pack_value(list(value)))
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
         dtype = drop_metadata(value.dtype)
         kind = {"str": dtype.str} if dtype.fields is None else {"descr": dtype.descr}
         payload = {"dtype": kind, "shape": list(value.shape), "data": value.tobytes()}

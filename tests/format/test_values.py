@@ -64,6 +64,16 @@ def test_values_round_trip(tmp_path):
     assert unpack_value(pack_value({"a": [1]})) == {"a": [1]}
 
 
+def test_scalars_of_numpy_keep_their_value_and_unit():
+    assert unpack_value(pack_value([np.complex64(1 - 2j), np.complex128(3j)])) == [1 - 2j, 3j]
+    for unit in ("ns", "D"):
+        for kind in ("datetime64", "timedelta64"):
+            for value in (np.array(3, f"{kind}[{unit}]"), np.array("NaT", f"{kind}[{unit}]")):
+                found = unpack_value(pack_value({"t": value[()]}))["t"]
+                assert found.dtype == value.dtype
+                np.testing.assert_array_equal(found, value)
+
+
 VALUES = {
     "plain": {"a": [1, -2, 2**63, 1.5, None, True, "text", b"bytes"], "b": {"c": []}},
     "tuple": (1, (2, [3])),
