@@ -162,10 +162,12 @@ def test_nan_and_uninit_chunks(tmp_path):
     blosc2.uninit((40, 30), dtype="i4", chunks=(16, 16), blocks=(8, 8), urlpath=path)
     assert (from_b2nd(path) == 0).all().compute(scheduler="sync")
     assert (from_b2nd(path, uninit=-3) == -3).all().compute(scheduler="sync")
+    assert (from_b2nd(path, uninit=7.0) == 7).all().compute(scheduler="sync")
     with pytest.raises(UninitializedChunkError, match=r"uninit\.b2nd: chunk \d: it was"):
         from_b2nd(path, uninit="raise").compute(scheduler="sync")
-    with pytest.raises(ValueError, match="not a value of dtype int32"):
-        from_b2nd(path, uninit="nothing")
+    for wrong in ("nothing", 0.5, np.float32(-1e-3), np.int64(2**32), 2**32, np.float64(np.nan)):
+        with pytest.raises(ValueError, match="not a value of dtype int32"):
+            from_b2nd(path, uninit=wrong)
 
 
 def test_names_follow_content_and_arguments(numbers):

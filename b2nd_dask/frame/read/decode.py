@@ -55,10 +55,17 @@ class Fill:
             return cls(dtype, np.zeros((), dtype).tobytes())
         if isinstance(uninit, str) and uninit == "raise":
             return cls(dtype, None)
+        error: Exception | None = None
         try:
-            return cls(dtype, np.array(uninit, dtype).reshape(()).tobytes())
-        except (TypeError, ValueError, OverflowError) as error:
+            with np.errstate(invalid="ignore"):
+                element = np.array(uninit, dtype).reshape(())
+            # NumPy cuts fractions, and its own integers wrap around
+            is_held = dtype.kind not in "biu" or bool(element == uninit)
+        except (TypeError, ValueError, OverflowError) as caught:
+            is_held, error = False, caught
+        if not is_held:
             raise ValueError(f"uninit={uninit!r} is not a value of dtype {dtype}") from error
+        return cls(dtype, element.tobytes())
 
     def element(self, kind: int, chunk: int) -> NDArray[Any]:
         """Return the 0-d, read-only element of a special chunk, of a `ChunkKind` other than STORED.
