@@ -13,7 +13,7 @@ while the stamp exists, no other software has changed a chunk.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
@@ -23,8 +23,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, ChecksumError, CorruptChunkError
-from b2nd_dask.format.chunk.chunk_header import Buffer, chunk_length, whole_chunk
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.chunk.chunk_header import whole_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, odd_byte
@@ -180,34 +180,6 @@ class ChunkColumns:
         for name, column in columns.items():
             table[name] = column[:length]
         return table if length == len(offsets) else np.broadcast_to(table, offsets.shape)
-
-
-def chunk_digest(chunk: Buffer) -> int:
-    """Compute the digest of a whole stored chunk: XXH3, 64 bits, seed 0."""
-    return xxhash.xxh3_64_intdigest(chunk)
-
-
-def require_digest(pieces: Iterable[Buffer], available: int, expected: int) -> None:
-    """Verify a stored chunk, piece by piece if it is long.
-
-    The pieces start with the chunk, whose header is in the first piece; `available` bytes may
-    belong to the chunk. Raises `CorruptChunkError` if they are fewer than the length in the header,
-    `ChecksumError` if the digest differs.
-    """
-    digest, left = xxhash.xxh3_64(), -1
-    for piece in pieces:
-        if left < 0:
-            left = chunk_length(piece, available)
-        digest.update(memoryview(piece)[:left])
-        left -= min(left, len(piece))
-        if not left:
-            break
-    if left:
-        raise CorruptChunkError(f"the file ends {left} bytes before the chunk does")
-    if digest.intdigest() != expected:
-        raise ChecksumError(
-            "the chunk is not what was written: its bytes do not match their checksum", offset=0
-        )
 
 
 class Tail(NamedTuple):

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.errors import B2ndError, level_of_caller
-from b2nd_dask.format.chunk.chunk_header import Special
+from b2nd_dask.format.chunk.chunk_header import Special, chunk_digest
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.store import StoredArray, locate_member, require_no_link_out
 from b2nd_dask.frame.open.cache import OpenedFrame, Verify, process_cache

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.chunk.chunk_header import chunk_digest
 from b2nd_dask.format.grid import parse_selection
-from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import parse_frame
 from b2nd_dask.frame.read.buffers import writable

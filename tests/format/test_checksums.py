@@ -12,6 +12,7 @@ import pytest
 import xxhash
 
 from b2nd_dask import ChecksumError, CorruptChunkError
+from b2nd_dask.format.chunk.chunk_header import chunk_digest, require_digest
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import parse_header, with_new_tail
 from b2nd_dask.format.index import parse_index, special_code
@@ -21,10 +22,8 @@ from b2nd_dask.format.integrity import (
     Tail,
     Verdict,
     build_tail,
-    chunk_digest,
     has_room,
     parse_columns,
-    require_digest,
 )
 from b2nd_dask.format.metalayers import RECORD_NAME, is_own_value, users_vlmeta
 from b2nd_dask.format.trailer import build_trailer, parse_trailer

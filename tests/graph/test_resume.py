@@ -151,7 +151,7 @@ def test_what_was_damaged_is_computed_again(target, contiguous, how):
 
 
 def test_a_manifest_does_not_lead_out_of_its_area(target, tmp_path):
-    from b2nd_dask.format.integrity import chunk_digest
+    from b2nd_dask.format.chunk.chunk_header import chunk_digest
     from b2nd_dask.frame.write.records import (
         ChunkRecords,
         put_manifest,

@@ -1,16 +1,20 @@
-"""The header of a compressed chunk, parsed and checked in one step (docs/format.md, Chunk header).
+"""The header of a compressed chunk, parsed and checked in one step, and the checksum of a chunk.
 
-Only `parse_chunk_header` creates a `ChunkHeader`, so each one is checked. The check is necessary:
-C-Blosc2 writes as many bytes as the header says, whatever the size of the destination.
+docs/format.md, Chunk header. Only `parse_chunk_header` creates a `ChunkHeader`, so each one is
+checked. The check is necessary: C-Blosc2 writes as many bytes as the header says, whatever the
+size of the destination.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
+import xxhash
+
+from b2nd_dask.errors import ChecksumError, CorruptChunkError, UnsupportedFrameError
 from b2nd_dask.format.chunk.compression import DELTA_FILTER, SHAPED_CODECS, SHAPED_FILTERS
 
 Buffer = bytes | bytearray | memoryview
@@ -167,6 +171,34 @@ def head_nbytes(nblocks: int) -> int:
 def whole_chunk(data: Buffer) -> memoryview:
     """Truncate bytes to the chunk at their start; raises `CorruptChunkError` if they are fewer."""
     return memoryview(data)[: chunk_length(data, len(data))]
+
+
+def chunk_digest(chunk: Buffer) -> int:
+    """Compute the digest of a whole stored chunk: XXH3, 64 bits, seed 0."""
+    return xxhash.xxh3_64_intdigest(chunk)
+
+
+def require_digest(pieces: Iterable[Buffer], available: int, expected: int) -> None:
+    """Verify a stored chunk, piece by piece if it is long.
+
+    The pieces start with the chunk, whose header is in the first piece; `available` bytes may
+    belong to the chunk. Raises `CorruptChunkError` if they are fewer than the length in the header,
+    `ChecksumError` if the digest differs.
+    """
+    digest, left = xxhash.xxh3_64(), -1
+    for piece in pieces:
+        if left < 0:
+            left = chunk_length(piece, available)
+        digest.update(memoryview(piece)[:left])
+        left -= min(left, len(piece))
+        if not left:
+            break
+    if left:
+        raise CorruptChunkError(f"the file ends {left} bytes before the chunk does")
+    if digest.intdigest() != expected:
+        raise ChecksumError(
+            "the chunk is not what was written: its bytes do not match their checksum", offset=0
+        )
 
 
 def _header_len(data: Buffer) -> int:

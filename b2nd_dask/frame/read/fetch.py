@@ -12,9 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk.chunk_header import Buffer, ChunkHeader, head_nbytes, parse_chunk_header
+from b2nd_dask.format.chunk.chunk_header import (
+    Buffer,
+    ChunkHeader,
+    head_nbytes,
+    parse_chunk_header,
+    require_digest,
+)
 from b2nd_dask.format.chunk.codec import subsets_of
-from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.plan import ReadLimits, is_in_one_round, located_chunks

@@ -13,9 +13,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError
-from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, chunk_length, whole_chunk
+from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, chunk_digest, chunk_length, whole_chunk
 from b2nd_dask.format.index import stored_chunks
-from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.fetch import (
     ChunkRequest,

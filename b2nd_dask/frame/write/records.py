@@ -25,10 +25,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
+from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, chunk_digest
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
-from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import statistics_row
 from b2nd_dask.storage import Run, Staging
 
