@@ -130,9 +130,9 @@ def read_pruned(opened: OpenedFrame, axes: Axes, fill: Fill, predicate: Predicat
     if not pruned.any():
         return read_region(opened, axes, fill)
     out = new_array(plan, fill, tuple(map(len, axes)), result_pool.empty)
-    least = statistics.of_chunks(plan.chunks).least.view(out.dtype)
-    for at, part in zip(np.flatnonzero(pruned).tolist(), plan.parts(pruned), strict=True):
-        out[part.out] = least[at]
+    least = statistics.least[plan.chunks[pruned]].view(out.dtype)
+    for element, part in zip(least, plan.parts(pruned), strict=True):
+        out[part.out] = element
     read_parts(opened, plan.without(pruned), fill, out)
     return out.view(fill.dtype)
 
