@@ -45,7 +45,7 @@ _BOOKKEEPING = frozenset(
 _OWN = frozenset({DIMS, NAME, IS_COORD, COORD_NAME, ATTRS, TYPED_ATTRS, COORDS, *OWN_ATTRS})
 #: Prefix of the entries of this package.
 _PREFIX = "b2nd."
-_TRUE = (True, 1, "1", "true", "True")
+_TRUE = ("1", "true", "True")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> Labels:
     if not has_dims and TYPED_ATTRS not in entries:
         attrs = _other_attrs(entries, ())
         return Labels(dims, attrs=attrs, has_dims=False, is_named=False)
-    is_coord = IS_COORD in entries and entries[IS_COORD] in _TRUE
+    is_coord = IS_COORD in entries and str(entries[IS_COORD]) in _TRUE
     strings = _strings(entries, shape) if is_coord else None
     name, is_named = _name(entries, is_coord=is_coord)
     typed = typed_attrs(entries[TYPED_ATTRS]) if TYPED_ATTRS in entries else {}
@@ -153,7 +153,7 @@ def _checked_name(entry: str, value: Any) -> str:
 
 def _strings(entries: Mapping[str, Any], shape: Sequence[int]) -> tuple[str, ...] | None:
     """Read the elements of a coordinate that xarray-blosc2 stores as text in vlmeta."""
-    if "labels" not in entries or entries.get("dtype") != "string":
+    if "labels" not in entries or str(entries.get("dtype")) != "string":
         return None
     stored = entries["labels"]
     if not isinstance(stored, list | tuple) or not all(isinstance(each, str) for each in stored):

@@ -84,6 +84,13 @@ def test_any_manifest_is_parsed_or_an_error(raw):
     assert all(type(size) is int and size >= 0 for size in found.sizes.values())
 
 
+def test_arrays_in_place_of_flags_are_none():
+    pair, labels = np.array([1, 1]), ["a", "b", "c"]
+    assert not unpack_labels({"dims": ["x"], "is_coord": pair}, (3,)).is_coord
+    found = {"dims": ["x"], "is_coord": True, "dtype": pair, "labels": labels}
+    assert unpack_labels(found, (3,)).strings is None
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
