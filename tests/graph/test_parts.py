@@ -475,6 +475,12 @@ def test_small_arrays(target, shape):
     np.testing.assert_array_equal(open_b2nd(target)[...], np.full(shape, 7))
 
 
+@pytest.mark.parametrize("chunks", [None, "auto", (1, "auto", -1)])
+def test_no_elements_along_an_axis_and_many_along_others(target, chunks):
+    create(target, (0, 4000, 10000), "f8", chunks=chunks)
+    assert commit(target).shape == (0, 4000, 10000)
+
+
 def test_a_part_without_elements(tmp_path):
     target = tmp_path / "x.b2nd"
     create(target, (3, 1), "f8", chunks=(2, 1))
