@@ -805,3 +805,12 @@ def test_a_store_in_memory_is_seen_by_one_process_only():
 def test_what_has_no_dtype_of_numpy_is_named(target):
     with pytest.raises(TypeError, match=r"a Delayed, which has no NumPy dtype.* da\.from_delayed"):
         to_b2nd(dask.delayed(np.ones)(3), target)
+
+
+def test_an_schunk_is_refused_at_once(target):
+    schunk = blosc2.SChunk(data=np.arange(10))
+    with pytest.raises(TypeError, match=r"cannot hold a SChunk.*np\.frombuffer\(schunk\[:\]"):
+        to_b2nd(schunk, target)
+    to_b2nd(np.frombuffer(schunk[:], int), target)
+    with pytest.raises(TypeError, match="cannot hold a SChunk"):
+        to_b2nd(schunk, target, mode="a", append_axis=0)

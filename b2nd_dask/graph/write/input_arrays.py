@@ -53,7 +53,7 @@ def as_dask(
     # an array of xarray may hold a mapped file
     arr = held_by(arr)
     if not hasattr(arr, "dtype"):
-        arr = np.asarray(arr)
+        arr = _in_memory(arr)
     # checked first: dask has no chunks for such arrays
     _check_elements(arr)
     if isinstance(arr, Frame) or is_opened_array(arr) or getattr(arr, "ndim", None) is None:
@@ -77,6 +77,17 @@ def as_dask(
         meta = np.empty((0,) * array.ndim, dtype)
         array = da.map_blocks(np.asarray, array, dtype=dtype, meta=meta)
     return array
+
+
+def _in_memory(value: Any) -> NDArray[Any]:
+    """Convert numbers and lists; TypeError for an SChunk, over which NumPy iterates without end."""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] == "blosc2" and not hasattr(value, "__array__"):
+        raise TypeError(
+            f"a frame cannot hold a {kind.__name__}, which has no NumPy dtype: pass its elements as "
+            "an array, for instance np.frombuffer(schunk[:], dtype)"
+        )
+    return np.asarray(value)
 
 
 def is_labelled(given: Any) -> bool:
@@ -116,7 +127,7 @@ def _as_elements(value: Any, dtype: np.dtype[Any]) -> Any:
     is_scalar = isinstance(value, np.generic) or (type(value) is np.ndarray and value.ndim == 0)
     if hasattr(value, "dtype") and not is_scalar:
         return value
-    elements = cast_value(np.asarray(value), dtype, "the value for the frame")
+    elements = cast_value(_in_memory(value), dtype, "the value for the frame")
     # a constant dask array is recognized when it is written: it needs no task for each block
     return da.full((), elements, dtype=elements.dtype) if not elements.ndim else elements
 
