@@ -94,7 +94,7 @@ def frame_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
         if not name:
             # the file name is the name
             vlmeta.pop(NAME, None)
-        storage = _storage(member, options, longer=True)
+        storage = _storage(member, options, clip=False)
         how = {"vlmeta": vlmeta, "meta": {}, "fsync": False, **storage}
         _write(member.array, ready, how, options)
 
@@ -142,15 +142,15 @@ def folder_writer(tree: Tree, options: Options, *, packed: bool = False) -> Call
     return partial(write_dataset, group, write=write, packed=packed)
 
 
-def _storage(member: Member, options: Options, *, longer: bool = False) -> dict[str, Any]:
+def _storage(member: Member, options: Options, *, clip: bool = True) -> dict[str, Any]:
     shape = member.array.shape
-    asked = chunks = options.given("chunks", shape, longer=longer)
+    asked = chunks = options.given("chunks", shape, clip=clip)
     if asked is None and options.max_mem is not None:
         # chunks of the size of blocks, which fit into max_mem: default chunks may be larger
         chunks = options.chunks_of(member.array)
     return {
         "chunks": chunks,
-        "blocks": options.given("blocks", shape, longer=longer),
+        "blocks": options.given("blocks", shape, clip=clip),
         "cparams": options.cparams,
         "max_mem": None if asked is None else options.max_mem,
     }

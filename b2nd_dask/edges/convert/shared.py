@@ -72,8 +72,8 @@ class Options:
             return self.threads
         return max(1, min(self.threads, self.max_mem // max(1, _COPIES * block_nbytes)))
 
-    def given(self, name: str, shape: tuple[int, ...], *, longer: bool = False) -> Any:
-        """The user's chunks or blocks, at most the lengths of an array unless they may be `longer`.
+    def given(self, name: str, shape: tuple[int, ...], *, clip: bool = True) -> Any:
+        """The user's chunks or blocks; with `clip`, at most the lengths of an array.
 
         None if they are for another number of axes; -1 and texts stay.
         """
@@ -81,7 +81,7 @@ class Options:
         if isinstance(sizes, tuple | list) and len(sizes) != len(shape):
             return None
         sizes = (sizes,) * len(shape) if is_length(sizes) else sizes
-        if longer or not isinstance(sizes, tuple | list):
+        if not clip or not isinstance(sizes, tuple | list):
             return sizes
         axes = zip(sizes, shape, strict=True)
         return tuple(min(int(size), max(1, n)) if is_length(size) else size for size, n in axes)
