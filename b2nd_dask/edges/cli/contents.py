@@ -193,6 +193,8 @@ def map_command(
       b2nd-dask map --by max rain.b2nd
       b2nd-dask map --by codec --output rain.png rain.b2nd
     """
+    if output is not None and (at is not None or width is not None):
+        raise click.UsageError("--output draws the whole frame; omit --at and --width")
     frame = open_b2nd(path, verify=False, storage_options=storage_options)
     if output is not None:
         _save(frame, by, output)

@@ -181,6 +181,14 @@ def test_output_is_a_png(checkered: Path, tmp_path: Path) -> None:
     assert "No such file" in result.stderr
 
 
+def test_a_picture_is_of_the_whole_frame(checkered: Path, tmp_path: Path) -> None:
+    target = tmp_path / "map.png"
+    for option in ("--at", "--width"):
+        result = run("map", "--output", str(target), option, "1", str(checkered))
+        assert (result.exit_code, target.exists()) == (2, False)
+        assert "omit --at and --width" in result.stderr
+
+
 def test_a_picture_of_an_unknown_kind(checkered: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="of the extra plot")
     result = run("map", "--output", str(tmp_path / "m.xyz"), str(checkered))
