@@ -59,7 +59,7 @@ class Source:
     """An array to plot, with labels and a title."""
 
     array: Any
-    """A dask array, or a Frame, which reads planes without a graph."""
+    """A dask array; or a DataArray or a Frame, which read planes without a graph."""
     axes: tuple[Axis, ...]
     title: str
 
@@ -68,7 +68,7 @@ def source_of(x: Any) -> Source:
     """Open the user's input as an array; raise TypeError if it is none."""
     if _is_labelled(x):
         axes = tuple(_axis_of(x, dim) for dim in x.dims)
-        return Source(x.chunk().data, axes, str(x.name or ""))
+        return Source(x, axes, str(x.name or ""))
     if isinstance(x, da.Array | np.ndarray):
         return Source(da.asarray(x), tuple(Axis(f"axis {axis}") for axis in range(x.ndim)), "")
     frame = x if isinstance(x, Frame) else open_b2nd(x)
@@ -168,7 +168,7 @@ class Planes:
         index[self._along] = number
         for n, step in zip(self._sides, self._step, strict=True):
             index[n] = slice(None, None, step)
-        # a Frame returns elements, a dask array is computed by asarray
+        # a Frame returns elements, other arrays are computed by asarray
         return np.asarray(self._array[tuple(index)])
 
     def label(self, number: int) -> str:
@@ -199,8 +199,8 @@ def short_path(path: str) -> str:
 
 
 def _is_labelled(x: Any) -> bool:
-    # not by isinstance, which would need an import of xarray
-    return all(hasattr(x, name) for name in ("dims", "coords", "data", "name", "chunk"))
+    # not by isinstance, which would need an import of xarray; `data` of an instance would load it
+    return all(hasattr(type(x), name) for name in ("dims", "coords", "data", "name", "chunk"))
 
 
 def _axis_of(x: Any, dim: Any) -> Axis:

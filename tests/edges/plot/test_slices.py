@@ -105,6 +105,16 @@ def test_one_plane_of_the_file_is_read(tmp_path: Path) -> None:
     assert nbytes < 2 * plane.nbytes < values.nbytes / 20
 
 
+def test_one_plane_of_a_data_array_that_is_not_loaded_is_read(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray", reason="an extra")
+    values = np.random.default_rng(0).normal(size=(64, 100, 200))
+    to_b2nd(values, tmp_path / "x.b2nd", chunks=(16, 100, 200), blocks=(1, 100, 200))
+    with xarray.open_dataarray(tmp_path / "x.b2nd", engine="b2nd") as x:
+        nbytes, figure = bytes_read(lambda: plot.slices(x, count=1))
+        np.testing.assert_array_equal(shown(figure), values[0])
+    assert nbytes < values.nbytes / 10
+
+
 def test_wide_planes_are_read_in_steps(tmp_path: Path) -> None:
     values = np.arange(2 * 3000 * 4).reshape(2, 3000, 4)
     planes = Planes(source_of(values), 0)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from b2nd_dask import from_b2nd, open_b2nd, plot, to_b2nd
-from b2nd_dask.edges.plot.elements import _block_sizes, _pixels
+from b2nd_dask.edges.plot.elements import _block_sizes, _pixels, _plane
+from b2nd_dask.edges.plot.sources import source_of
 from tests.counting import bytes_read
 from tests.strategies import examples
 
@@ -88,6 +89,24 @@ def test_nearest_reads_what_it_needs(tmp_path: Path) -> None:
     assert whole > 0.8 * values.nbytes
     # 64 blocks of 8 kB, and the file's pages around them
     assert few < 0.12 * values.nbytes
+
+
+def test_a_data_array_that_is_not_loaded_is_read_in_parts(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray", reason="an extra")
+    values = np.random.default_rng(0).normal(size=(1600, 1600))
+    to_b2nd(values, tmp_path / "x.b2nd", chunks=(100, 100), blocks=(10, 100))
+    with (
+        xarray.open_dataarray(tmp_path / "x.b2nd", engine="b2nd") as x,
+        dask.config.set({"scheduler": "synchronous", "array.chunk-size": "1MiB"}),
+    ):
+        few, _ = bytes_read(lambda: plot.thumbnail(x, size=8, method="nearest"))
+        none, _ = bytes_read(lambda: plot.chunk_map(x))
+        assert max(few, none) < 0.12 * values.nbytes
+        whole, ax = bytes_read(lambda: plot.thumbnail(x, size=8))
+        assert whole > 0.8 * values.nbytes
+        np.testing.assert_allclose(pixels(ax), expected(values, 200, "mean"))
+        blocks, _ = _plane(source_of(x))
+        assert blocks.npartitions > 10
 
 
 def test_labels_and_coordinates(path: Path, values: np.ndarray) -> None:
