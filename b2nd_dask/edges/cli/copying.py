@@ -23,7 +23,7 @@ from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.checksums import verify_noting
 from b2nd_dask.frame.info import decimal, lengths_text
 from b2nd_dask.graph.write.rechunk import rechunk
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import MAIN_MEMBER, Location
 
 _FORMAT = click.Choice(list(FORMATS))
 #: gzip is the name of zlib in HDF5.
@@ -114,8 +114,9 @@ def _inside(target: str, source: str) -> str:
     folder = Path(target)
     if target.endswith("/") and not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "the directory does not exist; make it first", target)
-    # a directory with a suffix may be a sparse frame, which only --overwrite replaces
-    if folder.is_dir() and not folder.suffix:
+    # only --overwrite replaces a sparse frame; a directory with a suffix may be a dataset
+    is_frame = (folder / MAIN_MEMBER).exists()
+    if folder.is_dir() and not folder.suffix and not is_frame:
         # the label has no query, which may hold a secret
         name = Path(Location.of(source).label).name
         # a member of a store has no suffix

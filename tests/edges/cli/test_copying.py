@@ -130,3 +130,14 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "sub/: the directory does not exist; make it first" in result.output
     assert [each.name for each in tmp_path.iterdir()] == ["a.b2nd"]
+
+
+def test_a_sparse_frame_is_no_folder(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "sparse"
+    b2nd_dask.to_b2nd(np.arange(3), target, contiguous=False)
+    before = sorted(target.iterdir())
+    result = run("copy", str(source), str(target))
+    assert (result.exit_code, sorted(target.iterdir())) == (1, before)
+    assert "the target exists already" in result.stderr
+    assert run("copy", "--overwrite", "--sparse", str(source), str(target)).exit_code == 0
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES)
