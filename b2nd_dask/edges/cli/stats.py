@@ -228,6 +228,8 @@ def _said_of_records(found: dict[str, Any]) -> str:
 def _lines(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """A row for each element of the reduced result."""
     left = [found["shape"][number] for number in found["kept_axes"]]
+    if 0 in left:
+        return  # an empty list does not have all lengths
     columns = [np.broadcast_to(np.asarray(found[name], object), left) for name in _NAMES]
     for index in np.ndindex(*left):
         yield "  " + ",".join(map(str, index)), *(_text(column[index]) for column in columns)

@@ -142,6 +142,18 @@ def test_axes_that_are_none(tmp_path: Path, axis: str) -> None:
     assert "axis" in result.stderr
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_axes_of_a_frame_without_elements(tmp_path: Path, axis: int) -> None:
+    b2nd_dask.to_b2nd(np.zeros((3, 0, 2)), tmp_path / "a.b2nd")
+    result = run("stats", "--axis", str(axis), str(tmp_path / "a.b2nd"))
+    assert result.exit_code == 0, result.stderr
+    _, head, *lines = result.output.splitlines()
+    assert head.split()[:2] == ["index", "count"]
+    assert [line.split()[:2] for line in lines] == (
+        [[f"{row},{column}", "0"] for row in range(3) for column in range(2)] if axis == 1 else []
+    )
+
+
 def test_arrays_of_a_store_that_have_numbers(tmp_path: Path) -> None:
     store = str(tmp_path / "s.b2z")
     with blosc2.TreeStore(store, mode="w") as tree:
