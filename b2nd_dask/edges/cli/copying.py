@@ -26,7 +26,7 @@ from b2nd_dask.graph.write.rechunk import rechunk
 from b2nd_dask.storage import MAIN_MEMBER, Location
 
 _FORMAT = click.Choice(list(FORMATS))
-#: gzip is the name of zlib in HDF5.
+#: gzip is another name of zlib, in HDF5.
 _CODECS = click.Choice((*CODECS, "gzip"), case_sensitive=False)
 _FILTERS = click.Choice((*FILTERS, "none"), case_sensitive=False)
 _Option = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -39,7 +39,7 @@ def _together(*options: _Option) -> _Option:
 
 #: Options of all commands here.
 _writing = _together(
-    click.option("--codec", type=_CODECS, help="Codec; gzip is zlib in HDF5."),
+    click.option("--codec", type=_CODECS, help="Codec; gzip is another name of zlib."),
     click.option("--level", type=click.IntRange(0, 9), help="Compression level."),
     click.option("--filter", "filters", type=_FILTERS, multiple=True, help="Filter; repeatable."),
     click.option("--max-mem", metavar="SIZE", help="Memory for blocks, such as 512MB."),
@@ -166,7 +166,7 @@ def _compression_in(options: dict[str, Any]) -> dict[str, Any]:
     codec, level, filters = (options.pop(name) for name in ("codec", "level", "filters"))
     found: dict[str, Any] = {} if level is None else {"clevel": level}
     if codec is not None:
-        found["codec"] = codec
+        found["codec"] = "zlib" if codec == "gzip" else codec
     if filters:
         found["filters"] = [each for each in filters if each != "none"]
     return found

@@ -42,6 +42,14 @@ def test_there_and_back(run) -> None:
     np.testing.assert_array_equal(np.load("y"), np.load("x.npy"))
 
 
+def test_gzip_is_zlib_in_all_formats(run) -> None:
+    for target in ("x.b2nd", "x.zarr", "x.h5"):
+        result = run(f"x.npy {target} --codec gzip --level 3")
+        assert (result.exit_code, result.stdout.strip()) == (0, target)
+    cparams = blosc2.open("x.b2nd").cparams
+    assert (cparams.codec, cparams.clevel) == (blosc2.Codec.ZLIB, 3)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
