@@ -155,7 +155,9 @@ def convert(
     >>> b2nd_dask.open_b2nd(path)[1]
     array([4., 5., 6., 7.])
     """
-    source, member = _split_member(os.fspath(src), member)
+    # for all formats, as the target
+    path = os.path.expanduser(os.fspath(src))  # noqa: PTH111 - Path's raises if no such user exists
+    source, member = _split_member(path, member)
     target, inner = _split_member(os.fspath(dst), None)
     read_as = _format_of(source, source_format, "source_format")
     write_as = _format_of(target, target_format, "target_format")

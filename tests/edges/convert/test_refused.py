@@ -594,3 +594,6 @@ def test_a_home_in_the_path_of_source_and_target(monkeypatch: pytest.MonkeyPatch
     np.save("a.npy", np.arange(3))
     convert("a.npy", "~nobody-of-this-name.b2nd")
     assert Path("~nobody-of-this-name.b2nd").is_file()
+    for source, target in (("a.npy", "b.h5"), ("b.h5", "c.npz"), ("c.npz", "e.b2d")):
+        convert(f"~/{source}", f"~/{target}")
+        assert Path(target).exists()
