@@ -378,6 +378,15 @@ def test_an_unknown_protocol() -> None:
         Location.of("nonsense://a.b2nd").open().identity()
 
 
+def test_two_colons_in_a_name_are_quoted(http_server: HttpServer) -> None:
+    (http_server.folder / "a::b.b2nd").write_bytes(b"data")
+    url = f"{http_server.url}/a::b.b2nd"
+    with pytest.raises(ValueError, match=r"a::b\.b2nd: .* write :: in a name as %3A%3A"):
+        Location.of(url).open().read([Span(0, 4)])
+    (found,) = Location.of(url.replace("::", "%3A%3A")).open().read([Span(0, 4)])
+    assert bytes(found) == b"data"
+
+
 def test_a_listing_made_earlier_hides_no_change(s3_server: S3Server) -> None:
     url = s3_server.put("listed/a.b2nd", b"old")
     location = Location.of(url, storage_options=s3_server.storage_options)

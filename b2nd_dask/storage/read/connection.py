@@ -119,6 +119,9 @@ class Connection:
 def _filesystem(location: Location) -> tuple[Any, str]:
     options = dict(location.storage_options or {})
     scheme = location.url.partition("://")[0]
+    if location.is_web and "::" in location.url.partition("://")[2]:
+        # fsspec would pass the rest to the web server's session
+        raise ValueError("a web server is the last link of a chain; write :: in a name as %3A%3A")
     if scheme in ("s3", "s3a"):
         ours = {
             # unlike S3, some servers send the checksum of the whole object with a range
