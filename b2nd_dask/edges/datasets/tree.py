@@ -293,14 +293,13 @@ def refuse_paths(tree: Tree, reserved: str) -> None:
 def name_coordinates(tree: Tree) -> None:
     """Name coordinates that are no dims in attributes, as CF and xarray do.
 
-    Those of no array are named by their group. Names with spaces cannot be listed.
+    Those of no array are named by their group. Names with spaces cannot be listed, and are lost.
     """
     for _, level in tree.levels():
-        found = {
-            name: set(member.dims or ())
-            for name, member in level.members.items()
-            if member.is_coord and member.dims != (name,) and not set(name) & set(string.whitespace)
-        }
+        named = {n: m for n, m in level.members.items() if m.is_coord and m.dims != (n,)}
+        spaced = [n for n in named if set(n) & set(string.whitespace)]
+        level.lost += [f"{level.label}/{n} as a coordinate (its name has a space)" for n in spaced]
+        found = {n: set(m.dims or ()) for n, m in named.items() if n not in spaced}
         unnamed = dict.fromkeys(found)
         for name, member in list(level.members.items()):
             own = [n for n, dims in found.items() if dims <= set(member.dims or ())]

@@ -306,6 +306,16 @@ def test_coordinates_that_are_no_dims_stay_coordinates(target: str) -> None:
     xr.testing.assert_identical(opened("back.b2d"), ds)
 
 
+@pytest.mark.parametrize("target", ["new.zarr", "new.nc"])
+def test_a_coordinate_with_a_space_is_a_named_loss(target: str) -> None:
+    """Lists of coordinates in attributes are separated by spaces."""
+    ds = xr.Dataset({"a": ("x", [1, 2])}, {"b c": ("x", [3, 4]), "x": [5, 6]})
+    to_b2nd(ds, "src.b2d")
+    with pytest.warns(UserWarning, match=r"cannot hold: src\.b2d/b c as a coordinate"):
+        convert("src.b2d", target, check=True)
+    xr.testing.assert_identical(opened(target), ds.reset_coords("b c"))
+
+
 @pytest.mark.parametrize("kind", ["zarr3", "netcdf4"])
 @pytest.mark.parametrize("member", [None, "rain"])
 def test_one_array_keeps_coordinates_that_are_no_dims(kind: str, member: str | None) -> None:
