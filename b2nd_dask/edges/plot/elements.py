@@ -111,11 +111,10 @@ def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
     """The array without surplus axes of length 1; two axes must remain."""
     array, kept = source.array, drawn_axes(source, 2, "a picture")
     index = tuple(slice(None) if axis in kept else 0 for axis in range(array.ndim))
-    # blocks of dask's default size, unless the array has blocks
     if isinstance(array, Frame):
         array = from_b2nd(array, chunks="auto")
     elif not isinstance(array, da.Array):
-        array = (array.chunk("auto") if array.chunks is None else array).data
+        array = (array if array.chunks else array.chunk("auto")).data
     return array[index], [source.axes[axis] for axis in kept]
 
 

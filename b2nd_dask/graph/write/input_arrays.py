@@ -81,12 +81,8 @@ def as_dask(
 
 def _in_memory(value: Any) -> NDArray[Any]:
     """Convert numbers and lists; TypeError for an SChunk, over which NumPy iterates without end."""
-    kind = type(value)
-    if kind.__module__.partition(".")[0] == "blosc2" and not hasattr(value, "__array__"):
-        raise TypeError(
-            f"a frame cannot hold a {kind.__name__}, which has no NumPy dtype: pass its elements as "
-            "an array, for instance np.frombuffer(schunk[:], dtype)"
-        )
+    if type(value).__name__ == "SChunk":
+        raise TypeError("an SChunk has no dtype: pass np.frombuffer(schunk[:], dtype)")
     return np.asarray(value)
 
 
