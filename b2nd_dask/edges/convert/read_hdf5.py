@@ -26,7 +26,7 @@ BOOKKEEPING = frozenset(
     | {"_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties", "_nc3_strict"}
 )
 #: The NetCDF library's prefix for a variable that has the name of a dim but is no coordinate.
-NO_COORDINATE = "_nc4_non_coord_"
+_NO_COORDINATE = "_nc4_non_coord_"
 #: Start of the name of a scale for a dim without a coordinate.
 _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 
@@ -258,7 +258,7 @@ def plain(value: Any) -> Any:
 
 def _own_name(name: str, group: Any) -> str:
     """Name of a variable without the NetCDF library's prefix, unless the group has such another."""
-    own = name.removeprefix(NO_COORDINATE)
+    own = name.removeprefix(_NO_COORDINATE)
     if own == name:
         return name
     # other links are left out, and are not followed

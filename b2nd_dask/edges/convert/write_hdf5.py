@@ -13,17 +13,10 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from b2nd_dask.edges.convert.read_hdf5 import BOOKKEEPING, NO_COORDINATE, plain
+from b2nd_dask.edges.convert.read_hdf5 import BOOKKEEPING, plain
 from b2nd_dask.edges.convert.shared import Copier, Options, compression_by_name
 from b2nd_dask.edges.convert.zarr_store import element_of, pop_fill
-from b2nd_dask.edges.datasets.tree import (
-    Member,
-    Tree,
-    keep_attrs,
-    name_coordinates,
-    refuse_paths,
-    sizes_of,
-)
+from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates, refuse_paths
 from b2nd_dask.lazy import require
 
 _UNITS = {
@@ -57,16 +50,11 @@ def hdf5_writer(tree: Tree, options: Options, *, netcdf: bool = False) -> Callab
     h5py = require("convert", "h5py")
     with h5py.File("attributes", "w", driver="core", backing_store=False) as trial:
         keep_attrs(tree, partial(_attr, trial.attrs))
-    return partial(_write, tree, options, compression, netcdf)
+    return partial(_write, tree, options, compression)
 
 
 def netcdf_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
-    """As `hdf5_writer` for NetCDF-4, which has fewer types, and one length of each dim.
-
-    Also raises ValueError if a dim has several lengths.
-    """
-    for _, level in tree.levels():
-        sizes_of(level)
+    """As `hdf5_writer` for NetCDF-4, which has fewer types."""
     for path, member in tree.walk():
         if member.array.dtype.kind == "c":
             name = tree.label_of(path)
@@ -151,9 +139,7 @@ def _attr(trial: Any, name: str, value: Any, member: Member | None) -> Any:
     return value
 
 
-def _write(
-    tree: Tree, options: Options, compression: dict[str, Any], netcdf: bool, ready: Path
-) -> None:
+def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Path) -> None:
     h5py = require("convert", "h5py")
     with closing(SurvivingFile(ready)) as disk:
         copier = Copier(tree, options)
@@ -161,13 +147,10 @@ def _write(
             for path, level in tree.as_group().levels():
                 group = file.create_group(path, track_order=True) if path else file
                 group.attrs.update(level.attrs)
-                made, dims = {}, sizes_of(level) if netcdf else ()
+                made = {}
                 for name, member in level.members.items():
-                    # as the NetCDF library: the dim has the name
-                    is_taken = name in dims and member.dims != (name,)
-                    stored = NO_COORDINATE + name if is_taken else name
                     how = {"chunks": options.chunks_of(member.array), **compression}
-                    made[name] = _created(member, stored, group, how)
+                    made[name] = _created(member, name, group, how)
                     copier.copy(member, _Target(made[name], disk, name))
                 _name_dims(level, group, made)
         disk.check()
@@ -179,17 +162,17 @@ def _name_dims(tree: Tree, group: Any, made: dict[str, Any]) -> None:
         scale.make_scale(name)
     for name, member in tree.members.items():
         for axis, dim in enumerate(member.dims or ()):
-            size, own = member.array.shape[axis], made[name].dims[axis]
-            # the name of another object, or a path
-            is_taken = dim in group or dim in {*tree.groups, "."} or "/" in dim
-            if dim not in scales and not is_taken:
+            if dim not in scales and (dim in {*made, *tree.groups, "."} or "/" in dim):
+                # the name of an array that is no scale, of a group, or a path: no scale can have it
+                made[name].dims[axis].label = dim
+                continue
+            if dim not in scales:
+                size = member.array.shape[axis]
                 most = None if axis in member.unlimited else size
                 scales[dim] = group.create_dataset(dim, (size,), "f4", maxshape=(most,))
                 scales[dim].make_scale(_BARE_DIM.format(size))
-            if dim not in scales or scales[dim].shape != (size,):
-                own.label = dim
-            elif name != dim:
-                own.attach_scale(scales[dim])
+            if name != dim:
+                made[name].dims[axis].attach_scale(scales[dim])
 
 
 def _created(member: Member, name: str, group: Any, how: dict[str, Any]) -> Any:

@@ -141,33 +141,6 @@ def test_a_variable_that_is_called_as_a_dim_of_others() -> None:
     xr.testing.assert_identical(opened("new.b2d"), ds)
 
 
-@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
-def test_a_dim_of_netcdf_with_the_name_of_another_variable(engine: str) -> None:
-    ds = xr.Dataset({"a": (("x", "y"), RNG.random((2, 3))), "x": (("z", "y"), np.ones((4, 3)))})
-    to_b2nd(ds, "src.b2d")
-    convert("src.b2d", "new.nc", check=True)
-    with xr.open_dataset("new.nc", engine=engine) as found:
-        xr.testing.assert_identical(found.load(), ds)
-    convert("new.nc", "back.b2d")
-    xr.testing.assert_identical(opened("back.b2d"), ds)
-
-
-def test_dims_of_one_name_and_two_lengths() -> None:
-    """The NetCDF library would cut the longer array."""
-    group = zarr.create_group("src.zarr")
-    for name, n in (("a", 3), ("b", 5)):
-        group.create_array(name, data=np.arange(n), dimension_names=("x",))
-    with pytest.raises(ValueError, match=r"^src\.zarr: the dim 'x' has the length 3 in 'a' and 5"):
-        convert("src.zarr", "new.nc")
-    convert("src.zarr", "new.h5", check=True)
-    with h5py.File("new.h5") as file:
-        assert [len(file[name].dims[0]) for name in "ab"] == [1, 0]
-        assert file["b"].dims[0].label == "x"
-    convert("new.h5", "back.zarr")
-    found = [zarr.open(f"back.zarr/{name}").metadata.dimension_names for name in "ab"]
-    assert found == [("x",), ("x",)]
-
-
 @pytest.mark.parametrize("kind", ["netcdf4", "h5netcdf", "zarr2"])
 @pytest.mark.parametrize("texts", [["a", "naïve", ""], ["", ""], ["long" * 99]])
 def test_texts_of_any_length_are_as_long_as_the_longest(kind: str, texts: list[str]) -> None:
