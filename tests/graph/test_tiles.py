@@ -121,8 +121,12 @@ def test_the_result_of_transposed_elements_has_their_order_in_memory():
     found = found.map_blocks(lambda block: seen.append(block.strides) or block, meta=expected[:0])
     same_bits(found.compute(), expected)
     assert seen == [expected.strides]
-    found = (x[::-1] * 2 + da.from_array(values.transpose(axes))).compute()
-    same_bits(found, values.transpose(axes)[::-1] * 2 + values.transpose(axes))
+    # a computed scalar remains one, and a view is no copy
+    single = da.from_array(np.array(2))
+    found = da.map_blocks(np.round, x * 0.123, single, dtype="f8", meta=expected[:0])
+    same_bits(found.compute(), np.round(values.transpose(axes) * 0.123, 2))
+    mixed = x[::-1] * 2 + da.from_array(np.ascontiguousarray(values.transpose(axes)))
+    same_bits(mixed.compute(), values.transpose(axes)[::-1] * 2 + values.transpose(axes))
 
 
 def test_elements_that_are_broadcast_to_an_array_in_memory():

@@ -59,7 +59,7 @@ class Source:
     """An array to plot, with labels and a title."""
 
     array: Any
-    """A dask array; or a DataArray or a Frame, which read planes without a graph."""
+    """A dask array; or a Variable of xarray or a Frame, which read planes without a graph."""
     axes: tuple[Axis, ...]
     title: str
 
@@ -68,7 +68,7 @@ def source_of(x: Any) -> Source:
     """Open the user's input as an array; raise TypeError if it is none."""
     if _is_labelled(x):
         axes = tuple(_axis_of(x, dim) for dim in x.dims)
-        return Source(x, axes, str(x.name or ""))
+        return Source(x.variable, axes, str(x.name or ""))
     if isinstance(x, da.Array | np.ndarray):
         return Source(da.asarray(x), tuple(Axis(f"axis {axis}") for axis in range(x.ndim)), "")
     frame = x if isinstance(x, Frame) else open_b2nd(x)

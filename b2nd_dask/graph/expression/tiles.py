@@ -68,11 +68,8 @@ def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None =
     """
     plain = not program.filters and all(map(is_plain, arrays))
     shape = np.broadcast_shapes(*map(np.shape, arrays)) if plain else ()
-    order = _memory_order(arrays[0])
-    if plain and out is None and order != sorted(order) and np.shape(arrays[0]) == shape:
-        # passes in the order of the memory, in which NumPy, too, makes the result
-        arrays[:] = [np.broadcast_to(a, shape).transpose(order) for a in arrays]
-        return run_on_block(program, arrays).transpose(np.argsort(order))
+    if plain and out is None and _are_transposed(arrays, shape):
+        return _run_as_in_memory(program, arrays)
     tiles = tiles_of(shape, ())
     if plain and all(map(_is_repeated, arrays)):
         first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
@@ -89,6 +86,17 @@ def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None =
     if out is not None and made is not out:
         out[...] = made
     return made
+
+
+def _run_as_in_memory(program: Program, arrays: list[Any]) -> Any:
+    """Run a program on transposed elements in the order of their memory; so is the result's."""
+    strides = arrays[0].strides
+    order = sorted(range(len(strides)), key=lambda axis: -abs(strides[axis]))
+    arrays[:] = [
+        array[(None,) * (len(order) - array.ndim)].transpose(order) if np.ndim(array) else array
+        for array in arrays
+    ]
+    return run_on_block(program, arrays).transpose(np.argsort(order))
 
 
 def reduce_in_tiles(
@@ -132,6 +140,19 @@ def _is_fixed(array: Any) -> bool:
     return array.dtype.kind in NUMBERS + "mM"
 
 
+def _are_transposed(arrays: Sequence[Any], shape: tuple[int, ...]) -> bool:
+    """Whether all arrays of the result's shape are transposed, the elements among them."""
+    if np.shape(arrays[0]) != shape:
+        return False
+    return all(_is_transposed(array) for array in arrays if np.shape(array) == shape)
+
+
+def _is_transposed(array: Any) -> bool:
+    """Whether an earlier axis has smaller strides than a later one."""
+    own = [abs(step) for step, n in zip(array.strides, array.shape, strict=True) if step and n > 1]
+    return own != sorted(own, reverse=True)
+
+
 def _is_repeated(array: Any) -> bool:
     """Whether a plain array is constant, by its strides."""
     if isinstance(array, np.generic):
@@ -139,11 +160,6 @@ def _is_repeated(array: Any) -> bool:
     return array.size > 0 and not any(
         step for step, n in zip(array.strides, array.shape, strict=True) if n > 1
     )
-
-
-def _memory_order(array: Any) -> list[int]:
-    """The axes of an array from the largest stride to the smallest."""
-    return sorted(range(np.ndim(array)), key=lambda axis: -abs(array.strides[axis]))
 
 
 def _part(array: Any, box: Box) -> Any:

@@ -121,7 +121,7 @@ def _filesystem(location: Location) -> tuple[Any, str]:
     scheme = location.url.partition("://")[0]
     if location.is_web and "::" in location.url.partition("://")[2]:
         # fsspec would pass the rest to the web server's session
-        raise ValueError("a web server is the last link of a chain; write :: in a name as %3A%3A")
+        raise ValueError(":: chains URLs; write %3A%3A in a name, and an IPv6 address in full")
     if scheme in ("s3", "s3a"):
         ours = {
             # unlike S3, some servers send the checksum of the whole object with a range
