@@ -135,6 +135,15 @@ def test_chunks_are_reduced_while_they_are_read(volume):
     np.testing.assert_allclose(found, array[array > 12].mean())
 
 
+def test_excluded_chunks_are_not_read_before_a_rechunk(tmp_path):
+    array = np.random.default_rng(7).random((48, 48, 48))
+    array[36:] += 5
+    x = b2nd_dask.from_b2nd(written(tmp_path, array, (12, 12, 12), blocks=(12, 12, 12)))
+    with chunks_read() as counts:
+        np.testing.assert_array_equal(x[x > 5].compute(), array[array > 5])
+    assert len(counts) == 16
+
+
 def test_statistics_of_part_of_a_volume(volume):
     path, array = volume
     x = b2nd_dask.from_b2nd(path)[15:35, 3:, ::2]

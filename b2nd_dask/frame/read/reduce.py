@@ -121,7 +121,10 @@ def _pruned(parsed: ParsedFrame, plan: RegionPlan, predicate: Predicate) -> NDAr
 
 
 def read_pruned(opened: OpenedFrame, axes: Axes, fill: Fill, predicate: Predicate) -> NDArray[Any]:
-    """Like `read_region`, but pruned chunks are filled with an element that they may contain."""
+    """Like `read_region`, but pruned chunks are filled with an element that they may contain.
+
+    A region inside one pruned chunk is a zero-stride, read-only array of this element.
+    """
     statistics = opened.parsed.statistics
     if statistics is None or not all(axes):
         return read_region(opened, axes, fill)
@@ -129,9 +132,11 @@ def read_pruned(opened: OpenedFrame, axes: Axes, fill: Fill, predicate: Predicat
     pruned = _pruned(opened.parsed, plan, predicate)
     if not pruned.any():
         return read_region(opened, axes, fill)
-    out = new_array(plan, fill, tuple(map(len, axes)), result_pool.empty)
-    least = statistics.least[plan.chunks[pruned]].view(out.dtype)
-    for element, part in zip(least, plan.parts(pruned), strict=True):
+    shape, least = tuple(map(len, axes)), statistics.least[plan.chunks[pruned]]
+    if len(pruned) == 1:
+        return np.broadcast_to(least.view(fill.dtype)[0], shape)
+    out = new_array(plan, fill, shape, result_pool.empty)
+    for element, part in zip(least.view(out.dtype), plan.parts(pruned), strict=True):
         out[part.out] = element
     read_parts(opened, plan.without(pruned), fill, out)
     return out.view(fill.dtype)

@@ -106,10 +106,10 @@ def masked_reads(layers: Layers, outputs: Set[str]) -> tuple[dict[str, Predicate
             below, compiled = _layers_below(layers, node), compile_tree(node)
             predicate = predicate_of(compiled)
             if compiled and predicate and below and outputs.isdisjoint(below):
-                # below the layers that flatten it
+                # the first may read in new blocks; if it stays dask's rechunk, the next one reads
                 names = compiled.read.layers
-                read = next(each for each in names if isinstance(layers.nodes[each], Read))
-                predicates[read] = predicate
+                reads = (each for each in names if isinstance(layers.nodes[each], Read))
+                predicates |= dict.fromkeys(reads, predicate)
                 above |= dict.fromkeys(below, name)
     return predicates, above
 

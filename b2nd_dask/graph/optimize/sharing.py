@@ -134,7 +134,10 @@ class Sharing:
         return found
 
     def _reads_only(self, name: str, only_read: set[str]) -> bool:
-        layer = self._layers.graph.layers[name]
+        layer, node = self._layers.graph.layers[name], self._layers.nodes[name]
+        if isinstance(node, Elemwise) and node.filters and len(node.layers) == 1:
+            # a mask copies the elements that it selects
+            return True
         if name in self._layers.folds or block_function(layer) is write_task:
             return True
         return _makes_arrays(layer) or (name in only_read and _passes_blocks(layer))
