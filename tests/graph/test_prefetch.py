@@ -114,7 +114,8 @@ def test_chunks_that_are_not_pruned_are_requested(
     _hold_back(http_server)
     found = da.where(x > 0.95, x, 0).map_blocks(np.negative).compute()
     np.testing.assert_array_equal(found, -np.where(ascending > 0.95, ascending, 0))
-    assert 2 <= len(http_server.requests) <= x.npartitions // 2
+    # neighbours that are known early enough come by one request
+    assert 1 <= len(http_server.requests) <= x.npartitions // 2
 
 
 def test_without_read_ahead_each_task_waits(url: str, http_server: HttpServer) -> None:
