@@ -78,7 +78,7 @@ class Question:
         return {name: values for name, (values, _) in fields.items()}, answered
 
     def _unselected(self, chunks: Derived) -> Counted:
-        """An element that the mask does not select, for chunks of which it selects none."""
+        """A representative element of the chunks that the mask prunes, with counts per chunk."""
         mask = self.program.steps[-1].args[1]
         if not isinstance(mask, Result):
             return []
