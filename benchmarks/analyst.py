@@ -199,7 +199,7 @@ def stored(form: Format, quick: bool) -> Dataset:
     )
 
 
-def reader(form: Format, work: Work) -> Contender:
+def reader(form: Format, work: Work, *, use_flox: bool = False) -> Contender:
     """A format by xarray through `dask.array`; `work` gets the dataset."""
 
     def prepare(paths: Paths, threads: int) -> Callable[[], Any]:
@@ -208,11 +208,11 @@ def reader(form: Format, work: Work) -> Contender:
         use_dask_threads(threads)
         if form.name.startswith(ZARR):
             use_zarr_threads(threads)
-        # flox, which xarray takes where it is installed, does not know `dask_array`
-        xr.set_options(use_flox=False)
+        xr.set_options(use_flox=use_flox)
         return lambda: np.asarray(work(form.open(paths[form.name])))
 
-    return Contender(form.name, prepare, is_ours=form.name == B2ND, needs=("xarray", *form.needs))
+    needs = ("xarray", *(("flox",) if use_flox else ()), *form.needs)
+    return Contender(form.name, prepare, is_ours=form.name == B2ND, needs=needs)
 
 
 def expression_reader(work: Work) -> Contender:

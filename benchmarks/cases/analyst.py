@@ -94,33 +94,54 @@ def _anomalies(ds: Any) -> Any:
     return made.drop_vars("month").chunk(time=analyst.TIME_CHUNK)
 
 
+#: Jobs that xarray gives to flox, which is its default where flox is installed.
+GROUPED = (
+    "monthly climatology of t2m",
+    "monthly climatology of z500",
+    "monthly sums of pr",
+    "day-of-year climatology",
+)
 WRITES: Mapping[str, Work] = {"rewrite the dataset": _rewritten, "anomalies to disk": _anomalies}
 
 
 def scenarios(quick: bool) -> list[Scenario]:
     data = tuple(analyst.stored(form, quick) for form in FORMATS)
     return [
+        *(_read(name, goal, _readers(work), data) for name, (goal, work) in JOBS.items()),
         *(
-            Scenario(
-                name=name,
-                title=f"days of t2m, z500 and pr: {name}",
-                datasets=data,
-                contenders=(
-                    *(analyst.reader(form, work) for form in FORMATS),
-                    analyst.expression_reader(work),
-                ),
-                targets=(speedup_over(ZARR, goal),),
-                # sums in another order
-                rtol=1e-3,
-                preload=PRELOADED,
-            )
-            for name, (goal, work) in JOBS.items()
+            _read(f"{name}, by flox", JOBS[name][0], _readers_by_flox(JOBS[name][1]), data)
+            for name in GROUPED
         ),
         *(_written(name, work, data) for name, work in WRITES.items()),
     ]
 
 
 CASE = Case("analyst", "jobs of a climate analysis by xarray", scenarios)
+
+
+def _readers(work: Work) -> tuple[Contender, ...]:
+    return (
+        *(analyst.reader(form, work) for form in FORMATS),
+        analyst.expression_reader(work),
+    )
+
+
+def _readers_by_flox(work: Work) -> tuple[Contender, ...]:
+    """Without `dask_array`, which flox does not know."""
+    return tuple(analyst.reader(form, work, use_flox=True) for form in FORMATS)
+
+
+def _read(name: str, goal: float, contenders: tuple[Contender, ...], data: Any) -> Scenario:
+    return Scenario(
+        name=name,
+        title=f"days of t2m, z500 and pr: {name}",
+        datasets=data,
+        contenders=contenders,
+        targets=(speedup_over(ZARR, goal),),
+        # sums in another order
+        rtol=1e-3,
+        preload=PRELOADED,
+    )
 
 
 def _written(name: str, work: Work, data: Any) -> Scenario:
