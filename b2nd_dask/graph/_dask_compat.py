@@ -156,7 +156,8 @@ class PrivateName:
             found: Any = importlib.import_module(self.module)
             for part in self.name.split("."):
                 found = getattr(found, part)
-            now = self._of_numpy(found) if self.parameters == "numpy" else parameters_of(found)
+            is_numpy = self.parameters == "numpy" and found is getattr(np, self.name)
+            now = "numpy" if is_numpy else parameters_of(found)
         except Exception as error:  # the lookup may raise any exception, even a warning
             raise self._changed("is missing") from error
         if now != self.parameters:
@@ -172,9 +173,6 @@ class PrivateName:
                 raise
             warn_once(f"b2nd_dask leaves tasks of {self.name} as dask has made them", error)
             return object()
-
-    def _of_numpy(self, found: Any) -> str:
-        return "numpy" if found is getattr(np, self.name) else "other than NumPy"
 
     def _changed(self, what: str) -> NameChangedError:
         installed = f"{self.library} {version(self.library)}"

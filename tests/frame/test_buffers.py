@@ -2,6 +2,10 @@
 
 import gc
 import os
+import platform
+import resource
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -10,6 +14,7 @@ import weakref
 import dask
 import distributed  # noqa: F401 - for its configuration
 import numpy as np
+import pytest
 
 from b2nd_dask import open_b2nd, to_b2nd
 from b2nd_dask.frame.array import reference_of
@@ -235,6 +240,42 @@ def test_workers_of_distributed_use_pages_of_small_arrays_again() -> None:
     assert pooled_from < pool_limits({})[0] == 32 << 20
     # what waits there counts to the memory that a worker may have
     assert max_free_nbytes == 64 << 20
+
+
+_TRANSFORMS = """
+import resource, sys
+import dask
+from b2nd_dask import from_b2nd, to_b2nd
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+source, target = sys.argv[1:]
+dask.config.set(num_workers=2)
+for _ in range(3):
+    before = faults()
+    to_b2nd(from_b2nd(source) * 2 + 1, target, mode="w", fsync=False)
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators keep other pages")
+def test_a_transform_of_8_mb_chunks_uses_its_pages_again(tmp_path):
+    chunk, chunks = 1 << 20, 16
+    values = np.random.default_rng(0).normal(0, 1e6, chunks * chunk).round()
+    to_b2nd(values, tmp_path / "source.b2nd", chunks=(chunk,))
+    # the process of the tests has freed larger arrays, or settings fix the threshold
+    environment = {name: value for name, value in os.environ.items() if "MALLOC_" not in name}
+    command = [
+        sys.executable,
+        "-c",
+        _TRANSFORMS,
+        tmp_path / "source.b2nd",
+        tmp_path / "target.b2nd",
+    ]
+    found = subprocess.run(command, env=environment, capture_output=True, check=True, text=True)
+    pages = values.nbytes // resource.getpagesize()
+    assert int(found.stdout) < pages / 2
 
 
 def test_reads_of_one_frame_and_of_joined_frames_share_a_pool(tmp_path):

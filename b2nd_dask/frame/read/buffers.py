@@ -31,14 +31,12 @@ _FIXING = (
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_MMAP_MAX_",
 )
-#: For smaller arrays a pool takes longer than their pages.
+#: For smaller arrays a pool, or pages of their own, take longer than glibc.
 _LEAST_POOLED = 1 << 20
 #: Most free bytes of a pool in the process; for small arrays this suffices for a few blocks.
 _MAX_FREE, _MAX_FREE_SMALL = 256 << 20, 64 << 20
 #: Largest arrays that are pooled.
 _MOST_POOLED = 256 << 20
-#: Smaller arrays are left to glibc even if memory is short.
-_PAGED_FROM = 1 << 20
 #: From this size on, arrays request huge pages, as NumPy's do.
 _HUGE_FROM = 1 << 22
 #: A slab serves arrays of at least this fraction of its size.
@@ -52,6 +50,11 @@ MAX_SCRATCH_NBYTES = 64 << 20
 BOX_NBYTES = 1 << 23
 #: Memory that is unused for this many seconds is freed.
 _IDLE_SECONDS = 10.0
+
+# A thread's free memory returns to the system if it exceeds twice the largest array that glibc has
+# mapped and freed (mallopt(3), M_MMAP_THRESHOLD). So an array is freed that is larger than half of
+# what a task needs for a block of 8 MB.
+np.empty(20 << 20, np.uint8)
 
 
 def pool_limits(environment: Mapping[str, str]) -> tuple[int, int]:
@@ -74,7 +77,7 @@ def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     glibc would keep freed arrays below 32 MiB in its lists, which matters if memory is short.
     """
     nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < _PAGED_FROM:
+    if nbytes < _LEAST_POOLED:
         return np.empty(shape, dtype)
     pages = own_pages(nbytes)
     if nbytes >= _HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):

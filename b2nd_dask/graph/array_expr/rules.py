@@ -150,7 +150,8 @@ def is_read_once(source: FrameExpr, dependents: Dependents) -> bool:
         """The elementwise expressions on all paths up from a node, itself included."""
         if node._name not in seen:
             seen[node._name] = set()
-            if len(seen) <= MAX_NODES and _is_elementwise(node):
+            is_elementwise = type(node) is FrameExpr or call_of(node) is not None
+            if is_elementwise and len(seen) <= MAX_NODES:
                 above = list(map(on_all_paths, users_of(node, dependents)))
                 seen[node._name] = {node._name}.union(set.intersection(*above) if above else ())
         return seen[node._name]
@@ -162,10 +163,6 @@ def users_of(expression: Any, dependents: Dependents) -> list[Any]:
     """The dependents of an expression that still exist, each once."""
     alive = (reference() for reference in dependents.get(expression._name, ()))
     return list({user._name: user for user in alive if user is not None}.values())
-
-
-def _is_elementwise(expression: Any) -> bool:
-    return type(expression) is FrameExpr or call_of(expression) is not None
 
 
 def reduced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameReduction | str | None:
