@@ -200,7 +200,10 @@ def stored(form: Format, quick: bool) -> Dataset:
 
 
 def reader(form: Format, work: Work, *, use_flox: bool = False) -> Contender:
-    """A format by xarray through `dask.array`; `work` gets the dataset."""
+    """A format by xarray through `dask.array`; `work` gets the dataset.
+
+    By default without flox, which does not know `dask_array`.
+    """
 
     def prepare(paths: Paths, threads: int) -> Callable[[], Any]:
         import xarray as xr

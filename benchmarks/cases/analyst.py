@@ -94,7 +94,7 @@ def _anomalies(ds: Any) -> Any:
     return made.drop_vars("month").chunk(time=analyst.TIME_CHUNK)
 
 
-#: Jobs that xarray gives to flox, which is its default where flox is installed.
+#: Reads that xarray gives to flox where it is installed: measured with and without it.
 GROUPED = (
     "monthly climatology of t2m",
     "monthly climatology of z500",

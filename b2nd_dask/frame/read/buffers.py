@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from b2nd_dask.system import at_fork, own_pages
 
-#: From this size on glibc maps fresh pages, always. Smaller arrays come from its free lists, warm,
-#: once one such array has been freed. A pool that keeps arrays from being freed would spoil this
-#: for all other code (a transform of 8 MB chunks took twice as long).
+#: From this size on glibc maps fresh pages, always. Smaller arrays come from its heaps, with the
+#: same pages as before if it keeps them (see below).
 _MAPPED_FROM = 32 << 20
 #: With any of these settings glibc does not adapt the threshold (mallopt(3), M_MMAP_THRESHOLD).
 #: distributed starts its workers with the first one.
@@ -51,10 +50,11 @@ BOX_NBYTES = 1 << 23
 #: Memory that is unused for this many seconds is freed.
 _IDLE_SECONDS = 10.0
 
-# A thread's free memory returns to the system if it exceeds twice the largest array that glibc has
-# mapped and freed (mallopt(3), M_MMAP_THRESHOLD). So an array is freed that is larger than half of
-# what a task needs for a block of 8 MB.
-np.empty(20 << 20, np.uint8)
+# glibc returns the free end of a thread's heap to the system above twice the largest array that it
+# mapped and freed, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD). After this one of 20 MiB it keeps
+# 40 MiB: enough for a task with blocks of 8 MB, which needs 20 MB.
+with suppress(MemoryError):
+    np.empty(20 << 20, np.uint8)
 
 
 def pool_limits(environment: Mapping[str, str]) -> tuple[int, int]:

@@ -150,8 +150,7 @@ def is_read_once(source: FrameExpr, dependents: Dependents) -> bool:
         """The elementwise expressions on all paths up from a node, itself included."""
         if node._name not in seen:
             seen[node._name] = set()
-            is_elementwise = type(node) is FrameExpr or call_of(node) is not None
-            if is_elementwise and len(seen) <= MAX_NODES:
+            if len(seen) <= MAX_NODES and (type(node) is FrameExpr or call_of(node) is not None):
                 above = list(map(on_all_paths, users_of(node, dependents)))
                 seen[node._name] = {node._name}.union(set.intersection(*above) if above else ())
         return seen[node._name]
