@@ -156,8 +156,10 @@ class PrivateName:
             found: Any = importlib.import_module(self.module)
             for part in self.name.split("."):
                 found = getattr(found, part)
-            is_numpy = self.parameters == "numpy" and found is getattr(np, self.name)
-            now = "numpy" if is_numpy else parameters_of(found)
+            if self.parameters == "numpy":
+                now = "numpy" if found is getattr(np, self.name) else "other than NumPy"
+            else:
+                now = parameters_of(found)
         except Exception as error:  # the lookup may raise any exception, even a warning
             raise self._changed("is missing") from error
         if now != self.parameters:
