@@ -37,7 +37,7 @@ def compute_block(*blocks: Any, program: Program, views: bool) -> Any:
     if not program.steps:
         made = arrays.pop()
     elif np.ndim(arrays[0]):
-        made = run_on_block(program, arrays)
+        made = run_on_block(program, arrays, is_own=isinstance(blocks[0], BlockRead))
     else:
         are_read = (isinstance(each, BlockRead) for each in blocks[1:])
         made = _run_on_single(program, arrays, [True, *are_read])
@@ -85,7 +85,7 @@ def read_at_once(block: BlockRead, program: Program, chunks: Chunks, threads: in
 
     def compute(piece: tuple[tuple[slice, ...], BlockRead]) -> None:
         box, part = piece
-        run_on_block(program, [part.elements()], out[box])
+        run_on_block(program, [part.elements()], out[box], is_own=True)
 
     in_threads(compute, pieces_of(block, chunks), min(threads, 1 + out.nbytes // LEAST_OF_A_THREAD))
     return out
@@ -132,7 +132,8 @@ def index_block(
     """
     if not all(map(is_scalar, inputs)):
         return func(program.run(np.asarray(block.elements()), inputs), *arguments)
-    return writable(program.run(func(Window(block.source, block.axes), *arguments), inputs))
+    elements = func(Window(block.source, block.axes), *arguments)
+    return writable(run_on_block(program, [elements, *inputs], is_own=True))
 
 
 class Window:

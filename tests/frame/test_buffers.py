@@ -25,7 +25,6 @@ from b2nd_dask.frame.read.buffers import (
     POOLED_FROM,
     Pool,
     Scratch,
-    pool_limits,
     result_pool,
 )
 from tests.forked import run_forked
@@ -233,15 +232,8 @@ def test_where_no_thread_can_be_started_nothing_is_kept(monkeypatch):
     assert not scratch.kept
 
 
-def test_workers_of_distributed_use_pages_of_small_arrays_again() -> None:
-    # as its nanny sets up glibc, which then maps fresh pages for all of them
-    settings = dask.config.get("distributed.nanny.pre-spawn-environ")
-    pooled_from, max_free_nbytes = pool_limits(settings)
-    assert pooled_from < pool_limits({})[0] == 32 << 20
-    # what waits there counts to the memory that a worker may have
-    assert max_free_nbytes == 64 << 20
-
-
+#: The settings of glibc with which distributed starts its workers.
+_OF_WORKERS = dask.config.get("distributed.nanny.pre-spawn-environ")
 _TRANSFORMS = """
 import resource, sys
 import dask
@@ -260,13 +252,17 @@ print(faults() - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators keep other pages")
-def test_a_transform_of_8_mb_chunks_uses_its_pages_again(tmp_path):
+@pytest.mark.parametrize(
+    ("settings", "most"), [({}, 1 / 8), (_OF_WORKERS, 1)], ids=["here", "distributed"]
+)
+def test_a_transform_of_8_mb_chunks_uses_its_pages_again(tmp_path, settings, most):
     chunk, chunks = 1 << 20, 16
     values = np.random.default_rng(0).normal(0, 1e6, chunks * chunk).round()
     to_b2nd(values, tmp_path / "source.b2nd", chunks=(chunk,))
-    # not in this process, which has freed larger arrays; some settings fix the threshold
-    fixing = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(fixing)}
+    # in a process with known settings of glibc, whose heaps have had no larger arrays
+    known = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(known)}
+    environment |= {name: str(value) for name, value in settings.items()}
     command = [
         sys.executable,
         "-c",
@@ -276,7 +272,7 @@ def test_a_transform_of_8_mb_chunks_uses_its_pages_again(tmp_path):
     ]
     found = subprocess.run(command, env=environment, capture_output=True, check=True, text=True)
     pages = values.nbytes // resource.getpagesize()
-    assert int(found.stdout) < pages / 2
+    assert int(found.stdout) < pages * most
 
 
 def test_reads_of_one_frame_and_of_joined_frames_share_a_pool(tmp_path):

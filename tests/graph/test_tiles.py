@@ -49,6 +49,7 @@ SKIPPING = ["nansum", "nanprod", "nanmean", "nanstd", "nanvar", "nanmin", "nanma
 def _small_tiles(monkeypatch):
     monkeypatch.setattr(tiles, "TILE", 60)
     monkeypatch.setattr(tiles, "_RUN", 7)
+    monkeypatch.setattr(tiles, "LEAST", 20)
 
 
 def draw_values(data, dtypes=("i2", "u1", "i8", "f4", "f8", "?", ">f4", "c16")):
@@ -127,6 +128,32 @@ def test_the_result_of_transposed_elements_has_their_order_in_memory():
     same_bits(found.compute(), np.round(values.transpose(axes) * 0.123, 2))
     mixed = x[::-1] * 2 + da.from_array(np.ascontiguousarray(values.transpose(axes)))
     same_bits(mixed.compute(), values.transpose(axes)[::-1] * 2 + values.transpose(axes))
+
+
+@pytest.mark.parametrize("name", ["reversed", "mixed"])
+def test_the_result_of_elements_in_another_order_has_the_strides_of_numpy(name):
+    values = np.arange(30 * 70, dtype="f4").reshape(30, 70)
+
+    def made(x, other):
+        return x[::-1] * 2 + 1 if name == "reversed" else x.T * 2 + other
+
+    other = np.ones((70, 30), "f4")
+    expected = made(values, other)
+    seen = []
+    found = made(stored(values), da.from_array(other))
+    found = found.map_blocks(lambda block: seen.append(block.strides) or block, meta=expected[:0])
+    same_bits(found.compute(), expected)
+    assert seen == [expected.strides]
+
+
+def test_steps_do_not_write_into_the_result_of_another_task():
+    row, rows = np.arange(90.0)[None], np.arange(270.0).reshape(3, 90)
+    x, y = stored(row), da.from_array(rows, chunks=(1, 90))
+    # one task reads the row for those of all rows
+    same_bits((x * 2 + y).compute(scheduler="sync"), row * 2 + rows)
+    found = dask.compute(x, x * 2 + 1, scheduler="sync")
+    same_bits(found[0], row)
+    same_bits(found[1], row * 2 + 1)
 
 
 def test_elements_that_are_broadcast_to_an_array_in_memory():

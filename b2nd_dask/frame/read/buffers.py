@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,25 +19,12 @@ from numpy.typing import NDArray
 
 from b2nd_dask.system import at_fork, own_pages
 
-#: From this size on glibc maps fresh pages, always. Smaller arrays come from its heaps, with the
-#: same pages as before if it keeps them (see below).
-_MAPPED_FROM = 32 << 20
-#: With any of these settings glibc does not adapt the threshold (mallopt(3), M_MMAP_THRESHOLD).
-#: distributed starts its workers with the first one.
-_FIXING = (
-    "MALLOC_TRIM_THRESHOLD_",
-    "MALLOC_TOP_PAD_",
-    "MALLOC_MMAP_THRESHOLD_",
-    "MALLOC_MMAP_MAX_",
-)
-#: For smaller arrays a pool, or pages of their own, take longer than glibc.
-_LEAST_POOLED = 1 << 20
-#: Most free bytes of a pool in the process; for small arrays this suffices for a few blocks.
-_MAX_FREE, _MAX_FREE_SMALL = 256 << 20, 64 << 20
-#: Largest arrays that are pooled.
-_MOST_POOLED = 256 << 20
-#: From this size on, arrays request huge pages, as NumPy's do.
-_HUGE_FROM = 1 << 22
+#: Arrays from this size on have pages of their own; for smaller ones these take longer than glibc.
+_OWN_PAGES_FROM = 1 << 20
+#: The smallest and the largest arrays that are pooled.
+POOLED_FROM, _MOST_POOLED = 4 << 20, 256 << 20
+#: Most free bytes of a pool in the process.
+MAX_FREE_NBYTES = 256 << 20
 #: A slab serves arrays of at least this fraction of its size.
 _LEAST_USE = 0.8
 #: Most bytes of scratch buffers that a thread keeps.
@@ -50,26 +37,6 @@ BOX_NBYTES = 1 << 23
 #: Memory that is unused for this many seconds is freed.
 _IDLE_SECONDS = 10.0
 
-# glibc returns the free end of a thread's heap to the system above twice the largest array that it
-# mapped and freed, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD). After this one of 20 MiB it keeps
-# 40 MiB: enough for a task with blocks of 8 MB, which needs 20 MB.
-with suppress(MemoryError):
-    np.empty(20 << 20, np.uint8)
-
-
-def pool_limits(environment: Mapping[str, str]) -> tuple[int, int]:
-    """Choose the limits of a pool for the settings of glibc.
-
-    These are the bytes of the smallest arrays for which a pool is faster than glibc, and the most
-    free bytes in the pool.
-    """
-    if any(name in environment for name in _FIXING):
-        return _LEAST_POOLED, _MAX_FREE_SMALL
-    return _MAPPED_FROM, _MAX_FREE
-
-
-POOLED_FROM, MAX_FREE_NBYTES = pool_limits(os.environ)
-
 
 def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Like `numpy.empty`, with pages that return to the system when the array is freed.
@@ -77,10 +44,10 @@ def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     glibc would keep freed arrays below 32 MiB in its lists, which matters if memory is short.
     """
     nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < _LEAST_POOLED:
+    if nbytes < _OWN_PAGES_FROM:
         return np.empty(shape, dtype)
     pages = own_pages(nbytes)
-    if nbytes >= _HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
+    if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8).view(dtype).reshape(shape)
@@ -214,18 +181,18 @@ class Pool:
         return np.frombuffer(memoryview(lease), np.uint8, nbytes).view(dtype).reshape(shape)
 
     def _take(self, nbytes: int) -> NDArray[np.uint8]:
-        # slabs that do not fit go to the end: they count as used
+        # the latest first: its pages are in the cache; slabs that do not fit count as the oldest
         for _ in range(len(self._free)):
             # another thread may take it first
             with suppress(IndexError):
-                slab = self._free.popleft()
+                slab = self._free.pop()
                 if slab.nbytes * _LEAST_USE <= nbytes <= slab.nbytes:
                     return slab
-                self._free.append(slab)
+                self._free.appendleft(slab)
         return np.empty(nbytes, np.uint8)
 
     def _give_back(self, slab: NDArray[np.uint8]) -> None:
-        """Return a slab to the pool; drop those that were used or looked at the longest ago.
+        """Return a slab to the pool; drop those that did not fit, or were freed the longest ago.
 
         A slab stays even if it alone exceeds the limit, until another replaces it. An idle pool
         keeps no slab.

@@ -2,8 +2,8 @@
 
 Each step of a program is a pass over its elements: through memory for a whole block, through
 the cache for a tile. Steps also avoid new arrays, whose pages the system must allocate: a step
-writes into an earlier result that is no longer needed. The result is the same
-bit for bit.
+writes into an earlier result that is no longer needed, or into the elements. The result is the
+same bit for bit.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import steps
+from b2nd_dask.frame.read.buffers import result_pool
 from b2nd_dask.frame.read.reduction import Accumulation, PartialResult
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.chunk_kernels import Kernel
@@ -28,6 +29,9 @@ Box = tuple[slice, ...]
 #: Elements of a tile: few enough for the shared cache of the threads, and enough that a step takes
 #: longer than reacquiring the GIL after it.
 TILE = 1 << 19
+#: Elements of a block from which on steps write into memory that they have. For fewer, to choose it
+#: takes longer than to allocate new arrays.
+LEAST = 1 << 17
 #: Minimum length of a tile along the last axis before it grows along other axes.
 _RUN = 512
 
@@ -56,31 +60,34 @@ def largest_tile(tiles: Chunks) -> int:
 
 def is_tiled(program: Program) -> bool:
     """Whether a program runs in tiles of a large block."""
-    return len(program.steps) > 1 and not program.filters
+    return bool(program.steps) and not program.filters
 
 
-def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None = None) -> Any:
+def run_on_block(
+    program: Program, arrays: list[Any], out: NDArray[Any] | None = None, *, is_own: bool = False
+) -> Any:
     """Run a program on a block: in tiles, or on one element if the arrays are constant.
 
     `arrays` are the elements and the inputs, which broadcast to each other. The elements are
-    removed from the list, so that they can be freed early. The result, `out` if given, is that for
-    whole arrays, bit for bit; it may be a read-only view.
+    removed from the list, so that they can be freed early; if they are the caller's own
+    (`is_own`), steps may write into them. The result, `out` if given, is that for whole arrays,
+    bit for bit; it may be a read-only view.
     """
     plain = not program.filters and all(map(is_plain, arrays))
     shape = np.broadcast_shapes(*map(np.shape, arrays)) if plain else ()
     if plain and out is None and _are_transposed(arrays, shape):
-        return _run_as_in_memory(program, arrays)
-    tiles = tiles_of(shape, ())
+        return _run_as_in_memory(program, arrays, is_own=is_own)
     if plain and all(map(_is_repeated, arrays)):
         first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
         made = np.broadcast_to(program.run(first, others), shape)
     # the dtype of text depends on the elements
-    elif math.prod(map(len, tiles)) > 1 and is_tiled(program) and all(map(_is_fixed, arrays)):
-        small = in_place(program, arrays, shape)
-        room = small.room(tiles)
-        made = np.empty(shape, small.dtype) if out is None else out
-        for box in regions_of(tiles):
-            small.run([_part(array, box) for array in arrays], room, made[box])
+    elif (
+        math.prod(shape) >= LEAST
+        and is_tiled(program)
+        and all(array.dtype.kind in NUMBERS + "mM" for array in arrays)
+    ):
+        small = in_place(program, arrays, shape, is_own=is_own)
+        return _run_in_tiles(small, arrays, shape, out)
     else:
         made = program.run(arrays.pop(0), arrays)
     if out is not None and made is not out:
@@ -88,7 +95,19 @@ def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None =
     return made
 
 
-def _run_as_in_memory(program: Program, arrays: list[Any]) -> Any:
+def _run_in_tiles(
+    small: InPlace, arrays: Sequence[Any], shape: tuple[int, ...], out: NDArray[Any] | None
+) -> Any:
+    tiles = tiles_of(shape, ())
+    room = small.room(tiles)
+    if out is None and small.result != 0:
+        out = result_pool.empty(shape, small.dtype)
+    for box in regions_of(tiles):
+        small.run([_part(array, box) for array in arrays], room, out if out is None else out[box])
+    return arrays[0] if out is None else out
+
+
+def _run_as_in_memory(program: Program, arrays: list[Any], *, is_own: bool) -> Any:
     """Run a program on transposed elements in the order of their memory; so is the result's."""
     strides = arrays[0].strides
     order = sorted(range(len(strides)), key=lambda axis: -abs(strides[axis]))
@@ -96,7 +115,7 @@ def _run_as_in_memory(program: Program, arrays: list[Any]) -> Any:
         array[(None,) * (len(order) - array.ndim)].transpose(order) if np.ndim(array) else array
         for array in arrays
     ]
-    return run_on_block(program, arrays).transpose(np.argsort(order))
+    return run_on_block(program, arrays, is_own=is_own).transpose(np.argsort(order))
 
 
 def reduce_in_tiles(
@@ -136,10 +155,6 @@ def is_plain(array: Any) -> bool:
     return type(array) is np.ndarray or isinstance(array, np.generic)
 
 
-def _is_fixed(array: Any) -> bool:
-    return array.dtype.kind in NUMBERS + "mM"
-
-
 def _are_transposed(arrays: Sequence[Any], shape: tuple[int, ...]) -> bool:
     """Whether all arrays of the result's shape are transposed, the elements among them."""
     if np.shape(arrays[0]) != shape:
@@ -174,13 +189,13 @@ class InPlace(NamedTuple):
     """A program that writes into given memory."""
 
     program: Program
-    """After its own inputs it takes the output array and the memory."""
+    """After its own inputs it takes the output array, the elements and the memory."""
     dtype: np.dtype[Any]
     """Dtype of the result."""
     memory: tuple[np.dtype[Any], ...]
-    """Dtypes of the arrays that steps write to."""
+    """Dtypes of the arrays beside the elements that steps write to."""
     result: int | None
-    """Number of the array with the result; None if the last step makes its own array."""
+    """Array with the result: 0 are the elements; None if the last step makes its own array."""
 
     def room(self, tiles: Chunks) -> list[NDArray[Any]]:
         """Allocate the memory for a tile of each array."""
@@ -193,7 +208,7 @@ class InPlace(NamedTuple):
         elements, *inputs = arrays
         shape = np.broadcast_shapes(*map(np.shape, arrays))
         count = math.prod(shape)
-        memory = [one[:count].reshape(shape) for one in room]
+        memory = [elements, *(one[:count].reshape(shape) for one in room)]
         target = memory[self.result] if out is None and self.result is not None else out
         found = self.program.run(elements, [*inputs, target, *memory])
         if out is not None and found is not out:
@@ -201,18 +216,21 @@ class InPlace(NamedTuple):
         return found
 
 
-def in_place(program: Program, arrays: Sequence[Any], shape: tuple[int, ...]) -> InPlace:
+def in_place(
+    program: Program, arrays: Sequence[Any], shape: tuple[int, ...], *, is_own: bool = False
+) -> InPlace:
     """Choose the array that each step of a program writes to.
 
     `arrays` are the elements and the inputs, which broadcast to `shape`, or examples of these with
-    their dtypes and axes.
+    their dtypes and axes. Steps may write into the elements if `is_own`; they do in C order only,
+    which is that of NumPy's results.
     """
     examples, inputs = program.examples(arrays), list(arrays[1:])
     is_full = [np.shape(arrays[0]) == shape]
     steps: list[Step] = []
     # memory of results without other views, by step; the result is reused when it has ended
-    owned: dict[int, int] = {}
-    memory: list[np.dtype[Any]] = []
+    owned = {0: 0} if is_own and is_full[0] and arrays[0].flags.carray else {}
+    memory: list[np.dtype[Any]] = [arrays[0].dtype]
     free: set[int] = set()
     for number, step in enumerate(program.steps, start=1):
         dtype, used = examples[number].dtype, {a.number for a in step.args if isinstance(a, Result)}
@@ -234,7 +252,7 @@ def in_place(program: Program, arrays: Sequence[Any], shape: tuple[int, ...]) ->
         target = Input(len(inputs) + (0 if number == len(program.steps) else 1 + own))
         steps.append(Step(func, step.args, {**step.kwargs, "out": target}))
     result = owned.get(len(program.steps))
-    return InPlace(Program(tuple(steps)), examples[-1].dtype, tuple(memory), result)
+    return InPlace(Program(tuple(steps)), examples[-1].dtype, tuple(memory[1:]), result)
 
 
 def _writing(step: Step, args: Sequence[Any], dtype: np.dtype[Any]) -> Callable[..., Any] | None:

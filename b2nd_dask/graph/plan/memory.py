@@ -110,13 +110,16 @@ class FoundTask(NamedTuple):
     reads: list[FoundRead]
     writes: Transaction | None
     """The transaction of the frame whose chunks the task writes."""
+    copied: FoundRead | None = None
+    """The block that is the whole result, which dask copies."""
 
     @property
     def peak(self) -> float:
         """Maximum bytes that the task holds."""
         # a thread reuses its buffers
         buffers = max((read.buffers for read in self.reads), default=0.0)
-        reading = buffers + sum(read.peak for read in self.reads)
+        copy = 2 * self.copied.nbytes * max(self.copied.held, 1) if self.copied else 0.0
+        reading = buffers + max(copy, sum(read.peak for read in self.reads))
         if self.writes is None:
             return reading
         block = max((read.nelements for read in self.reads), default=0)
@@ -160,14 +163,16 @@ def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> Fo
 
 
 @_once
-def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
+def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]], *, is_own: bool) -> int:
     """Maximum bytes per element that a program holds beside the elements.
 
-    The elements, of the first dtype, are freed when no further step needs them.
+    The elements, of the first dtype, are freed when no further step needs them. Steps may write
+    into them if `is_own`.
     """
     made = _dtypes_of(program, dtypes)
     if is_tiled(program):
-        return made[-1].itemsize
+        small = _in_place(program, dtypes, is_own)
+        return 0 if small is not None and small.result == 0 else made[-1].itemsize
     peak = held = made[0].itemsize
     for new, ended in zip(made[1:], program.ended, strict=True):
         held += new.itemsize
@@ -177,10 +182,9 @@ def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
 
 
 @_once
-def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
+def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]], *, is_own: bool) -> int:
     """Bytes of the outputs and results of a program's steps, per element of a tile."""
-    arrays = [np.empty(0, dtype) for dtype in dtypes]
-    small: InPlace | None = _tried(lambda: in_place(program, arrays, (0,)), None)
+    small = _in_place(program, dtypes, is_own)
     made = _dtypes_of(program, dtypes)[1:]
     if small is None:
         return 2 * int(made[-1].itemsize)
@@ -190,6 +194,12 @@ def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
         if "out" not in step.kwargs
     ]
     return int(sum(dtype.itemsize for dtype in small.memory) + max(fresh, default=0))
+
+
+def _in_place(program: Program, dtypes: Sequence[np.dtype[Any]], is_own: bool) -> InPlace | None:
+    arrays = [np.empty(0, dtype) for dtype in dtypes]
+    small: InPlace | None = _tried(lambda: in_place(program, arrays, (0,), is_own=is_own), None)
+    return small
 
 
 def _dtypes_of(program: Program, dtypes: Sequence[np.dtype[Any]]) -> list[np.dtype[Any]]:
