@@ -32,6 +32,8 @@ TILE = 1 << 19
 #: Elements of a block from which on steps write into memory that they have. For fewer, to choose it
 #: takes longer than to allocate new arrays.
 LEAST = 1 << 17
+#: Dtype kinds whose size does not depend on the elements, as that of text does.
+_FIXED = frozenset(NUMBERS + "mM")
 #: Minimum length of a tile along the last axis before it grows along other axes.
 _RUN = 512
 
@@ -80,12 +82,7 @@ def run_on_block(
     if plain and all(map(_is_repeated, arrays)):
         first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
         made = np.broadcast_to(program.run(first, others), shape)
-    # the dtype of text depends on the elements
-    elif (
-        math.prod(shape) >= LEAST
-        and is_tiled(program)
-        and all(array.dtype.kind in NUMBERS + "mM" for array in arrays)
-    ):
+    elif program.steps and math.prod(shape) >= LEAST and {a.dtype.kind for a in arrays} <= _FIXED:
         small = in_place(program, arrays, shape, is_own=is_own)
         return _run_in_tiles(small, arrays, shape, out)
     else:
@@ -156,22 +153,17 @@ def is_plain(array: Any) -> bool:
 
 
 def _are_transposed(arrays: Sequence[Any], shape: tuple[int, ...]) -> bool:
-    """Whether all arrays of the result's shape are transposed, the elements among them."""
-    if np.shape(arrays[0]) != shape:
-        return False
-    return all(_is_transposed(array) for array in arrays if np.shape(array) == shape)
+    """Whether the arrays of the result's shape, among them the elements, are all transposed.
 
-
-def _is_transposed(array: Any) -> bool:
-    """Whether an earlier axis has smaller strides than a later one."""
-    own = [abs(step) for step, n in zip(array.strides, array.shape, strict=True) if step and n > 1]
-    return own != sorted(own, reverse=True)
+    An earlier axis of each then has smaller strides than a later one.
+    """
+    full = (array.strides for array in arrays if np.shape(array) == shape)
+    steps = ([abs(s) for s, n in zip(each, shape, strict=True) if s and n > 1] for each in full)
+    return np.shape(arrays[0]) == shape and all(own != sorted(own)[::-1] for own in steps)
 
 
 def _is_repeated(array: Any) -> bool:
-    """Whether a plain array is constant, by its strides."""
-    if isinstance(array, np.generic):
-        return True
+    """Whether a plain array, or a scalar, is constant, by its strides."""
     return array.size > 0 and not any(
         step for step, n in zip(array.strides, array.shape, strict=True) if n > 1
     )

@@ -12,6 +12,7 @@ from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
+import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
@@ -220,6 +221,13 @@ class Layers:
         """Whether the graph itself holds the elements of a layer."""
         function = _dask_compat.block_function(self.graph.layers[name])
         return function is None and not self.graph.dependencies[name]
+
+
+def is_read_in(array: da.Array, chunks: Chunks) -> bool:
+    """Whether the rules read frames in other blocks for an array, without dask's rechunk."""
+    graph = array.dask.cull_layers([array.name])
+    node = Layers(graph, ("slices", "new_blocks")).nodes[array.name]
+    return node.accept(Selection.of_all(array.chunks, chunks), array.name) is not None
 
 
 def _unraveled(args: list[Any]) -> list[Any]:

@@ -21,7 +21,7 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.program import Program
-from b2nd_dask.graph.expression.tiles import InPlace, in_place, is_tiled
+from b2nd_dask.graph.expression.tiles import in_place, is_tiled
 
 ReadFrame = FrameReference | IntermediateFrame
 
@@ -110,16 +110,13 @@ class FoundTask(NamedTuple):
     reads: list[FoundRead]
     writes: Transaction | None
     """The transaction of the frame whose chunks the task writes."""
-    copied: FoundRead | None = None
-    """The block that is the whole result, which dask copies."""
 
     @property
     def peak(self) -> float:
         """Maximum bytes that the task holds."""
         # a thread reuses its buffers
         buffers = max((read.buffers for read in self.reads), default=0.0)
-        copy = 2 * self.copied.nbytes * max(self.copied.held, 1) if self.copied else 0.0
-        reading = buffers + max(copy, sum(read.peak for read in self.reads))
+        reading = buffers + sum(read.peak for read in self.reads)
         if self.writes is None:
             return reading
         block = max((read.nelements for read in self.reads), default=0)
@@ -163,50 +160,32 @@ def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> Fo
 
 
 @_once
-def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]], *, is_own: bool) -> int:
-    """Maximum bytes per element that a program holds beside the elements.
+def nbytes_of_program(
+    program: Program, dtypes: Sequence[np.dtype[Any]], *, is_own: bool
+) -> tuple[int, int]:
+    """Maximum bytes that a program holds beside the elements: per element, and per one of a tile.
 
     The elements, of the first dtype, are freed when no further step needs them. Steps may write
     into them if `is_own`.
     """
-    made = _dtypes_of(program, dtypes)
+    arrays = [np.empty(0, dtype) for dtype in dtypes]
+    found = _tried(
+        lambda: (in_place(program, arrays, (0,), is_own=is_own), program.examples(arrays)), None
+    )
+    if found is None:
+        return dtypes[0].itemsize, 2 * dtypes[0].itemsize
+    small, sizes = found[0], [each.itemsize for each in found[1]]
+    made = zip(sizes[1:], small.program.steps, strict=True)
+    fresh = max((size for size, step in made if "out" not in step.kwargs), default=0)
+    in_tile = sum(dtype.itemsize for dtype in small.memory) + fresh
     if is_tiled(program):
-        small = _in_place(program, dtypes, is_own)
-        return 0 if small is not None and small.result == 0 else made[-1].itemsize
-    peak = held = made[0].itemsize
-    for new, ended in zip(made[1:], program.ended, strict=True):
-        held += new.itemsize
+        return 0 if small.result == 0 else sizes[-1], in_tile
+    peak = held = sizes[0]
+    for new, ended in zip(sizes[1:], program.ended, strict=True):
+        held += new
         peak = max(peak, held)
-        held -= sum(made[number].itemsize for number in ended)
-    return peak - made[0].itemsize
-
-
-@_once
-def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]], *, is_own: bool) -> int:
-    """Bytes of the outputs and results of a program's steps, per element of a tile."""
-    small = _in_place(program, dtypes, is_own)
-    made = _dtypes_of(program, dtypes)[1:]
-    if small is None:
-        return 2 * int(made[-1].itemsize)
-    fresh = [
-        dtype.itemsize
-        for dtype, step in zip(made, small.program.steps, strict=True)
-        if "out" not in step.kwargs
-    ]
-    return int(sum(dtype.itemsize for dtype in small.memory) + max(fresh, default=0))
-
-
-def _in_place(program: Program, dtypes: Sequence[np.dtype[Any]], is_own: bool) -> InPlace | None:
-    arrays = [np.empty(0, dtype) for dtype in dtypes]
-    small: InPlace | None = _tried(lambda: in_place(program, arrays, (0,), is_own=is_own), None)
-    return small
-
-
-def _dtypes_of(program: Program, dtypes: Sequence[np.dtype[Any]]) -> list[np.dtype[Any]]:
-    """The dtypes of the elements and of each step's result."""
-    arrays = [np.empty(0, dtype) for dtype in dtypes]
-    same = [arrays[0]] * (1 + len(program.steps))
-    return [each.dtype for each in _tried(lambda: program.examples(arrays), same)]
+        held -= sum(sizes[number] for number in ended)
+    return peak - sizes[0], in_tile
 
 
 @_once

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from b2nd_dask.graph._dask_compat import (
     FinalizeCompute,
     collections_to_expr,
     convert_legacy_graph,
-    finalize,
 )
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, is_number, is_scalar
@@ -36,7 +35,6 @@ from b2nd_dask.graph.plan.memory import (
     ReadFrame,
     nbytes_of_program,
     nbytes_of_results,
-    nbytes_of_tile,
     read_of,
 )
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target, total_of
@@ -52,8 +50,8 @@ from b2nd_dask.graph.tasks import (
 from b2nd_dask.graph.write.write_tasks import write_task
 
 _WRITERS = (write_task, rechunk_region)
-#: Functions of blocks that make no new block: they write it, share its memory, or copy the result.
-_MAKE_NOTHING = (write_task, finalize, *FILTERS)
+#: Functions of blocks that make no new block: they write the block, or share its memory.
+_MAKE_NOTHING = (write_task, *FILTERS)
 #: The tiles of a block, equal for most tasks of a layer.
 _tiles_of = functools.lru_cache(tiles_of)
 
@@ -148,13 +146,12 @@ def _found(calls: list[tuple[Any, list[Any]]], targets: dict[Any, Transaction]) 
     reads: list[FoundRead] = []
     first_block: FoundRead | None = None
     writes: Transaction | None = None
-    makes_more = is_copied = False
+    makes_more = False
     for func, args in calls:
         found = _reads(func, args)
         if found and func is not reduce_block:
             first_block = first_block or found[0]
         reads += found
-        is_copied |= func is finalize
         makes_more |= not found and not is_among(func, _MAKE_NOTHING)
         for write in (arg for arg in args if isinstance(arg, Transaction)):
             # several tasks may start the same transaction
@@ -163,7 +160,7 @@ def _found(calls: list[tuple[Any, list[Any]]], targets: dict[Any, Transaction]) 
     if first_block and makes_more:
         # one more block for the function's result
         first_block.held = max(first_block.held, 1.0)
-    return FoundTask(reads, writes, first_block if is_copied else None)
+    return FoundTask(reads, writes)
 
 
 def _reads(func: Any, args: list[Any]) -> list[FoundRead]:
@@ -176,7 +173,7 @@ def _reads(func: Any, args: list[Any]) -> list[FoundRead]:
     if func is index_block:
         dtype, program = first.source.dtype, args[2]
         dtypes, is_own = (dtype,) * (1 + program.inputs), all(map(is_scalar, args[3]))
-        held = nbytes_of_program(program, dtypes, is_own=is_own) / dtype.itemsize
+        held = nbytes_of_program(program, dtypes, is_own=is_own)[0] / dtype.itemsize
         return [read_of([(f, Region(axes))], held) for f, axes in regions_of_index(*args)]
     if isinstance(first, Source) and func is not FlatSource:
         read = read_of(first.regions(args[1]))
@@ -196,11 +193,10 @@ def _of_blocks(func: Any, args: list[Any], blocks: list[BlockRead]) -> list[Foun
         # the dtype of other tasks' results is unknown: assume the block's
         known = [each if isinstance(each, BlockRead) else blocks[at] for each in args]
         dtypes = tuple(each.source.dtype for each in known)
-        is_own = not blocks[0].is_reversed
-        nbytes = nbytes_of_program(program, dtypes, is_own=is_own)
-        reads[at].held = nbytes / blocks[at].source.dtype.itemsize
+        held, in_tile = nbytes_of_program(program, dtypes, is_own=not blocks[0].is_reversed)
+        reads[at].held = held / blocks[at].source.dtype.itemsize
         if is_tiled(program):
-            reads[at].beside = _in_tiles(program, dtypes, shapes[at], is_own=is_own)
+            reads[at].beside = largest_tile(_tiles_of(shapes[at], ())) * in_tile
     return reads
 
 
@@ -214,9 +210,9 @@ def _of_result(block: BlockRead, program: Program, chunks: Chunks, threads: int)
     read.is_joined = False
     nelements, dtypes = math.prod(map(len, block.axes)), (block.source.dtype,)
     read.beside = nelements * program.dtype([np.empty(0, dtypes[0])]).itemsize
-    if is_tiled(program):
-        running = min(threads, math.prod(map(len, chunks)))
-        read.beside += running * _in_tiles(program, dtypes, tuple(map(max, chunks)), is_own=True)
+    running = min(threads, math.prod(map(len, chunks)))
+    tile = largest_tile(_tiles_of(tuple(map(max, chunks)), ()))
+    read.beside += running * tile * nbytes_of_program(program, dtypes, is_own=True)[1]
     return read
 
 
@@ -236,13 +232,6 @@ def _of_reduction(block: BlockRead, fold: Fold, inputs: list[Any]) -> list[Found
         box = tuple(map(min, shape, frame.chunks)) if read.is_streamed else shape
         tile = largest_tile(_tiles_of(shape, fold.axis))
         count = math.prod(box) if fold.program.filters else tile
-        read.beside += count * nbytes_of_tile(fold.program, dtypes, is_own=False)
+        read.beside += count * nbytes_of_program(fold.program, dtypes, is_own=False)[1]
     others = (each for each in inputs if isinstance(each, BlockRead))
     return [read, *map(_read_of, others)]
-
-
-def _in_tiles(
-    program: Program, dtypes: Sequence[np.dtype[Any]], shape: tuple[int, ...], *, is_own: bool
-) -> float:
-    """Bytes of memory for the largest tile of a block."""
-    return largest_tile(_tiles_of(shape, ())) * nbytes_of_tile(program, dtypes, is_own=is_own)

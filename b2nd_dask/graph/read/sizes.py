@@ -88,7 +88,7 @@ def sizes_in(grid: Grid, dtype: np.dtype[Any], chunks: Any) -> Chunks:
         # too many chunks to list them
         nbytes = math.prod(grid.shape) * grid.itemsize
         if isinstance(chunks, str):
-            return _of_whole_chunks(grid, _limit(nbytes, chunks))
+            return of_whole_chunks(grid, _limit(nbytes, chunks))
         return _resolved(grid.shape, dtype, chunks, None)
     return _resolved(grid.shape, dtype, chunks, normalize_chunks(grid.chunks, grid.shape))
 
@@ -122,7 +122,7 @@ def _limit(nbytes: int, chunks: str) -> int:
     return auto_limit(nbytes, chunks) or array_chunk_nbytes(chunks)
 
 
-def _of_whole_chunks(grid: Grid, limit: int) -> Chunks:
+def of_whole_chunks(grid: Grid, limit: int) -> Chunks:
     """Blocks of whole frame chunks, as many as a number of bytes allows, at least one."""
     room = max(1, limit // grid.chunk_nbytes)
     counts: Chunks = normalize_chunks("auto", grid.counts, room, np.uint8)
@@ -161,7 +161,7 @@ def _grouped(joined: JoinedReference, limit: int) -> Chunks:
     frames, axis = joined.frames, joined.axis
     largest = max(frames, key=lambda frame: frame.nbytes)
     if largest.nbytes > limit:
-        whole = _of_whole_chunks(largest.grid, limit)
+        whole = of_whole_chunks(largest.grid, limit)
         along = _concatenated(frames, axis, whole[axis][0])
         return (*whole[:axis], along, *whole[axis + 1 :])
     together = _put_together(joined, limit)

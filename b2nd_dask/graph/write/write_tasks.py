@@ -30,10 +30,9 @@ from b2nd_dask.frame.write.transaction import Transaction, begin, commit
 from b2nd_dask.frame.write.writer import checked_cast, constant_records, fits, write_block
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, constant_of, regions_of
-from b2nd_dask.graph.read.sizes import aligned_sizes
 from b2nd_dask.graph.resources import available
 from b2nd_dask.graph.task_names import of_frame
-from b2nd_dask.graph.write.input_arrays import array_in_blocks, numpy_source
+from b2nd_dask.graph.write.chunk_sizes import aligned_to, groups_of
 from b2nd_dask.storage import Staging
 from b2nd_dask.system import usable_cores
 
@@ -135,6 +134,8 @@ class WriteJob(Job):
     """The array, in any blocks."""
     origin: tuple[int, ...]
     """Element index of the array's first element in the frame; the corner of a chunk."""
+    groups: bool = True
+    """Whether a task may read and write several small chunks, which takes more memory."""
 
     def graph(self) -> Delayed:
         """As `Job.graph`."""
@@ -180,19 +181,6 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
     return constant_of(layers.get(arr.name), arr.ndim) if len(layers) == 1 else None
 
 
-def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
-    """Give an array blocks of whole frame chunks, with the sizes of `aligned_sizes`.
-
-    A plain NumPy array is cut into the new blocks. Any other array is rechunked; frames are then
-    read in the new blocks if that costs little.
-    """
-    wanted = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
-    if wanted == arr.chunks:
-        return arr
-    source = numpy_source(arr)
-    return arr.rechunk(wanted) if source is None else array_in_blocks(source, wanted)
-
-
 class _Blocks(NamedTuple):
     """The blocks of an array that a job computes, and the records of all others."""
 
@@ -206,7 +194,8 @@ class _Blocks(NamedTuple):
 
 def _blocks_of(job: WriteJob) -> _Blocks:
     plan, origin = job.transaction.plan, job.origin
-    array = aligned_to(job.elements, plan.grid.chunks)
+    larger = groups_of(job.elements, plan.grid) if job.groups else None
+    array = aligned_to(job.elements, plan.grid.chunks, larger)
     no_constant = job.transaction.staging.resumable or 0 in array.shape
     element = None if no_constant else constant_element(job.elements)
     # records of constant chunks, which need no data
@@ -238,11 +227,11 @@ def _threads_of_a_task(each: Sequence[_Blocks]) -> int:
     return max(1, threads // sum(len(blocks.keys) for blocks in each))
 
 
-def _records_of(blocks: _Blocks, threads: int) -> da.Array:
+def _records_of(blocks: _Blocks, threads: int) -> Any:
     """An array of records; the task of each block computes the block and writes it."""
     arr = blocks.array
     indices = tuple(range(arr.ndim))
-    records: da.Array = da.blockwise(
+    return da.blockwise(
         write_task,
         indices,
         arr,
@@ -258,7 +247,6 @@ def _records_of(blocks: _Blocks, threads: int) -> da.Array:
         opened=blocks.job.opened,
         threads=threads,
     )
-    return records
 
 
 def _fused(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
