@@ -131,7 +131,8 @@ def index_block(
     the frame; the result is writable.
     """
     if not all(map(is_scalar, inputs)):
-        return func(program.run(np.asarray(block.elements()), inputs), *arguments)
+        elements = np.asarray(block.elements())
+        return func(run_on_block(program, [elements, *inputs], is_own=True), *arguments)
     elements = func(Window(block.source, block.axes), *arguments)
     return writable(run_on_block(program, [elements, *inputs], is_own=True))
 

@@ -233,7 +233,7 @@ def test_where_no_thread_can_be_started_nothing_is_kept(monkeypatch):
 
 
 #: The settings of glibc with which distributed starts its workers.
-_OF_WORKERS = dask.config.get("distributed.nanny.pre-spawn-environ")
+_WORKER_SETTINGS = dask.config.get("distributed.nanny.pre-spawn-environ")
 _TRANSFORMS = """
 import resource, sys
 import dask
@@ -253,7 +253,7 @@ print(faults() - before)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators keep other pages")
 @pytest.mark.parametrize(
-    ("settings", "most"), [({}, 1 / 8), (_OF_WORKERS, 1)], ids=["here", "distributed"]
+    ("settings", "most"), [({}, 1 / 8), (_WORKER_SETTINGS, 1)], ids=["default", "distributed"]
 )
 def test_a_transform_of_8_mb_chunks_uses_its_pages_again(tmp_path, settings, most):
     chunk, chunks = 1 << 20, 16

@@ -381,12 +381,6 @@ def peak(function):
     found = []
 
     def run():
-        # memory that a pool has is not traced
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(buffers, "_MOST_POOLED", 0)
-            measure()
-
-    def measure():
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
         function()
@@ -394,8 +388,11 @@ def peak(function):
         tracemalloc.stop()
 
     thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    # without a pool: memory that it already holds is not traced
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buffers, "_MOST_POOLED", 0)
+        thread.start()
+        thread.join()
     return found[0]
 
 

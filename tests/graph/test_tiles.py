@@ -49,7 +49,7 @@ SKIPPING = ["nansum", "nanprod", "nanmean", "nanstd", "nanvar", "nanmin", "nanma
 def _small_tiles(monkeypatch):
     monkeypatch.setattr(tiles, "TILE", 60)
     monkeypatch.setattr(tiles, "_RUN", 7)
-    monkeypatch.setattr(tiles, "LEAST", 20)
+    monkeypatch.setattr(tiles, "LEAST_IN_PLACE", 20)
 
 
 def draw_values(data, dtypes=("i2", "u1", "i8", "f4", "f8", "?", ">f4", "c16")):

@@ -21,8 +21,9 @@ from b2nd_dask.system import at_fork, own_pages
 
 #: Arrays from this size on have pages of their own; for smaller ones these take longer than glibc.
 _OWN_PAGES_FROM = 1 << 20
-#: The smallest and the largest arrays that are pooled.
-POOLED_FROM, _MOST_POOLED = 4 << 20, 256 << 20
+#: Bytes of the smallest and of the largest pooled arrays.
+POOLED_FROM = 4 << 20
+_MOST_POOLED = 256 << 20
 #: Most free bytes of a pool in the process.
 MAX_FREE_NBYTES = 256 << 20
 #: A slab serves arrays of at least this fraction of its size.
@@ -31,8 +32,8 @@ _LEAST_USE = 0.8
 MAX_SCRATCH_NBYTES = 64 << 20
 #: Bytes of elements to process at once. Chunks above `MAX_SCRATCH_NBYTES` are compressed and
 #: decoded in boxes of this size: fresh pages for a whole chunk take longer than a codec context for
-#: each box. Small chunks are reduced in groups of this size: the calls for a single one take longer
-#: than the work on its elements.
+#: each box. Small chunks are reduced, or computed and written, in groups of this size: the calls
+#: for a single one take longer than the work on its elements.
 BOX_NBYTES = 1 << 23
 #: Memory that is unused for this many seconds is freed.
 _IDLE_SECONDS = 10.0

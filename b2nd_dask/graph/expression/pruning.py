@@ -20,7 +20,7 @@ from b2nd_dask.frame.read.reduction import Answers, Counted
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.derived import Derived, derived_from, or_unknown, range_of
-from b2nd_dask.graph.expression.elementwise import NUMBERS, is_among
+from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.nodes import Literal, Read
 from b2nd_dask.graph.expression.program import Compiled, Operand, Program, Result, Step
 from b2nd_dask.graph.expression.ranges import CONDITIONS, is_safe_cast
@@ -160,10 +160,12 @@ def _asks_for_zero(step: Step) -> bool:
     if keywords:
         return False
     others = [arg for arg in step.args if arg != _ELEMENTS]
-    values = [np.asarray(arg.value) for arg in others if isinstance(arg, Literal)]
-    with_zero = len(others) == len(values) == 1 and values[0].dtype.kind in NUMBERS
-    is_test = with_zero and func in (np.equal, np.not_equal) and not values[0].any()
-    return func is np.logical_not or is_test
+    with_zero = len(others) == 1 and isinstance(others[0], Literal) and _is_zero(others[0].value)
+    return func is np.logical_not or (func in (np.equal, np.not_equal) and with_zero)
+
+
+def _is_zero(value: Any) -> bool:
+    return bool(np.asarray(value).dtype.kind in "biufc" and value == 0)
 
 
 def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:

@@ -29,11 +29,11 @@ Box = tuple[slice, ...]
 #: Elements of a tile: few enough for the shared cache of the threads, and enough that a step takes
 #: longer than reacquiring the GIL after it.
 TILE = 1 << 19
-#: Elements of a block from which on steps write into memory that they have. For fewer, to choose it
-#: takes longer than to allocate new arrays.
-LEAST = 1 << 17
-#: Dtype kinds whose size does not depend on the elements, as that of text does.
-_FIXED = frozenset(NUMBERS + "mM")
+#: Fewest elements of a block whose steps write into existing memory. For smaller blocks choosing
+#: that memory takes longer than allocating new arrays.
+LEAST_IN_PLACE = 1 << 17
+#: Dtype kinds of a fixed item size; that of text depends on the elements.
+_FIXED = NUMBERS + "mM"
 #: Minimum length of a tile along the last axis before it grows along other axes.
 _RUN = 512
 
@@ -60,19 +60,14 @@ def largest_tile(tiles: Chunks) -> int:
     return math.prod(max(along, default=0) for along in tiles)
 
 
-def is_tiled(program: Program) -> bool:
-    """Whether a program runs in tiles of a large block."""
-    return bool(program.steps) and not program.filters
-
-
 def run_on_block(
     program: Program, arrays: list[Any], out: NDArray[Any] | None = None, *, is_own: bool = False
 ) -> Any:
     """Run a program on a block: in tiles, or on one element if the arrays are constant.
 
-    `arrays` are the elements and the inputs, which broadcast to each other. The elements are
-    removed from the list, so that they can be freed early; if they are the caller's own
-    (`is_own`), steps may write into them. The result, `out` if given, is that for whole arrays,
+    `arrays` are the elements and the inputs, which broadcast to each other. Steps may write into
+    the elements if they are the caller's own (`is_own`); without tiles they are removed from the
+    list, so that they can be freed early. The result, `out` if given, is that for whole arrays,
     bit for bit; it may be a read-only view.
     """
     plain = not program.filters and all(map(is_plain, arrays))
@@ -82,7 +77,11 @@ def run_on_block(
     if plain and all(map(_is_repeated, arrays)):
         first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
         made = np.broadcast_to(program.run(first, others), shape)
-    elif program.steps and math.prod(shape) >= LEAST and {a.dtype.kind for a in arrays} <= _FIXED:
+    elif (
+        program.steps
+        and math.prod(shape) >= LEAST_IN_PLACE
+        and all(array.dtype.kind in _FIXED for array in arrays)
+    ):
         small = in_place(program, arrays, shape, is_own=is_own)
         return _run_in_tiles(small, arrays, shape, out)
     else:
@@ -95,6 +94,7 @@ def run_on_block(
 def _run_in_tiles(
     small: InPlace, arrays: Sequence[Any], shape: tuple[int, ...], out: NDArray[Any] | None
 ) -> Any:
+    """Run a program tile by tile; the result is `out`, the elements, or a new array."""
     tiles = tiles_of(shape, ())
     room = small.room(tiles)
     if out is None and small.result != 0:
@@ -153,13 +153,15 @@ def is_plain(array: Any) -> bool:
 
 
 def _are_transposed(arrays: Sequence[Any], shape: tuple[int, ...]) -> bool:
-    """Whether the arrays of the result's shape, among them the elements, are all transposed.
+    """Whether the elements and all other arrays of the result's shape are transposed."""
+    full = [array for array in arrays if np.shape(array) == shape]
+    return np.shape(arrays[0]) == shape and all(map(_is_transposed, full))
 
-    An earlier axis of each then has smaller strides than a later one.
-    """
-    full = (array.strides for array in arrays if np.shape(array) == shape)
-    steps = ([abs(s) for s, n in zip(each, shape, strict=True) if s and n > 1] for each in full)
-    return np.shape(arrays[0]) == shape and all(own != sorted(own)[::-1] for own in steps)
+
+def _is_transposed(array: Any) -> bool:
+    """Whether an earlier axis has smaller strides than a later one."""
+    own = [abs(step) for step, n in zip(array.strides, array.shape, strict=True) if step and n > 1]
+    return own != sorted(own, reverse=True)
 
 
 def _is_repeated(array: Any) -> bool:
@@ -196,7 +198,7 @@ class InPlace(NamedTuple):
     def run(
         self, arrays: Sequence[Any], room: Sequence[NDArray[Any]], out: NDArray[Any] | None = None
     ) -> Any:
-        """Run the steps on elements and inputs; the result is `out`, or may be in the room."""
+        """Run the steps; the result is `out`, the elements, in the room, or a new array."""
         elements, *inputs = arrays
         shape = np.broadcast_shapes(*map(np.shape, arrays))
         count = math.prod(shape)
@@ -214,8 +216,8 @@ def in_place(
     """Choose the array that each step of a program writes to.
 
     `arrays` are the elements and the inputs, which broadcast to `shape`, or examples of these with
-    their dtypes and axes. Steps may write into the elements if `is_own`; they do in C order only,
-    which is that of NumPy's results.
+    their dtypes and axes. Steps may write into the elements if `is_own` and they are in C order:
+    otherwise the result would not have NumPy's order.
     """
     examples, inputs = program.examples(arrays), list(arrays[1:])
     is_full = [np.shape(arrays[0]) == shape]

@@ -223,8 +223,8 @@ class Layers:
         return function is None and not self.graph.dependencies[name]
 
 
-def is_read_in(array: da.Array, chunks: Chunks) -> bool:
-    """Whether the rules read frames in other blocks for an array, without dask's rechunk."""
+def accepts_blocks(array: da.Array, chunks: Chunks) -> bool:
+    """Whether the rules turn a rechunk of an array to these blocks into reads of its frames."""
     graph = array.dask.cull_layers([array.name])
     node = Layers(graph, ("slices", "new_blocks")).nodes[array.name]
     return node.accept(Selection.of_all(array.chunks, chunks), array.name) is not None

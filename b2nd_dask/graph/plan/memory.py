@@ -21,7 +21,7 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.program import Program
-from b2nd_dask.graph.expression.tiles import in_place, is_tiled
+from b2nd_dask.graph.expression.tiles import in_place
 
 ReadFrame = FrameReference | IntermediateFrame
 
@@ -163,7 +163,7 @@ def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> Fo
 def nbytes_of_program(
     program: Program, dtypes: Sequence[np.dtype[Any]], *, is_own: bool
 ) -> tuple[int, int]:
-    """Maximum bytes that a program holds beside the elements: per element, and per one of a tile.
+    """Bytes that a program holds beside the elements: per element of a block, and of a tile.
 
     The elements, of the first dtype, are freed when no further step needs them. Steps may write
     into them if `is_own`.
@@ -173,13 +173,15 @@ def nbytes_of_program(
         lambda: (in_place(program, arrays, (0,), is_own=is_own), program.examples(arrays)), None
     )
     if found is None:
+        # a guess: a result, and two arrays of a tile
         return dtypes[0].itemsize, 2 * dtypes[0].itemsize
     small, sizes = found[0], [each.itemsize for each in found[1]]
     made = zip(sizes[1:], small.program.steps, strict=True)
     fresh = max((size for size, step in made if "out" not in step.kwargs), default=0)
     in_tile = sum(dtype.itemsize for dtype in small.memory) + fresh
-    if is_tiled(program):
-        return 0 if small.result == 0 else sizes[-1], in_tile
+    if program.steps and not program.filters:
+        held = 0 if small.result == 0 else sizes[-1]
+        return held, in_tile
     peak = held = sizes[0]
     for new, ended in zip(sizes[1:], program.ended, strict=True):
         held += new

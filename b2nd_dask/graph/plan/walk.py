@@ -25,9 +25,9 @@ from b2nd_dask.graph._dask_compat import (
     convert_legacy_graph,
 )
 from b2nd_dask.graph.expression.chunk_steps import Fold
-from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, is_number, is_scalar
+from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, is_number
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
-from b2nd_dask.graph.expression.tiles import is_tiled, largest_tile, tiles_of
+from b2nd_dask.graph.expression.tiles import largest_tile, tiles_of
 from b2nd_dask.graph.plan.memory import (
     FoundRead,
     FoundTask,
@@ -172,8 +172,8 @@ def _reads(func: Any, args: list[Any]) -> list[FoundRead]:
         return [_of_result(*args)]
     if func is index_block:
         dtype, program = first.source.dtype, args[2]
-        dtypes, is_own = (dtype,) * (1 + program.inputs), all(map(is_scalar, args[3]))
-        held = nbytes_of_program(program, dtypes, is_own=is_own)[0] / dtype.itemsize
+        dtypes = (dtype,) * (1 + program.inputs)
+        held = nbytes_of_program(program, dtypes, is_own=True)[0] / dtype.itemsize
         return [read_of([(f, Region(axes))], held) for f, axes in regions_of_index(*args)]
     if isinstance(first, Source) and func is not FlatSource:
         read = read_of(first.regions(args[1]))
@@ -193,9 +193,10 @@ def _of_blocks(func: Any, args: list[Any], blocks: list[BlockRead]) -> list[Foun
         # the dtype of other tasks' results is unknown: assume the block's
         known = [each if isinstance(each, BlockRead) else blocks[at] for each in args]
         dtypes = tuple(each.source.dtype for each in known)
-        held, in_tile = nbytes_of_program(program, dtypes, is_own=not blocks[0].is_reversed)
+        is_own = isinstance(args[0], BlockRead) and not args[0].is_reversed
+        held, in_tile = nbytes_of_program(program, dtypes, is_own=is_own)
         reads[at].held = held / blocks[at].source.dtype.itemsize
-        if is_tiled(program):
+        if not program.filters:
             reads[at].beside = largest_tile(_tiles_of(shapes[at], ())) * in_tile
     return reads
 
@@ -209,7 +210,7 @@ def _of_result(block: BlockRead, program: Program, chunks: Chunks, threads: int)
     read = _read_of(*pieces)
     read.is_joined = False
     nelements, dtypes = math.prod(map(len, block.axes)), (block.source.dtype,)
-    read.beside = nelements * program.dtype([np.empty(0, dtypes[0])]).itemsize
+    read.beside = nelements * nbytes_of_program(program, dtypes, is_own=False)[0]
     running = min(threads, math.prod(map(len, chunks)))
     tile = largest_tile(_tiles_of(tuple(map(max, chunks)), ()))
     read.beside += running * tile * nbytes_of_program(program, dtypes, is_own=True)[1]

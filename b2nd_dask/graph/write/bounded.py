@@ -163,8 +163,7 @@ class _Bounded:
         elements = self._replaced(array.name, array.chunks, array.dtype)
         sizes = aligned_sizes(array.chunks, plan.grid.chunks, array.dtype.itemsize)
         if sizes == array.chunks:
-            opened = self._frames.opened
-            return replace(self._write, elements=elements, opened=opened, groups=False)
+            return replace(self._write, elements=elements, opened=self._frames.opened)
         return self._rechunked(self._frames.written(elements))
 
     def _rechunked(self, source: Elements) -> RechunkJob:

@@ -1,23 +1,17 @@
-"""The user's sizes of chunks and blocks of a new frame, default chunks, and what a task writes."""
+"""The user's sizes of chunks and blocks of a new frame, and the default chunks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import dask.array as da
 from dask.array.core import normalize_chunks
 
-from b2nd_dask.format.grid import Grid, steps
+from b2nd_dask.format.grid import steps
 from b2nd_dask.frame.write.new_frame import halved
-from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import Chunks
-from b2nd_dask.graph.read.sizes import aligned_sizes, by_axis, is_length, of_whole_chunks
-from b2nd_dask.graph.resources import TASKS_OF_A_THREAD, available
-from b2nd_dask.graph.write.input_arrays import array_in_blocks, numpy_source
+from b2nd_dask.graph.read.sizes import by_axis, is_length
 
 #: Larger dask blocks become several chunks: a chunk is the unit of reading and of memory.
 LARGEST_DEFAULT_CHUNK = 32 << 20
@@ -25,8 +19,6 @@ LARGEST_DEFAULT_CHUNK = 32 << 20
 SMALLEST_DEFAULT_CHUNK = 1 << 20
 #: Fewer dask blocks than this are not grouped, however small.
 MANY_BLOCKS = 100
-#: Most bytes of elements of small chunks that share a task: a task takes as long as about 1 MB.
-_GROUP_NBYTES = 8 << 20
 
 
 def broadcast_sizes(name: str, given: Any, ndim: int) -> tuple[Any, ...]:
@@ -114,32 +106,3 @@ def _one_size(name: str, given: Any, axis: int, n: int) -> Any:
             "of a frame have one size, only the last may be shorter: give that size"
         )
     return int(size)
-
-
-def aligned_to(arr: da.Array, chunks: tuple[int, ...], larger: Chunks | None = None) -> da.Array:
-    """Give an array blocks of whole frame chunks: those of `groups_of`, else of `aligned_sizes`.
-
-    A plain NumPy array is cut into the new blocks. Any other array is rechunked; frames are then
-    read in the new blocks if that costs little.
-    """
-    wanted = larger or aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
-    if wanted == arr.chunks:
-        return arr
-    source = numpy_source(arr)
-    # groups leave nothing to dask's rechunk; to choose its method, dask imports distributed
-    method = "tasks" if larger else None
-    return arr.rechunk(wanted, method=method) if source is None else array_in_blocks(source, wanted)
-
-
-def groups_of(arr: da.Array, grid: Grid) -> Chunks | None:
-    """Blocks of several small chunks each; None if frames are not read in these blocks."""
-    if not _dask_compat.has_layers() or arr.npartitions < MANY_BLOCKS:
-        return None
-    most = min(_GROUP_NBYTES, int(arr.nbytes) // (TASKS_OF_A_THREAD * available().threads))
-    wanted = of_whole_chunks(replace(grid, shape=arr.shape), most)
-    with suppress(_dask_compat.NameChangedError):
-        from b2nd_dask.graph.layers.layers import is_read_in
-
-        if math.prod(map(len, wanted)) < arr.npartitions and is_read_in(arr, wanted):
-            return wanted
-    return None

@@ -148,4 +148,4 @@ def part_job(arr: Any, location: Location, options: WriteOptions) -> WriteJob:
     # the staging area records whole parts, not the chunks that a part's tasks have staged
     staging = replace(pending.staging, resumable=False)
     part = Part(plan, staging, box, frame_key=pending.frame_key)
-    return WriteJob(part, opening(part), array, corner_of(axes))
+    return WriteJob(part, opening(part), array, corner_of(axes), groups=True)

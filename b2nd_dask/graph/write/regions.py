@@ -72,7 +72,7 @@ def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJ
     state = frame.parsed.token, frame.shape, box, carries, entries_digest(frame.parsed, box)
     packed = pack_entries(entries, compressed=True)
     update = Update(plan, staging, *state, packed, is_delayed=is_delayed)
-    return WriteJob(update, opening(update), elements, corner_of(whole))
+    return WriteJob(update, opening(update), elements, corner_of(whole), groups=True)
 
 
 def _placed(array: da.Array, frame: FrameReference, options: WriteOptions) -> tuple[da.Array, Axes]:

@@ -274,7 +274,8 @@ def _job(arr: Any, urlpath: Any, options: WriteOptions) -> tuple[Job, Location]:
         options = replace(options, vlmeta=options.labels)
     plan = new_plan(array, options)
     new = new_frame(location, plan, array, options)
-    whole = WriteJob(new, opening(new), array, (0,) * array.ndim)
+    groups = options.max_mem is None
+    whole = WriteJob(new, opening(new), array, (0,) * array.ndim, groups=groups)
     job: Job = whole
     if options.max_mem is not None:
         # imported here: it needs names of dask that other writes do not need

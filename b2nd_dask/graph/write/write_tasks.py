@@ -7,7 +7,8 @@ import logging
 import math
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -18,6 +19,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 from numpy.typing import NDArray
 
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.buffers import BOX_NBYTES
 from b2nd_dask.frame.write.records import (
     ChunkBox,
@@ -30,9 +32,11 @@ from b2nd_dask.frame.write.transaction import Transaction, begin, commit
 from b2nd_dask.frame.write.writer import checked_cast, constant_records, fits, write_block
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, constant_of, regions_of
-from b2nd_dask.graph.resources import available
+from b2nd_dask.graph.read.sizes import aligned_sizes, of_whole_chunks
+from b2nd_dask.graph.resources import TASKS_OF_A_THREAD, available
 from b2nd_dask.graph.task_names import of_frame
-from b2nd_dask.graph.write.chunk_sizes import aligned_to, groups_of
+from b2nd_dask.graph.write.chunk_sizes import MANY_BLOCKS
+from b2nd_dask.graph.write.input_arrays import array_in_blocks, numpy_source
 from b2nd_dask.storage import Staging
 from b2nd_dask.system import usable_cores
 
@@ -134,7 +138,7 @@ class WriteJob(Job):
     """The array, in any blocks."""
     origin: tuple[int, ...]
     """Element index of the array's first element in the frame; the corner of a chunk."""
-    groups: bool = True
+    groups: bool = False
     """Whether a task may read and write several small chunks, which takes more memory."""
 
     def graph(self) -> Delayed:
@@ -181,6 +185,34 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
     return constant_of(layers.get(arr.name), arr.ndim) if len(layers) == 1 else None
 
 
+def in_groups(arr: da.Array, grid: Grid) -> da.Array:
+    """Let blocks contain several small chunks each, if frames are then read in these blocks."""
+    if not _dask_compat.has_layers() or arr.npartitions < MANY_BLOCKS:
+        return arr
+    most = min(BOX_NBYTES, int(arr.nbytes) // (TASKS_OF_A_THREAD * available().threads))
+    wanted = of_whole_chunks(replace(grid, shape=arr.shape), most)
+    with suppress(_dask_compat.NameChangedError):
+        from b2nd_dask.graph.layers.layers import accepts_blocks
+
+        if math.prod(map(len, wanted)) < arr.npartitions and accepts_blocks(arr, wanted):
+            # without a method dask imports distributed to choose one
+            arr = arr.rechunk(wanted, method="tasks")
+    return arr
+
+
+def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
+    """Give an array blocks of whole frame chunks, with the sizes of `aligned_sizes`.
+
+    A plain NumPy array is cut into the new blocks. Any other array is rechunked; frames are then
+    read in the new blocks if that costs little.
+    """
+    wanted = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
+    if wanted == arr.chunks:
+        return arr
+    source = numpy_source(arr)
+    return arr.rechunk(wanted) if source is None else array_in_blocks(source, wanted)
+
+
 class _Blocks(NamedTuple):
     """The blocks of an array that a job computes, and the records of all others."""
 
@@ -194,8 +226,8 @@ class _Blocks(NamedTuple):
 
 def _blocks_of(job: WriteJob) -> _Blocks:
     plan, origin = job.transaction.plan, job.origin
-    larger = groups_of(job.elements, plan.grid) if job.groups else None
-    array = aligned_to(job.elements, plan.grid.chunks, larger)
+    elements = in_groups(job.elements, plan.grid) if job.groups else job.elements
+    array = aligned_to(elements, plan.grid.chunks)
     no_constant = job.transaction.staging.resumable or 0 in array.shape
     element = None if no_constant else constant_element(job.elements)
     # records of constant chunks, which need no data
@@ -223,15 +255,14 @@ def _threads_of_a_task(each: Sequence[_Blocks]) -> int:
     """Threads to compress a large chunk: more than one if there are fewer tasks than threads."""
     if not any(blocks.job.transaction.plan.grid.chunk_nbytes > BOX_NBYTES for blocks in each):
         return 1
-    threads = min(available().threads, usable_cores())
-    return max(1, threads // sum(len(blocks.keys) for blocks in each))
+    return max(1, min(available().threads, usable_cores()) // sum(len(b.keys) for b in each))
 
 
-def _records_of(blocks: _Blocks, threads: int) -> Any:
+def _records_of(blocks: _Blocks, threads: int) -> da.Array:
     """An array of records; the task of each block computes the block and writes it."""
     arr = blocks.array
     indices = tuple(range(arr.ndim))
-    return da.blockwise(
+    records: da.Array = da.blockwise(
         write_task,
         indices,
         arr,
@@ -247,6 +278,7 @@ def _records_of(blocks: _Blocks, threads: int) -> Any:
         opened=blocks.job.opened,
         threads=threads,
     )
+    return records
 
 
 def _fused(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
