@@ -427,7 +427,7 @@ def test_peak_memory_of_a_task(tmp_path, name):
     to_b2nd(values, tmp_path / "x.b2nd", chunks=(4, 640, 640), blocks=(1, 80, 640))
     x = PEAKS[name](from_b2nd(tmp_path / "x.b2nd"))
     planned = plan(x).peak_nbytes
-    # a first run imports
+    # with the copy that dask makes of a result of one block; a first run imports
     x.compute(scheduler="sync")
     real = peak(lambda: x.compute(scheduler="sync"))
     assert close(planned, real), (planned / MIB, real / MIB)
