@@ -118,6 +118,12 @@ def test_a_region_and_an_append_of_small_chunks(path, tmp_path):
     np.testing.assert_array_equal(open_b2nd(path)[:], np.concatenate([VALUES, VALUES + 1]))
 
 
+def test_an_empty_part_has_no_groups(path, tmp_path):
+    x = from_b2nd(path, chunks=(20, 2))[:0]
+    assert x.npartitions > 100
+    assert to_b2nd(x, tmp_path / "target.b2nd", chunks=CHUNK).shape == (0, 600)
+
+
 def test_constant_chunks_among_others_need_no_bytes(tmp_path):
     values = np.zeros((400, 600))
     values[::40] = 7

@@ -81,6 +81,8 @@ def run_on_block(
         program.steps
         and math.prod(shape) >= LEAST_IN_PLACE
         and all(array.dtype.kind in _FIXED for array in arrays)
+        # the result of a single step that makes its own array would be copied
+        and (program.steps[1:] or in_place(program, arrays, shape).result is not None)
     ):
         small = in_place(program, arrays, shape, is_own=is_own)
         return _run_in_tiles(small, arrays, shape, out)

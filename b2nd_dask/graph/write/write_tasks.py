@@ -187,7 +187,7 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
 
 def in_groups(arr: da.Array, grid: Grid) -> da.Array:
     """Let blocks contain several small chunks each, if frames are then read in these blocks."""
-    if not _dask_compat.has_layers() or arr.npartitions < MANY_BLOCKS:
+    if not _dask_compat.has_layers() or 0 in arr.shape or arr.npartitions < MANY_BLOCKS:
         return arr
     most = min(BOX_NBYTES, int(arr.nbytes) // (TASKS_OF_A_THREAD * available().threads))
     wanted = of_whole_chunks(replace(grid, shape=arr.shape), most)
