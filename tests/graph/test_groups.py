@@ -62,7 +62,7 @@ def test_small_chunks_of_a_frame_share_a_task(path, tmp_path, work, optimize):
     "work",
     [
         lambda x: x.map_blocks(np.sort),
-        # each block would read a part of two chunks
+        # reads in reverse keep their blocks
         lambda x: x[::-1],
         lambda x: x + da.from_array(VALUES, chunks=CHUNK),
         lambda x: da.from_array(VALUES, chunks=CHUNK).map_blocks(np.cbrt),
