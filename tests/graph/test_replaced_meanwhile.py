@@ -94,6 +94,32 @@ def test_a_frame_of_the_other_form_that_took_the_place(
     assert list(target.parent.iterdir()) == [target]
 
 
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_frame_that_takes_the_other_form_as_it_is_opened_to_write(
+    target, monkeypatch, change, contiguous
+):
+    to_b2nd(OLD, target, chunks=100, contiguous=contiguous)
+    if change == "seal":
+        blosc2.open(str(target), mode="a")[0] = OLD[0]
+    original = os.open
+
+    def replace(path, flags, *arguments, **keywords):
+        if flags & os.O_RDWR and Path(path) == locked:
+            monkeypatch.setattr(os, "open", original)
+            to_b2nd(NEW, target, chunks=100, mode="w", contiguous=not contiguous)
+        return original(path, flags, *arguments, **keywords)
+
+    locked = target if contiguous else target / "chunks.b2frame"
+    monkeypatch.setattr(os, "open", replace)
+    with pytest.raises(StaleFrameError, match="changed while") as caught:
+        CHANGES[change](target)
+    assert os.open is original
+    assert str(target) in str(caught.value)
+    np.testing.assert_array_equal(open_b2nd(target)[...], NEW)
+    assert list(target.parent.iterdir()) == [target]
+
+
 def test_compact_of_a_frame_whose_directory_is_emptied(target, monkeypatch):
     to_b2nd(OLD, target, chunks=100, contiguous=False)
     to_b2nd(OLD[:100] + 1, target, mode="r+", region=(slice(0, 100),))

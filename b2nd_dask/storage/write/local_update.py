@@ -69,7 +69,7 @@ class LocalUpdate(LocalStaging):
 
     def check_target(self) -> None:
         """Check that the frame may be written; see `Staging.prepare`."""
-        with about(self.target):
+        with about(self.target), _unless_replaced(Path(self.target), self.old.identity):
             os.close(_open_to_write(Path(self.target))[1])
 
     @contextmanager
