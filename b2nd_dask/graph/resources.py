@@ -30,6 +30,9 @@ BLOCKS_OF_A_THREAD = 12
 TASKS_OF_A_THREAD = 4
 #: ... but a task on a cluster costs about as much as a read of so many bytes.
 SMALLEST_BLOCK_NBYTES = 16 << 20
+#: Maximum bytes of blocks that a task reduces, like dask's `array.chunk-size`: more hardly makes it
+#: cheaper. They are reduced in parts and are never in memory as a whole.
+MERGED_NBYTES = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,11 @@ def available() -> Resources:
     machine = _dask_compat.optional("MEMORY_LIMIT") or sys.maxsize
     memory = memory or min(machine, memory_limit())
     return Resources(threads or os.cpu_count() or 1, memory)
+
+
+def merge_limit(nbytes: int, most: int = MERGED_NBYTES) -> int:
+    """Maximum bytes of elements of blocks that share a task, for `nbytes` in all tasks."""
+    return min(most, nbytes // (TASKS_OF_A_THREAD * available().threads))
 
 
 def on_cluster() -> bool:

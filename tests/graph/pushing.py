@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
 from b2nd_dask.frame.read import reduce
-from b2nd_dask.graph.optimize import reductions, sharing
+from b2nd_dask.graph import resources as graph_resources
+from b2nd_dask.graph.optimize import sharing
 from b2nd_dask.graph.resources import Resources
 from b2nd_dask.graph.tasks import BlockRead, index_block
 
@@ -50,7 +51,7 @@ def computing_with(*, threads=2, held=1 << 28):
     resources = Resources(threads, int(held / sharing.SHARE_OF_MEMORY))
     with (
         mock.patch.object(sharing, "available", return_value=resources),
-        mock.patch.object(reductions, "available", return_value=resources),
+        mock.patch.object(graph_resources, "available", return_value=resources),
         mock.patch.object(sharing, "LATE_NBYTES", min(held, sharing.LATE_NBYTES)),
     ):
         yield

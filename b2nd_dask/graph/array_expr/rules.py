@@ -29,8 +29,9 @@ from b2nd_dask.graph.expression.chunk_steps import Fold, fold_of
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, parse_call, unwrapped
 from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Literal, Node, size_of, with_nodes
 from b2nd_dask.graph.optimize.optimizer import active_rules
-from b2nd_dask.graph.optimize.reductions import ReducedRead, merge_limit
+from b2nd_dask.graph.optimize.reductions import ReducedRead
 from b2nd_dask.graph.read.blocks import Chunks, broadcast_chunks
+from b2nd_dask.graph.resources import merge_limit
 from b2nd_dask.graph.task_names import reading_name
 
 _NAMES: Any = compat.rule_names()

@@ -28,15 +28,13 @@ from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.lower import Lowered, input_of, own_name
 from b2nd_dask.graph.optimize.sharing import Sharing
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
-from b2nd_dask.graph.resources import TASKS_OF_A_THREAD, available
+from b2nd_dask.graph.read.sizes import merged_blocks
+from b2nd_dask.graph.resources import merge_limit
 from b2nd_dask.graph.task_names import reading_name
 from b2nd_dask.graph.tasks import reduce_block
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Maximum bytes of elements of merged blocks, like dask's `array.chunk-size`: more hardly makes a
-#: task cheaper. They are reduced in parts and are never in memory as a whole.
-MERGED_NBYTES = 1 << 27
 #: One task reads up to so many bytes in any case: dask takes longer for a few tasks.
 LITTLE_NBYTES = 1 << 22
 
@@ -193,31 +191,6 @@ def _argument(results: Any) -> Any:
     if isinstance(results, list):
         return List(*map(_argument, results))
     return results if results.key is None else TaskRef(results.key)
-
-
-def merge_limit(nbytes: int) -> int:
-    """Maximum bytes of elements of blocks that share a task, for reductions of `nbytes`."""
-    return min(MERGED_NBYTES, nbytes // (TASKS_OF_A_THREAD * available().threads))
-
-
-def merged_blocks(chunks: Chunks, axis: Sequence[int], itemsize: int, limit: float) -> Chunks:
-    """Join neighbouring blocks along some axes, up to a number of bytes.
-
-    Examples
-    --------
-    >>> merged_blocks(((2, 2), (5, 5, 5)), (1,), itemsize=8, limit=160)
-    ((2, 2), (10, 5))
-    """
-    sizes = list(chunks)
-    for i in reversed(axis):
-        others = math.prod(max(along, default=0) for n, along in enumerate(sizes) if n != i)
-        joined = [0]
-        for length in sizes[i]:
-            if joined[-1] and (joined[-1] + length) * others * itemsize > limit:
-                joined.append(0)
-            joined[-1] += length
-        sizes[i] = tuple(joined)
-    return tuple(sizes)
 
 
 class ReducedRead:

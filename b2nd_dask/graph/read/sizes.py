@@ -6,7 +6,7 @@ import itertools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -239,6 +239,26 @@ def warn_of_work(source: Readable, sizes: Chunks) -> None:
             "memory; dask's rechunk alone may hold the whole array",
             stacklevel=level_of_caller(),
         )
+
+
+def merged_blocks(chunks: Chunks, axis: Sequence[int], itemsize: int, limit: float) -> Chunks:
+    """Join neighbouring blocks along some axes, up to a number of bytes.
+
+    Examples
+    --------
+    >>> merged_blocks(((2, 2), (5, 5, 5)), (1,), itemsize=8, limit=160)
+    ((2, 2), (10, 5))
+    """
+    sizes = list(chunks)
+    for i in reversed(axis):
+        others = math.prod(max(along, default=0) for n, along in enumerate(sizes) if n != i)
+        joined = [0]
+        for length in sizes[i]:
+            if joined[-1] and (joined[-1] + length) * others * itemsize > limit:
+                joined.append(0)
+            joined[-1] += length
+        sizes[i] = tuple(joined)
+    return tuple(sizes)
 
 
 def aligned_sizes(sizes: Chunks, chunks: tuple[int, ...], itemsize: int) -> Chunks:

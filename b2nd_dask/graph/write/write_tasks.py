@@ -8,7 +8,7 @@ import math
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -19,7 +19,6 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.buffers import BOX_NBYTES
 from b2nd_dask.frame.write.records import (
     ChunkBox,
@@ -32,8 +31,8 @@ from b2nd_dask.frame.write.transaction import Transaction, begin, commit
 from b2nd_dask.frame.write.writer import checked_cast, constant_records, fits, write_block
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, constant_of, regions_of
-from b2nd_dask.graph.read.sizes import aligned_sizes, of_whole_chunks
-from b2nd_dask.graph.resources import TASKS_OF_A_THREAD, available
+from b2nd_dask.graph.read.sizes import aligned_sizes, merged_blocks
+from b2nd_dask.graph.resources import available, merge_limit
 from b2nd_dask.graph.task_names import of_frame
 from b2nd_dask.graph.write.chunk_sizes import MANY_BLOCKS
 from b2nd_dask.graph.write.input_arrays import array_in_blocks, numpy_source
@@ -185,32 +184,37 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
     return constant_of(layers.get(arr.name), arr.ndim) if len(layers) == 1 else None
 
 
-def in_groups(arr: da.Array, grid: Grid) -> da.Array:
-    """Let blocks contain several small chunks each, if frames are then read in these blocks."""
-    if not _dask_compat.has_layers() or 0 in arr.shape or arr.npartitions < MANY_BLOCKS:
-        return arr
-    most = min(BOX_NBYTES, int(arr.nbytes) // (TASKS_OF_A_THREAD * available().threads))
-    wanted = of_whole_chunks(replace(grid, shape=arr.shape), most)
-    with suppress(_dask_compat.NameChangedError):
-        from b2nd_dask.graph.layers.layers import accepts_blocks
-
-        if math.prod(map(len, wanted)) < arr.npartitions and accepts_blocks(arr, wanted):
-            # without a method dask imports distributed to choose one
-            arr = arr.rechunk(wanted, method="tasks")
-    return arr
-
-
-def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
+def aligned_to(arr: da.Array, chunks: tuple[int, ...], *, groups: bool = False) -> da.Array:
     """Give an array blocks of whole frame chunks, with the sizes of `aligned_sizes`.
 
     A plain NumPy array is cut into the new blocks. Any other array is rechunked; frames are then
-    read in the new blocks if that costs little.
+    read in the new blocks if that costs little. With `groups`, blocks may contain several small
+    chunks each.
     """
-    wanted = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
+    sizes = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
+    wanted = _grouped(arr, sizes) if groups else sizes
     if wanted == arr.chunks:
         return arr
     source = numpy_source(arr)
-    return arr.rechunk(wanted) if source is None else array_in_blocks(source, wanted)
+    if source is not None:
+        return array_in_blocks(source, wanted)
+    # no rule reads frames for p2p, and to choose a method dask imports distributed
+    rechunked: da.Array = arr.rechunk(wanted, method=None if wanted == sizes else "tasks")
+    return rechunked
+
+
+def _grouped(arr: da.Array, sizes: Chunks) -> Chunks:
+    """Join blocks if they are many and small, and if frames are then read in the joined ones."""
+    if math.prod(map(len, sizes)) < MANY_BLOCKS or not _dask_compat.has_layers():
+        return sizes
+    limit = merge_limit(math.prod(arr.shape) * arr.dtype.itemsize, BOX_NBYTES)
+    wanted = merged_blocks(sizes, range(arr.ndim), arr.dtype.itemsize, limit)
+    with suppress(_dask_compat.NameChangedError):
+        from b2nd_dask.graph.layers.layers import accepts_blocks
+
+        if accepts_blocks(arr, wanted):
+            return wanted
+    return sizes
 
 
 class _Blocks(NamedTuple):
@@ -226,8 +230,7 @@ class _Blocks(NamedTuple):
 
 def _blocks_of(job: WriteJob) -> _Blocks:
     plan, origin = job.transaction.plan, job.origin
-    elements = in_groups(job.elements, plan.grid) if job.groups else job.elements
-    array = aligned_to(elements, plan.grid.chunks)
+    array = aligned_to(job.elements, plan.grid.chunks, groups=job.groups)
     no_constant = job.transaction.staging.resumable or 0 in array.shape
     element = None if no_constant else constant_element(job.elements)
     # records of constant chunks, which need no data
