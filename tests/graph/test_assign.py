@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd, list_staging, open_b2nd, to_b2nd
-from b2nd_dask.graph.write.write_tasks import aligned_to
+from b2nd_dask.graph.write.chunk_sizes import aligned_to
 from tests import strategies
 from tests.limited import run_limited
 

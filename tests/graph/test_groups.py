@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd, open_b2nd, plan, to_b2nd
 from b2nd_dask.frame.read import decode
-from b2nd_dask.graph.write import write_tasks
+from b2nd_dask.graph.write import chunk_sizes
 from tests.strategies import examples
 
 CHUNK = (20, 30)
@@ -89,7 +89,7 @@ def test_variables_that_share_a_frame_read_it_once(path, tmp_path, monkeypatch):
     x = from_b2nd(path)
     ds = xr.Dataset({"a": (("x", "y"), x.astype("f4")), "b": (("x", "y"), x + 1)})
     # twice as many chunks of float32 as of float64
-    monkeypatch.setattr(write_tasks, "BOX_NBYTES", 50_000)
+    monkeypatch.setattr(chunk_sizes, "BOX_NBYTES", 50_000)
     decoded, real = [], decode.decode_chunk
     monkeypatch.setattr(
         decode,
@@ -151,8 +151,8 @@ def test_groups_of_any_chunks(tmp_path_factory, case, resumes):
     values = np.random.default_rng(0).integers(0, 99, shape).astype("i4")
     to_b2nd(values, folder / "source.b2nd", chunks=chunks)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(write_tasks, "MANY_BLOCKS", 2)
-        patch.setattr(write_tasks, "BOX_NBYTES", nbytes)
+        patch.setattr(chunk_sizes, "MANY_BLOCKS", 2)
+        patch.setattr(chunk_sizes, "BOX_NBYTES", nbytes)
         x = from_b2nd(folder / "source.b2nd") * 2
         to_b2nd(x, folder / "target.b2nd", chunks=wanted, resume=resumes)
     to_b2nd(values, folder / "plain.b2nd", chunks=wanted)

@@ -15,7 +15,7 @@ from b2nd_dask import ChecksumError, from_b2nd, open_b2nd, to_b2nd
 from b2nd_dask.graph.read import sizes as sizes_module
 from b2nd_dask.graph.read.sizes import aligned_sizes
 from b2nd_dask.graph.resources import Resources
-from b2nd_dask.graph.write.write_tasks import aligned_to
+from b2nd_dask.graph.write.chunk_sizes import aligned_to
 from tests.peak import peak_growth
 
 MIB = 1 << 20

@@ -1,17 +1,23 @@
-"""The user's sizes of chunks and blocks of a new frame, and the default chunks."""
+"""Chunks and blocks of a new frame: the user's sizes, and the default; blocks of its tasks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import dask.array as da
 from dask.array.core import normalize_chunks
 
 from b2nd_dask.format.grid import steps
+from b2nd_dask.frame.read.buffers import BOX_NBYTES
 from b2nd_dask.frame.write.new_frame import halved
-from b2nd_dask.graph.read.sizes import by_axis, is_length
+from b2nd_dask.graph import _dask_compat
+from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.read.sizes import aligned_sizes, by_axis, is_length, merged_blocks
+from b2nd_dask.graph.resources import merge_limit
+from b2nd_dask.graph.write.input_arrays import array_in_blocks, numpy_source
 
 #: Larger dask blocks become several chunks: a chunk is the unit of reading and of memory.
 LARGEST_DEFAULT_CHUNK = 32 << 20
@@ -106,3 +112,36 @@ def _one_size(name: str, given: Any, axis: int, n: int) -> Any:
             "of a frame have one size, only the last may be shorter: give that size"
         )
     return int(size)
+
+
+def aligned_to(arr: da.Array, chunks: tuple[int, ...], *, groups: bool = False) -> da.Array:
+    """Give an array blocks of whole frame chunks, with the sizes of `aligned_sizes`.
+
+    A plain NumPy array is cut into the new blocks. Any other array is rechunked; frames are then
+    read in the new blocks if that costs little. With `groups`, blocks may contain several small
+    chunks each.
+    """
+    sizes = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
+    wanted = _joined(arr, sizes) if groups else sizes
+    if wanted == arr.chunks:
+        return arr
+    source = numpy_source(arr)
+    if source is not None:
+        return array_in_blocks(source, wanted)
+    # no rule reads frames for p2p, and to choose a method dask imports distributed
+    rechunked: da.Array = arr.rechunk(wanted, method=None if wanted == sizes else "tasks")
+    return rechunked
+
+
+def _joined(arr: da.Array, sizes: Chunks) -> Chunks:
+    """Join blocks if they are many and small, and if frames are then read in the joined ones."""
+    if math.prod(map(len, sizes)) < MANY_BLOCKS or not _dask_compat.has_layers():
+        return sizes
+    limit = merge_limit(math.prod(arr.shape) * arr.dtype.itemsize, BOX_NBYTES)
+    wanted = merged_blocks(sizes, range(arr.ndim), arr.dtype.itemsize, limit)
+    with suppress(_dask_compat.NameChangedError):
+        from b2nd_dask.graph.layers.layers import accepts_blocks
+
+        if accepts_blocks(arr, wanted):
+            return wanted
+    return sizes

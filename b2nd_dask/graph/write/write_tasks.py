@@ -7,7 +7,6 @@ import logging
 import math
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,11 +30,9 @@ from b2nd_dask.frame.write.transaction import Transaction, begin, commit
 from b2nd_dask.frame.write.writer import checked_cast, constant_records, fits, write_block
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, constant_of, regions_of
-from b2nd_dask.graph.read.sizes import aligned_sizes, merged_blocks
-from b2nd_dask.graph.resources import available, merge_limit
+from b2nd_dask.graph.resources import available
 from b2nd_dask.graph.task_names import of_frame
-from b2nd_dask.graph.write.chunk_sizes import MANY_BLOCKS
-from b2nd_dask.graph.write.input_arrays import array_in_blocks, numpy_source
+from b2nd_dask.graph.write.chunk_sizes import aligned_to
 from b2nd_dask.storage import Staging
 from b2nd_dask.system import usable_cores
 
@@ -182,39 +179,6 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
     """
     layers = _dask_compat.layers_of(arr)
     return constant_of(layers.get(arr.name), arr.ndim) if len(layers) == 1 else None
-
-
-def aligned_to(arr: da.Array, chunks: tuple[int, ...], *, groups: bool = False) -> da.Array:
-    """Give an array blocks of whole frame chunks, with the sizes of `aligned_sizes`.
-
-    A plain NumPy array is cut into the new blocks. Any other array is rechunked; frames are then
-    read in the new blocks if that costs little. With `groups`, blocks may contain several small
-    chunks each.
-    """
-    sizes = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
-    wanted = _grouped(arr, sizes) if groups else sizes
-    if wanted == arr.chunks:
-        return arr
-    source = numpy_source(arr)
-    if source is not None:
-        return array_in_blocks(source, wanted)
-    # no rule reads frames for p2p, and to choose a method dask imports distributed
-    rechunked: da.Array = arr.rechunk(wanted, method=None if wanted == sizes else "tasks")
-    return rechunked
-
-
-def _grouped(arr: da.Array, sizes: Chunks) -> Chunks:
-    """Join blocks if they are many and small, and if frames are then read in the joined ones."""
-    if math.prod(map(len, sizes)) < MANY_BLOCKS or not _dask_compat.has_layers():
-        return sizes
-    limit = merge_limit(math.prod(arr.shape) * arr.dtype.itemsize, BOX_NBYTES)
-    wanted = merged_blocks(sizes, range(arr.ndim), arr.dtype.itemsize, limit)
-    with suppress(_dask_compat.NameChangedError):
-        from b2nd_dask.graph.layers.layers import accepts_blocks
-
-        if accepts_blocks(arr, wanted):
-            return wanted
-    return sizes
 
 
 class _Blocks(NamedTuple):
