@@ -11,6 +11,7 @@ import copy
 import itertools
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -18,21 +19,37 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
+from dask.typing import Key
 
 from b2nd_dask.frame.read.reduce import Predicate
-from b2nd_dask.graph._dask_compat import Alias, Task, TaskRef, block_function, blockwise
+from b2nd_dask.graph._dask_compat import (
+    Alias,
+    GraphNode,
+    List,
+    Task,
+    TaskRef,
+    _shuffle,
+    block_function,
+    blockwise,
+    core,
+    held_tasks,
+)
+from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.grouped import with_kernels
 from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Node, Read, computed_in
-from b2nd_dask.graph.expression.program import ELEMENTS, compile_tree
+from b2nd_dask.graph.expression.program import ELEMENTS, Compiled, compile_tree
 from b2nd_dask.graph.layers.layers import Layers, dependents_of, is_plain
 from b2nd_dask.graph.layers.moves import as_task
+from b2nd_dask.graph.optimize.sharing import Sharing
 from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks
-from b2nd_dask.graph.tasks import compute_block, reduce_elements
+from b2nd_dask.graph.tasks import compute_block, index_block, reduce_elements
 
 logger = logging.getLogger("b2nd_dask")
 
 #: A larger tree becomes one layer, even if it reads no frame.
 MANY_NODES = MAX_NODES // 2
+#: dask's functions that index their first argument by positions alone.
+_POSITION_GETTERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})
 
 
 class Lowered(NamedTuple):
@@ -119,6 +136,63 @@ def lowered_step(layers: Layers, name: str) -> Lowered | None:
         func, name, layer.output_indices, *pairs, numblocks=layer.numblocks, **keywords
     )
     return Lowered({name: made}, {name: layers.graph.dependencies[name]})
+
+
+def lowered_positions(layers: Layers, sharing: Sharing, name: str) -> Lowered | None:
+    """Tasks that read the blocks they index by lists or points; None for other layers.
+
+    They read only the frame's blocks that the positions touch.
+    """
+    tasks = held_tasks(layers.graph.layers[name])
+    if tasks is None or not all(isinstance(task, GraphNode) for task in tasks.values()):
+        return None
+    indexed = {key: task.args[0].key for key, task in tasks.items() if _indexes_block(task)}
+    if not indexed:
+        return None
+    used = Counter(itertools.chain.from_iterable(task.dependencies for task in tasks.values()))
+    made: dict[Key, Any] = dict(tasks)
+    below = set(layers.graph.dependencies[name])
+    for source in layers.graph.dependencies[name]:
+        compiled = _compiled(layers.nodes[source], sharing, name)
+        # a block with several dependents is read once
+        own = [key for key, block in indexed.items() if block[0] == source and used[block] == 1]
+        if compiled is None or not own:
+            continue
+        reads = compiled.read.blocks()
+        made |= {key: _reading_task(tasks[key], compiled, reads) for key in own}
+        below |= {each.layers[0] for each in compiled.inputs}
+        uses = sum(count for block, count in used.items() if block[:1] == (source,))
+        if len(own) == uses:
+            below.discard(source)
+    unchanged = all(made[key] is tasks[key] for key in indexed)
+    return None if unchanged else Lowered({name: made}, {name: below})
+
+
+def _indexes_block(task: Any) -> bool:
+    """Whether a task indexes one block by positions."""
+    if not isinstance(task, Task) or task.kwargs or not is_among(task.func, _POSITION_GETTERS):
+        return False
+    return isinstance(task.args[0], TaskRef) and isinstance(task.args[0].key, tuple)
+
+
+def _compiled(node: Node, sharing: Sharing, name: str) -> Compiled | None:
+    """The program of the blocks that a layer indexes; None if they cannot be read in parts."""
+    if not isinstance(node, Read | Elemwise) or node.filters:
+        return None
+    absorbed = sharing.absorbed(node, name)
+    compiled = absorbed and compile_tree(absorbed)
+    if not compiled or not compiled.read.is_box or compiled.read.chunks != node.chunks:
+        return None
+    return None if any(isinstance(each, Read) for each in compiled.inputs) else compiled
+
+
+def _reading_task(task: Any, compiled: Compiled, reads: ReadBlocks) -> Task:
+    """A task that reads the block it indexes, with the work on it."""
+    first, *positions = task.args
+    block = first.key[1:]
+    inputs = List(*(block_of(each, block) for each in compiled.inputs))
+    arguments = reads[block], task.func, compiled.program, inputs
+    return Task(task.key, index_block, *arguments, *positions, _data_producer=True)
 
 
 def with_own_names(

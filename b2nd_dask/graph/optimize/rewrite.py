@@ -17,15 +17,17 @@ from typing import Any
 from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
+from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph._dask_compat import GraphNode, TaskRef, block_function, flatten, held_tasks
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_nodes
 from b2nd_dask.graph.expression.program import compile_tree, leaf_key
 from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
-from b2nd_dask.graph.optimize.indexing import lowered_positions, masked_reads
 from b2nd_dask.graph.optimize.lower import (
     Lowered,
+    is_renamable,
+    lowered_positions,
     lowered_step,
     lowered_tree,
     renamable_layers,
@@ -180,6 +182,42 @@ class _Rewriting:
         if predicate is None and "statistics" in self._rules:
             predicate = predicate_of(compile_tree(tree))
         return lowered_tree(name, tree, predicate, views=views)
+
+
+def masked_reads(layers: Layers, outputs: Set[str]) -> tuple[dict[str, Predicate], dict[str, str]]:
+    """The reads of several axes whose elements only `x[mask]` needs, with their predicates.
+
+    dask flattens elements and mask first. Chunks in which no element of the mask is true are not
+    read. Also returns the filter above each layer whose blocks are then not those that dask
+    expects.
+    """
+    predicates, above = dict[str, Predicate](), dict[str, str]()
+    for name, node in layers.nodes.items():
+        is_filter = isinstance(node, Elemwise) and node.is_raveled and len(node.layers) == 1
+        if is_filter and "masks" in layers.rules:
+            below, compiled = _layers_below(layers, node), compile_tree(node)
+            predicate = predicate_of(compiled)
+            if compiled and predicate and below and outputs.isdisjoint(below):
+                # the first may read in new blocks; if it stays dask's rechunk, the next one reads
+                names = compiled.read.layers
+                reads = (each for each in names if isinstance(layers.nodes[each], Read))
+                predicates |= dict.fromkeys(reads, predicate)
+                above |= dict.fromkeys(below, name)
+    return predicates, above
+
+
+def _layers_below(layers: Layers, top: Node) -> set[str]:
+    """The layers below the top of a tree; none if one is needed elsewhere, or cannot be renamed."""
+    nodes = list(nodes_of(top))
+    tree = {name for node in nodes if isinstance(node, Read | Elemwise) for name in node.layers}
+    # the inputs of its program: opaque parts, and moves that need other elements of their arrays
+    leaves = {node.layers[0] for node in nodes if not isinstance(node, Read | Elemwise)}
+    below = tree - {*top.layers}
+    is_closed = leaves.isdisjoint(tree) and all(
+        tree.issuperset(layers.dependents[each]) and is_renamable(layers.graph.layers[each])
+        for each in below
+    )
+    return below if is_closed else set()
 
 
 def _rule_of(node: Read | Elemwise) -> str:
