@@ -7,7 +7,7 @@ frame is opaque, and so is a layer that is not recognized; opaque layers stay as
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Container
 from dataclasses import replace
 from typing import Any
@@ -49,7 +49,7 @@ class Layers:
         self, graph: HighLevelGraph, rules: Container[str], *, of_opaque: bool = False
     ) -> None:
         self.graph = graph
-        self.dependents = dependents_of(graph)
+        self.dependents = graph.dependents
         self.order = _in_order(graph, self.dependents)
         self.nodes: dict[str, Node] = {}
         self.folds: dict[str, tuple[Fold, str]] = {}
@@ -279,21 +279,12 @@ def noted_chunks(layer: Any) -> Chunks | None:
     return None if np.isnan(total) else tuple(tuple(map(int, along)) for along in chunks)
 
 
-def dependents_of(graph: HighLevelGraph) -> defaultdict[str, list[str]]:
-    """The dependents of each layer."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for name, below in graph.dependencies.items():
-        for used in below:
-            found[used].append(name)
-    return found
-
-
-def _in_order(graph: HighLevelGraph, dependents: dict[str, list[str]]) -> list[str]:
+def _in_order(graph: HighLevelGraph, dependents: dict[str, set[str]]) -> list[str]:
     """Names of layers, dependencies first; without layers in cycles."""
     left = {name: len(below) for name, below in graph.dependencies.items()}
     order = [name for name, count in left.items() if not count]
     for name in order:
-        for other in dependents.get(name, ()):
+        for other in sorted(dependents[name]):
             left[other] -= 1
             if not left[other]:
                 order.append(other)

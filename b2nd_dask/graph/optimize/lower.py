@@ -38,7 +38,7 @@ from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.grouped import with_kernels
 from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Node, Read, computed_in
 from b2nd_dask.graph.expression.program import ELEMENTS, Compiled, compile_tree
-from b2nd_dask.graph.layers.layers import Layers, dependents_of, is_plain
+from b2nd_dask.graph.layers.layers import Layers, is_plain
 from b2nd_dask.graph.layers.moves import as_task
 from b2nd_dask.graph.optimize.sharing import Sharing
 from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks
@@ -204,7 +204,7 @@ def with_own_names(
     fuses with those below. Layers below a filter that drops some of their elements, `masked`, get
     names that only this filter uses.
     """
-    users = dependents_of(graph)
+    users = graph.dependents
     can_be_renamed = renamable_layers(graph)
     names: dict[str, str] = {}
     todo = sorted({*lowered, *masked.keys() & graph.layers.keys()} - outputs)

@@ -60,7 +60,7 @@ class Sharing:
         self._layers = layers
         # layers that lowered ones use, and the dependents of each layer that are not lowered yet
         self._used: set[str] = set()
-        self._left = {name: {*layers.dependents[name]} - answered for name in layers.order}
+        self._left = {name: layers.dependents[name] - answered for name in layers.order}
         self._outputs = outputs
         self._rank = {name: number for number, name in enumerate(layers.order)}
         self._late = _LateReads(layers) if "late_reads" in layers.rules else None
@@ -243,7 +243,7 @@ class _LateReads:
     def _dependents(self, name: str) -> tuple[set[str], set[str]]:
         """The dependents of a layer that wait for a late result, and the others."""
         if name not in self._known:
-            dependents = set(self._layers.dependents[name])
+            dependents = self._layers.dependents[name]
             limit = self._limit_of(self._layers.nodes[name])
             late = {
                 other
@@ -272,7 +272,7 @@ class _LateReads:
             if any(self._needed[other] > limit for other in below):
                 return True
             seen.add(name)
-            above = self._layers.dependents[name]
+            above = list(self._layers.dependents[name])
             if len(above) != 1 or not isinstance(self._layers.nodes[above[0]], Elemwise):
                 return False
             (name,) = above
