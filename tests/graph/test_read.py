@@ -52,6 +52,19 @@ def test_any_chunks_give_the_same_array(numbers, chunks):
     assert x.dtype == values.dtype
 
 
+@pytest.mark.parametrize(
+    ("chunks", "what"),
+    [(0, "0 of the 40"), ((5, 0), "of the 30"), ({0: -2}, "-2 of the 40"), (("auto", 0), "axis 1")],
+)
+def test_blocks_without_elements_are_refused(chunks, what):
+    frame = blosc2.zeros((40, 30), dtype="i4", chunks=(16, 16))
+    with pytest.raises(ValueError, match=f"a block cannot have .*{what}"):
+        from_b2nd(frame, chunks=chunks)
+    # an empty axis has one block in any case
+    empty = blosc2.zeros((0, 30), dtype="i4")
+    assert from_b2nd(empty, chunks=(0, 30)).chunks == ((0,), (30,))
+
+
 def test_default_chunks_are_the_frames(numbers):
     assert from_b2nd(numbers[0]).chunks == ((24, 24, 24, 24, 4), (17, 17, 17, 9))
 
