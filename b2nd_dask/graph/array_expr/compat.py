@@ -62,18 +62,9 @@ NAMES = {
 }
 #: Names that our expressions need to exist; without the other names they absorb nothing.
 _OF_SOURCES = ("IO", "new_collection")
-#: Functions that `dask_array` copies from `dask.array`: its module, the module in `_dask_compat`,
-#: and their names.
-_COPIES = (
-    ("_core_utils", "core", "_enforce_dtype"),
-    ("_chunk", "chunk", "astype getitem"),
-    (
-        "reductions._common",
-        "reductions",
-        "_nanmax_skip _nanmin_skip chunk_max chunk_min mean_agg mean_chunk mean_combine moment_agg "
-        "moment_chunk moment_combine nannumel numel",
-    ),
-)
+#: Modules of `dask_array` with copies of functions of `dask.array`, by the originals' namespaces in
+#: `_dask_compat`.
+_COPIES = {"chunk": "_chunk", "core": "_core_utils", "reductions": "reductions._common"}
 
 
 def names_of(*chosen: str) -> Any:
@@ -101,11 +92,10 @@ def rule_names() -> Any:
 def _originals() -> dict[Callable[..., Any], Callable[..., Any]]:
     """The functions of `dask.array`, by their copies in `dask_array`."""
     found: dict[Any, Any] = {}
-    for module, namespace, names in _COPIES:
+    for namespace, module in _COPIES.items():
         copies = importlib.import_module(f"dask_array.{module}")
-        for name in names.split():
+        for name, own in vars(getattr(_dask_compat, namespace)).items():
             copy = getattr(copies, name, None)
-            own = getattr(getattr(_dask_compat, namespace), name)
             if callable(copy) and callable(own) and parameters_of(copy) == parameters_of(own):
                 found[copy] = own
     return found
