@@ -77,16 +77,16 @@ def run_on_block(
     if plain and all(map(_is_repeated, arrays)):
         first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
         made = np.broadcast_to(program.run(first, others), shape)
-    elif (
-        program.steps
-        and math.prod(shape) >= LEAST_IN_PLACE
-        and all(array.dtype.kind in _FIXED for array in arrays)
-        # the result of a single step that makes its own array would be copied
-        and (program.steps[1:] or in_place(program, arrays, shape).result is not None)
-    ):
-        small = in_place(program, arrays, shape, is_own=is_own)
-        return _run_in_tiles(small, arrays, shape, out)
     else:
+        if (
+            program.steps
+            and math.prod(shape) >= LEAST_IN_PLACE
+            and all(array.dtype.kind in _FIXED for array in arrays)
+        ):
+            small = in_place(program, arrays, shape, is_own=is_own)
+            # the result of a single step that makes its own array would be copied
+            if program.steps[1:] or small.result is not None:
+                return _run_in_tiles(small, arrays, shape, out)
         made = program.run(arrays.pop(0), arrays)
     if out is not None and made is not out:
         out[...] = made
