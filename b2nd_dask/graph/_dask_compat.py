@@ -269,9 +269,10 @@ def require_layers() -> None:
             __getattr__(name)
 
 
-def layers_of(array: Any) -> Mapping[str, Any]:
-    """The layers of an array's graph by name; none for an expression."""
-    return {} if is_planned() else array.dask.layers
+def only_layer(array: Any) -> Any:
+    """The layer of an array whose graph has no other; None for other arrays and expressions."""
+    layers = {} if is_planned() else getattr(array.dask, "layers", {})
+    return layers.get(array.name) if len(layers) == 1 else None
 
 
 def block_arguments(layer: Any) -> list[Any]:

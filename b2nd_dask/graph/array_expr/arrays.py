@@ -16,6 +16,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.frame.joined import Readable
+from b2nd_dask.graph._dask_compat import only_layer
 from b2nd_dask.graph.array_expr import compat
 from b2nd_dask.graph.array_expr.compat import dask_original
 from b2nd_dask.graph.array_expr.rules import constant_of
@@ -50,8 +51,7 @@ def expression_reading(source: Readable, sizes: Chunks, name: str | None = None)
 
 def expression_of(array: da.Array) -> Any:
     """Convert an array of `dask.array`, which may read a frame, to one of `dask_array`."""
-    layers = getattr(array.dask, "layers", {})
-    reading = reading_of(layers[array.name]) if len(layers) == 1 and array.name in layers else None
+    reading = reading_of(only_layer(array))
     if reading is not None:
         return expression_reading(reading.source, array.chunks)
     numbers = itertools.product(*map(range, array.numblocks))

@@ -343,10 +343,9 @@ def array_in_blocks(source: Source, sizes: Chunks, token: str | None = None) -> 
 
 def numpy_source(arr: da.Array) -> Source | None:
     """The NumPy array that a dask array only cuts into blocks; else None."""
-    layers = _dask_compat.layers_of(arr)
-    layer = layers.get(arr.name)
+    layer = _dask_compat.only_layer(arr)
     # a fused layer has another function
-    if len(layers) != 1 or _dask_compat.block_function(layer) is not np.asarray:
+    if _dask_compat.block_function(layer) is not np.asarray:
         return None
     blocks = _dask_compat.block_arguments(layer)
     return next((dep.source for dep in blocks if isinstance(dep, ArrayBlocks)), None)

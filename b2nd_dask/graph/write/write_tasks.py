@@ -177,8 +177,7 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
     >>> constant_element(da.zeros(5) + 1) is None
     True
     """
-    layers = _dask_compat.layers_of(arr)
-    return constant_of(layers.get(arr.name), arr.ndim) if len(layers) == 1 else None
+    return constant_of(_dask_compat.only_layer(arr), arr.ndim)
 
 
 class _Blocks(NamedTuple):
