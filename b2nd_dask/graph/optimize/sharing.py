@@ -9,7 +9,7 @@ import itertools
 import logging
 import math
 from collections.abc import Set
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ class Sharing:
         self._outputs = outputs
         self._rank = {name: number for number, name in enumerate(layers.order)}
         self._late = _LateReads(layers) if "late_reads" in layers.rules else None
-        self._cut_up: dict[str, bool | None] = {}
+        self._is_cut_up = cache(partial(_is_cut_up, layers))
 
     def absorbed(self, top: Node, dependent: str | None = None) -> Node | None:
         """The tree of a node; layers with other dependents become opaque.
@@ -153,17 +153,6 @@ class Sharing:
             return cut_up is None
         return self._late is not None and self._late.is_repeated(name, included)
 
-    def _is_cut_up(self, name: str) -> bool | None:
-        """Whether the slices of a layer read no more than it has; None if not all are slices."""
-        if name not in self._cut_up:
-            nodes = [self._layers.nodes[other] for other in self._layers.dependents[name]]
-            nelements = sum(map(_nelements, nodes))
-            are_slices = all(name in node.layers[1:] for node in nodes)
-            self._cut_up[name] = (
-                nelements <= _nelements(self._layers.nodes[name]) if are_slices else None
-            )
-        return self._cut_up[name]
-
 
 def _makes_arrays(layer: Any) -> bool:
     """Whether a layer's results are new arrays: elementwise work, and `compute()`."""
@@ -196,6 +185,14 @@ def _passes_blocks(layer: Any) -> bool:
 
 def _calls(task: Any, functions: Set[Any]) -> bool:
     return isinstance(task, Task) and is_among(task.func, functions)
+
+
+def _is_cut_up(layers: Layers, name: str) -> bool | None:
+    """Whether the slices of a layer read no more than it has; None if not all are slices."""
+    nodes = [layers.nodes[other] for other in layers.dependents[name]]
+    if not all(name in node.layers[1:] for node in nodes):
+        return None
+    return sum(map(_nelements, nodes)) <= _nelements(layers.nodes[name])
 
 
 def _nelements(node: Node) -> int:
@@ -243,13 +240,10 @@ class _LateReads:
     def _dependents(self, name: str) -> tuple[set[str], set[str]]:
         """The dependents of a layer that wait for a late result, and the others."""
         if name not in self._known:
-            dependents = self._layers.dependents[name]
             limit = self._limit_of(self._layers.nodes[name])
-            late = {
-                other
-                for other in dependents
-                if limit is not None and self._is_late(other, name, limit)
-            }
+            dependents, late = self._layers.dependents[name], set[str]()
+            if limit is not None:
+                late = {other for other in dependents if self._is_late(other, name, limit)}
             self._known[name] = late, dependents - late
         return self._known[name]
 
