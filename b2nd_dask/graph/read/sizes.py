@@ -188,9 +188,7 @@ def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:
 
 
 def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bool:
-    """Whether to read frames in other blocks; the first starts at `corner`."""
-    if not all(map(sum, sizes)):
-        return False
+    """Whether to read frames in other blocks, which have elements; the first is at `corner`."""
     # constant frames need no read
     found = Counter(
         boxes for frame, boxes in _boxes(source, sizes, corner) if not frame.repeats_one_element
