@@ -26,7 +26,7 @@ BOOKKEEPING = frozenset(
     | {"_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties", "_nc3_strict"}
 )
 #: The NetCDF library's prefix for a variable that has the name of a dim but is no coordinate.
-_NO_COORDINATE = "_nc4_non_coord_"
+NO_COORDINATE = "_nc4_non_coord_"
 #: Start of the name of a scale for a dim without a coordinate.
 _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 
@@ -258,7 +258,7 @@ def plain(value: Any) -> Any:
 
 def _own_name(name: str, group: Any) -> str:
     """Name of a variable without the NetCDF library's prefix, unless the group has such another."""
-    own = name.removeprefix(_NO_COORDINATE)
+    own = name.removeprefix(NO_COORDINATE)
     if own == name:
         return name
     # other links are left out, and are not followed
@@ -288,4 +288,20 @@ def _scales(dataset: Any) -> list[str]:
     """Name of the scale of each axis; empty for an axis without one."""
     if dataset.is_scale and dataset.ndim == 1:
         return [dataset.name]
+    if dataset.is_scale and "_Netcdf4Coordinates" in dataset.attrs:
+        # no scales can be attached to a scale: the NetCDF library stores the numbers of its dims
+        numbers, scales = dataset.attrs["_Netcdf4Coordinates"], _scales_by_number(dataset.file)
+        return [scales.get(int(number), "") for number in np.ravel(numbers)]
     return [(dim[0].name or "") if len(dim) else "" for dim in dataset.dims]
+
+
+def _scales_by_number(file: Any) -> dict[int, str]:
+    """Names of the scales of a file by the NetCDF library's numbers of dims."""
+    found: dict[int, str] = {}
+
+    def visit(_name: str, node: Any) -> None:
+        if getattr(node, "is_scale", False) and "_Netcdf4Dimid" in node.attrs:
+            found[int(node.attrs["_Netcdf4Dimid"])] = node.name
+
+    file.visititems(visit)
+    return found

@@ -13,7 +13,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from b2nd_dask.edges.convert.read_hdf5 import BOOKKEEPING, plain
+from b2nd_dask.edges.convert.read_hdf5 import BOOKKEEPING, NO_COORDINATE, plain
 from b2nd_dask.edges.convert.shared import Copier, Options, compression_by_name
 from b2nd_dask.edges.convert.zarr_store import element_of, pop_fill
 from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates, refuse_paths
@@ -50,7 +50,7 @@ def hdf5_writer(tree: Tree, options: Options, *, netcdf: bool = False) -> Callab
     h5py = require("convert", "h5py")
     with h5py.File("attributes", "w", driver="core", backing_store=False) as trial:
         keep_attrs(tree, partial(_attr, trial.attrs))
-    return partial(_write, tree, options, compression)
+    return partial(_write, tree, options, compression, netcdf)
 
 
 def netcdf_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
@@ -139,7 +139,9 @@ def _attr(trial: Any, name: str, value: Any, member: Member | None) -> Any:
     return value
 
 
-def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Path) -> None:
+def _write(
+    tree: Tree, options: Options, compression: dict[str, Any], netcdf: bool, ready: Path
+) -> None:
     h5py = require("convert", "h5py")
     with closing(SurvivingFile(ready)) as disk:
         copier = Copier(tree, options)
@@ -147,10 +149,13 @@ def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Pat
             for path, level in tree.as_group().levels():
                 group = file.create_group(path, track_order=True) if path else file
                 group.attrs.update(level.attrs)
-                made = {}
+                made, dims = {}, {dim for m in level.members.values() for dim in m.dims or ()}
                 for name, member in level.members.items():
                     how = {"chunks": options.chunks_of(member.array), **compression}
-                    made[name] = _created(member, name, group, how)
+                    # in NetCDF the scale of a dim needs the name of the dim
+                    is_beside = netcdf and name in dims and member.dims != (name,)
+                    stored = f"{NO_COORDINATE}{name}" if is_beside else name
+                    made[name] = _created(member, stored, group, how)
                     copier.copy(member, _Target(made[name], disk, name))
                 _name_dims(level, group, made)
         disk.check()
@@ -158,11 +163,12 @@ def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Pat
 
 def _name_dims(tree: Tree, group: Any, made: dict[str, Any]) -> None:
     scales = {name: made[name] for name, each in tree.members.items() if each.dims == (name,)}
+    taken = {*group, *tree.groups, "."}
     for name, scale in scales.items():
         scale.make_scale(name)
     for name, member in tree.members.items():
         for axis, dim in enumerate(member.dims or ()):
-            if dim not in scales and (dim in {*made, *tree.groups, "."} or "/" in dim):
+            if dim not in scales and (dim in taken or "/" in dim):
                 # the name of an array that is no scale, of a group, or a path: no scale can have it
                 made[name].dims[axis].label = dim
                 continue
@@ -171,7 +177,7 @@ def _name_dims(tree: Tree, group: Any, made: dict[str, Any]) -> None:
                 most = None if axis in member.unlimited else size
                 scales[dim] = group.create_dataset(dim, (size,), "f4", maxshape=(most,))
                 scales[dim].make_scale(_BARE_DIM.format(size))
-            if name != dim:
+            if member.dims != (name,):
                 made[name].dims[axis].attach_scale(scales[dim])
 
 

@@ -141,6 +141,24 @@ def test_a_variable_that_is_called_as_a_dim_of_others() -> None:
     xr.testing.assert_identical(opened("new.b2d"), ds)
 
 
+@pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4"])
+@pytest.mark.parametrize("name", ["time", "x"])
+def test_a_coordinate_of_several_axes_with_the_name_of_one(engine: str, name: str) -> None:
+    dims = ("time", "x")
+    with pytest.importorskip("netCDF4").Dataset("src.nc", "w") as file:
+        for dim, length in zip(dims, (3, 4), strict=True):
+            file.createDimension(dim, length)
+        for number, (own, its_dims) in enumerate({"a": dims, "b": dims[::-1], name: dims}.items()):
+            file.createVariable(own, "f8", its_dims)[:] = number
+    convert("src.nc", "new.b2d", check=True)
+    convert("new.b2d", "new.nc", check=True)
+    convert("new.nc", "back.b2d", check=True)
+    with xr.open_dataset("src.nc", engine=engine) as want:
+        for path, its_engine in (("new.b2d", "b2nd"), ("new.nc", engine), ("back.b2d", "b2nd")):
+            with xr.open_dataset(path, engine=its_engine) as found:
+                xr.testing.assert_identical(found.load(), want)
+
+
 @pytest.mark.parametrize("kind", ["netcdf4", "h5netcdf", "zarr2"])
 @pytest.mark.parametrize("texts", [["a", "naïve", ""], ["", ""], ["long" * 99]])
 def test_texts_of_any_length_are_as_long_as_the_longest(kind: str, texts: list[str]) -> None:
