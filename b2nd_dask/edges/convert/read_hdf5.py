@@ -226,7 +226,7 @@ def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
         except (OSError, TypeError, ValueError) as reason:
             lost.append(f"attribute {name!r} of {label} ({reason})")
             continue
-        is_single = np.shape(value) == (1,) and not isinstance(value, str)
+        is_single = np.array(value, object).shape == (1,)
         # NetCDF stores a number as a list of one
         squeezed = is_single and (name == "_FillValue" or _is_netcdf(node))
         found[name] = value[0] if squeezed else value
@@ -234,19 +234,20 @@ def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Decode the texts in an attribute of h5py; numbers stay.
+    """Decode the texts in an attribute of h5py; numbers stay, and lists of bytes that are no text.
 
     Raises TypeError for references, empty values, records and sequences without a fixed length.
     """
-    if isinstance(value, bytes):
+    if isinstance(value, str | bytes):
+        # text of h5py that is not UTF-8 has surrogates
+        raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)
         try:
-            return bytes(value).decode()
+            return raw.decode()
         except UnicodeDecodeError:
-            return bytes(value)
-    if isinstance(value, str):
-        return str(value)
+            return raw
     if isinstance(value, list):
-        return [plain(each) for each in value]
+        found = [plain(each) for each in value]
+        return value if {bytes, str} <= set(map(type, found)) else found
     kind = value.dtype.kind if isinstance(value, np.ndarray | np.generic) else "O"
     are_texts = kind == "O" and all(isinstance(each, str | bytes) for each in np.ravel(value))
     if are_texts or (kind == "S" and value.ndim == 1):

@@ -16,7 +16,14 @@ import numpy as np
 from b2nd_dask.edges.convert.read_hdf5 import BOOKKEEPING, NO_COORDINATE, plain
 from b2nd_dask.edges.convert.shared import Copier, Options, compression_by_name
 from b2nd_dask.edges.convert.zarr_store import element_of, pop_fill
-from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs, name_coordinates, refuse_paths
+from b2nd_dask.edges.datasets.tree import (
+    Member,
+    Tree,
+    holds_bytes,
+    keep_attrs,
+    name_coordinates,
+    refuse_paths,
+)
 from b2nd_dask.lazy import require
 
 _UNITS = {
@@ -121,11 +128,15 @@ def _attr(trial: Any, name: str, value: Any, member: Member | None) -> Any:
         raise TypeError("HDF5 uses this name itself")
     if name == "_FillValue" and member is not None and member.array.dtype.kind in "iufc":
         value = element_of(value, member.array.dtype)
-    if isinstance(value, bytes):
+    leaves = np.array(value, object).ravel().tolist()
+    for each in (str, bytes):
+        if 0 < sum(isinstance(leaf, each) for leaf in leaves) < len(leaves):
+            raise TypeError("HDF5 has no lists of texts and other values")
+    if holds_bytes(value) and not isinstance(value, np.ndarray):
         # text as text, which CF readers expect; else of a fixed length, which is read as bytes
-        value = plain(value)
-        if isinstance(value, bytes) and not value.endswith(b"\0"):
-            value = np.bytes_(value)
+        value = plain(np.array(value, object))
+        if holds_bytes(value) and not any(leaf.endswith(b"\0") for leaf in leaves):
+            value = np.array(value)
     kind = np.asarray(value).dtype.kind
     if kind in "OmMV":
         raise TypeError(f"HDF5 has no type for {type(value).__name__}")

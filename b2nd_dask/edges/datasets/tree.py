@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import dask.array as da
+import numpy as np
 
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.format.labels import Labels, default_dims, pack_labels, storable, too_many_coords
@@ -261,11 +262,18 @@ def keep_attrs(tree: Tree, form: Form = lambda name, value, _: storable(name, va
         for name, value in list(attrs.items()):
             try:
                 attrs[name] = form(name, value, member)
-                if isinstance(value, bytes) and isinstance(attrs[name], str):
+                if holds_bytes(value) and not holds_bytes(attrs[name]):
                     tree.lost.append(f"bytes in the attribute {name!r} of {owner} (as text)")
             except (TypeError, ValueError, KeyError, OverflowError) as reason:
                 del attrs[name]
                 tree.lost.append(f"attribute {name!r} of {owner} ({reason})")
+
+
+def holds_bytes(value: Any) -> bool:
+    """Whether an attribute is bytes, or a list with bytes."""
+    if isinstance(value, list | tuple):
+        return any(map(holds_bytes, value))
+    return isinstance(value, bytes) or (isinstance(value, np.ndarray) and value.dtype.kind in "S")
 
 
 def refuse_paths(tree: Tree, reserved: str) -> None:
