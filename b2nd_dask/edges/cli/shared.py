@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,9 @@ from b2nd_dask.storage import MAIN_MEMBER, Location, split_path, split_store
 #: A file, a directory or a URL; completed like a path, checked when it is opened.
 PATH = click.Path(readable=False)
 
+#: Names of options whose values stay text, even if they look like numbers.
+_CREDENTIAL = re.compile("key|secret|token|user|pass")
+
 path_argument = click.argument("path", type=PATH)
 paths_argument = click.argument("paths", type=PATH, nargs=-1, required=True)
 json_option = click.option(
@@ -43,10 +47,11 @@ def _option_pairs(
         if not mark or not key:
             # the message leaves out the value, which may be a password
             raise click.BadParameter("give KEY=VALUE, such as anon=true")
-        try:
-            options[key] = json.loads(value)
-        except ValueError:
-            options[key] = value
+        options[key] = value
+        with suppress(ValueError):
+            parsed = json.loads(value)
+            if not (isinstance(parsed, int | float) and _CREDENTIAL.search(key)):
+                options[key] = parsed
     return options
 
 

@@ -63,6 +63,9 @@ def test_storage_options_on_the_command_line(s3_server: S3Server, tmp_path: Path
     options = [text for pair in pairs for text in ("--storage-option", pair)]
     assert rows(run("info", url, *options))["shape"] == "10"
     assert run("verify", url, *options).exit_code == 0
+    # credentials that look like numbers; the server takes any
+    digits = [f"--storage-option={pair}" for pair in ("key=0123", "key=123", "secret=1e5")]
+    assert rows(run("info", url, *options, *digits))["shape"] == "10"
     result = run("info", url, "--storage-option", "hunter2")
     assert result.exit_code == 2
     assert "KEY=VALUE" in result.stderr
