@@ -93,7 +93,11 @@ def _fill(tree: Tree, group: Any, block_nbytes: int) -> None:
 
 def _member(array: Any, label: str, block_nbytes: int) -> Member:
     """Describe an opened array; raise TypeError if the elements are Python objects."""
-    unit, dtype = array.shards or array.chunks, array.dtype
+    try:
+        unit, dtype = array.shards or array.chunks, array.dtype
+    except NotImplementedError:
+        # chunks of several lengths along an axis
+        unit, dtype = tuple(map(max, array.write_chunk_sizes)), array.dtype
     if dtype.kind == "T":
         dtype = text_dtype(array, unit, block_nbytes, label)
     check_storable(dtype)

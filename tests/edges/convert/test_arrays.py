@@ -108,6 +108,22 @@ def test_text_with_nul_characters_is_not_cut() -> None:
     assert not Path("text.nc").exists()
 
 
+@pytest.mark.parametrize("shards", [False, True])
+def test_chunks_of_several_lengths_in_zarr(shards: bool) -> None:
+    sizes = {"chunks": [[3, 3, 4], [2, 2]]}
+    if shards:
+        sizes = {"chunks": (1, 2), "shards": [[3, 3, 4], [2, 2]]}
+    values = np.arange(40.0).reshape(10, 4)
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        try:
+            array = zarr.create_array("src.zarr", shape=(10, 4), dtype="f8", **sizes)
+        except (TypeError, ValueError, NotImplementedError) as error:
+            pytest.skip(f"this zarr has no such chunks: {error}")
+        array[...] = values
+        convert("src.zarr", "new.b2nd", check=True)
+    np.testing.assert_array_equal(open_b2nd("new.b2nd"), values)
+
+
 def test_npz_and_members() -> None:
     first, second = RNG.random((7, 4)), np.arange(3, dtype="u2")
     np.savez_compressed("src.npz", first=first, second=second)
