@@ -227,8 +227,9 @@ def _lazy(variable: xr.Variable) -> xr.Variable:
     """Make a variable with a dask array if its elements are not loaded yet."""
     if variable.chunks is not None or variable._in_memory or variable.dtype.kind == "O":
         return variable
-    chunks = variable.encoding.get("preferred_chunks")
-    return variable.chunk("auto" if chunks is None else chunks)
+    # dask divides by the size of an empty array
+    default: Any = "auto" if variable.size else {}
+    return variable.chunk(variable.encoding.get("preferred_chunks") or default)
 
 
 def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: str) -> xr.Variable:

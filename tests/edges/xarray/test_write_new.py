@@ -253,6 +253,16 @@ def test_files_that_are_not_loaded(tmp_path, engine):
     assert open_b2nd(tmp_path / "x.b2d" / "rain.b2nd").dtype == np.int16
 
 
+def test_empty_variables_that_are_not_loaded(tmp_path):
+    pytest.importorskip("scipy")
+    ds = xr.Dataset({"a": (("x", "y"), np.zeros((0, 100_000)))})
+    # NetCDF-3, which has no chunks
+    ds.to_netcdf(tmp_path / "a.nc", engine="scipy")
+    with xr.open_dataset(tmp_path / "a.nc", engine="scipy") as source:
+        written = to_b2nd(source, tmp_path / "a.b2d")
+    xr.testing.assert_identical(written.load(), ds)
+
+
 def test_times_of_other_calendars(tmp_path):
     pytest.importorskip("cftime", reason="of the extra interop")
     times = xr.date_range("2001-02-25", periods=6, calendar="noleap", use_cftime=True)
