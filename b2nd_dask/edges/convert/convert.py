@@ -18,7 +18,7 @@ from b2nd_dask.edges.convert.frames import folder_writer, frame_writer, read_fra
 from b2nd_dask.edges.convert.npy import npy_writer, npz_writer, read_npy, read_npz
 from b2nd_dask.edges.convert.read_hdf5 import hdf5_tree, read_hdf5
 from b2nd_dask.edges.convert.shared import Options, compare, label_of, location_of, readable
-from b2nd_dask.edges.convert.write_hdf5 import hdf5_writer, netcdf_writer
+from b2nd_dask.edges.convert.write_hdf5 import hdf5_writer
 from b2nd_dask.edges.convert.zarr_store import read_zarr, zarr_tree, zarr_writer
 from b2nd_dask.edges.datasets.staged import local_target, staged
 from b2nd_dask.edges.datasets.tree import Tree, announce, entries_of, keep_attrs
@@ -28,9 +28,6 @@ from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array
 from b2nd_dask.storage import Secrets, split_path
 
-#: Options of a new target, and the formats that have them.
-_OPTIONS = {"blocks": "frames", **dict.fromkeys(("chunks", "cparams"), "frames, zarr and HDF5")}
-
 
 class _Format(NamedTuple):
     """Suffixes, reader and writer of a format."""
@@ -39,11 +36,12 @@ class _Format(NamedTuple):
     read: Callable[[str, Options], Tree]
     writer: Callable[[Tree, Options], Callable[[Path], None]]
     """Checks that a tree can be written, adapts it to the format, and returns what writes it."""
-    options: tuple[str, ...] = tuple(_OPTIONS)
 
 
 _FRAMES = ("b2nd", "b2d", "b2z")
-_NO_BLOCKS = ("chunks", "cparams")
+_CHUNKED = (*_FRAMES, "zarr", "hdf5", "netcdf")
+#: Options of a new target, and the formats that have them.
+_OPTIONS = {"blocks": _FRAMES, "chunks": _CHUNKED, "cparams": _CHUNKED}
 _ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
 _HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".mat")
 _NETCDF = (".nc", ".nc4", ".cdf", ".netcdf")
@@ -52,11 +50,11 @@ FORMATS = {
     "b2nd": _Format((".b2nd", *_CATERVA), read_frames, frame_writer),
     "b2d": _Format((".b2d",), read_frames, folder_writer),
     "b2z": _Format((".b2z", ".b2e"), read_frames, partial(folder_writer, packed=True)),
-    "zarr": _Format(_ZARR, read_zarr, zarr_writer, _NO_BLOCKS),
-    "hdf5": _Format(_HDF5, read_hdf5, hdf5_writer, _NO_BLOCKS),
-    "netcdf": _Format(_NETCDF, read_hdf5, netcdf_writer, _NO_BLOCKS),
-    "npy": _Format((".npy",), read_npy, npy_writer, ()),
-    "npz": _Format((".npz",), read_npz, npz_writer, ()),
+    "zarr": _Format(_ZARR, read_zarr, zarr_writer),
+    "hdf5": _Format(_HDF5, read_hdf5, hdf5_writer),
+    "netcdf": _Format(_NETCDF, read_hdf5, partial(hdf5_writer, netcdf=True)),
+    "npy": _Format((".npy",), read_npy, npy_writer),
+    "npz": _Format((".npz",), read_npz, npz_writer),
 }
 
 
@@ -272,8 +270,8 @@ def _writer_of(tree: Tree, write_as: str, options: Options) -> Callable[[Path], 
     options.check_sizes(tree)
     options.check_memory(tree)
     for name, formats in _OPTIONS.items():
-        if getattr(options, name) is not None and name not in FORMATS[write_as].options:
-            raise ValueError(f"{name}= is for {formats}, not for {write_as}: omit it")
+        if getattr(options, name) is not None and write_as not in formats:
+            raise ValueError(f"{name}= is for {', '.join(formats)}, not for {write_as}: omit it")
     return FORMATS[write_as].writer(tree, options)
 
 

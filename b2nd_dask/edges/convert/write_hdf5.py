@@ -42,8 +42,8 @@ _BARE_DIM = "This is a netCDF dimension but not a netCDF variable. {:>10}"
 def hdf5_writer(tree: Tree, options: Options, *, netcdf: bool = False) -> Callable[[Path], None]:
     """Convert a tree to types of h5py, and return the function that writes it into a new file.
 
-    Raises TypeError if HDF5 cannot hold the elements of a single array, ValueError if the
-    compression is unknown.
+    NetCDF-4 has fewer types. Raises TypeError if the file cannot hold the elements of a single
+    array, ValueError if the compression is unknown.
     """
     compression = _compression_of(options.cparams)
     refuse_paths(tree, r"\.?")
@@ -53,20 +53,13 @@ def hdf5_writer(tree: Tree, options: Options, *, netcdf: bool = False) -> Callab
         old, owner = given[path].attrs, path or tree.label
         replaced = [n for n, value in member.attrs.items() if n in old and value is not old[n]]
         tree.lost += [f"attribute {n!r} of {owner} (it describes the elements)" for n in replaced]
+        if netcdf and member.array.dtype.kind == "c":
+            tree.lost.append(f"complex numbers of {owner} for all readers (some see structs)")
     name_coordinates(tree)
     h5py = require("convert", "h5py")
     with h5py.File("attributes", "w", driver="core", backing_store=False) as trial:
         keep_attrs(tree, partial(_attr, trial.attrs))
     return partial(_write, tree, options, compression, netcdf)
-
-
-def netcdf_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
-    """As `hdf5_writer` for NetCDF-4, which has fewer types."""
-    for path, member in tree.walk():
-        if member.array.dtype.kind == "c":
-            name = tree.label_of(path)
-            tree.lost.append(f"complex numbers of {name} for all readers (some see structs)")
-    return hdf5_writer(tree, options, netcdf=True)
 
 
 def _of_netcdf(member: Member) -> Member:

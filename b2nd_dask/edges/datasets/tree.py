@@ -79,10 +79,6 @@ class Tree:
     is_array: bool = False
     """Whether it is one array, the only member: its name is empty if the source has none."""
 
-    def label_of(self, path: str) -> str:
-        """The label of an array or group by its path in the tree."""
-        return f"{self.label}/{path}".rstrip("/")
-
     def inside(self, name: str) -> Tree | None:
         """Make the tree of a group in this one; refuse it if it lies in over `DEEPEST` others."""
         inner = Tree(f"{self.label}/{printable(name)}", depth=self.depth + 1)
@@ -198,7 +194,7 @@ def announce(tree: Tree, target: str, *, skip: bool | None, unlimited: bool = Fa
     lost = [f"left out: {note}" for note in refused]
     lost += [note for level in levels for note in level.lost]
     growing = [
-        f"{[*member.unlimited]} of {tree.label_of(path)}"
+        f"{[*member.unlimited]} of {path or tree.label}"
         for path, member in tree.walk()
         if member.unlimited and not unlimited
     ]

@@ -59,7 +59,7 @@ def test_gzip_is_zlib_in_all_formats(run) -> None:
         ("x.npy none/x.b2nd", "the directory of the target does not exist"),
         ("x.npy x.b2nd --chunks 2", "arrays of x.npy have 2 axes"),
         ("x.npy x.zarr --filter delta", "--codec, --level, --filter"),
-        ("x.npy x.zarr --blocks 2", "--blocks is for frames"),
+        ("x.npy x.zarr --blocks 2", "--blocks is for b2nd"),
         ("x.npy x.b2nd --dtype f4", "--dtype is only for Caterva frames"),
         ("x.npy y.npy --level 3", "--codec, --level, --filter is for"),
         ("x.npy::a x.b2nd", "no array or group is called 'a'"),

@@ -141,7 +141,7 @@ def test_check_of_an_array_without_its_coordinates() -> None:
     to_b2nd(xr.Dataset({"u": ("y", [1.0, 2.0])}, place.coords), "d.b2d")
     with pytest.warns(UserWarning, match=r"d\.b2nd cannot hold: the coordinates w$"):
         convert("d.b2d", "d.b2nd", check=True)
-    with pytest.raises(ValueError, match="blocks= is for frames, not for npy"):
+    with pytest.raises(ValueError, match="blocks= is for b2nd, b2d, b2z, not for npy"):
         convert("a.b2nd", "b.npy", blocks=2)
 
 
