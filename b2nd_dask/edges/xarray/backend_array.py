@@ -17,7 +17,7 @@ import logging
 import operator
 import sys
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from dask.base import tokenize
@@ -78,8 +78,7 @@ def presented(dtype: np.dtype[Any]) -> np.dtype[Any]:
 class FrameArray(BackendArray):
     """A frame behind xarray's lazy indexing.
 
-    Immutable, so copies share it. Safe in threads; pickles as a reference to one version of the
-    frame.
+    Immutable. Safe in threads; pickles as a reference to one version of the frame.
     """
 
     def __init__(self, frame: Frame) -> None:
@@ -89,9 +88,6 @@ class FrameArray(BackendArray):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("b2nd_dask.FrameArray", self.frame)
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Read in a thread, for xarray's asynchronous loading."""
