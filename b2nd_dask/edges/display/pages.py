@@ -17,14 +17,7 @@ from b2nd_dask.edges.display.chunk_values import (
     layout_for,
     layout_text,
 )
-from b2nd_dask.edges.display.style import (
-    guarded,
-    page,
-    paragraph,
-    section,
-    table,
-    title,
-)
+from b2nd_dask.edges.display.style import guarded, page, paragraph, section, table, title
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.checksums import Verification, lacks_checksums
