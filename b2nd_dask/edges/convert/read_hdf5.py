@@ -28,7 +28,7 @@ BOOKKEEPING = frozenset(
 #: The NetCDF library's prefix for a variable that has the name of a dim but is no coordinate.
 NO_COORDINATE = "_nc4_non_coord_"
 #: Start of the name of a scale for a dim without a coordinate.
-_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
+NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 
 
 @dataclass(frozen=True)
@@ -268,9 +268,8 @@ def _own_name(name: str, group: Any) -> str:
 
 
 def _is_bare_dim(node: Any) -> bool:
-    name = node.attrs.get("NAME", b"")
-    is_scale = getattr(node, "is_scale", False)
-    return is_scale and isinstance(name, bytes) and name.startswith(_NO_VARIABLE)
+    name, is_scale = node.attrs.get("NAME", b""), getattr(node, "is_scale", False)
+    return is_scale and isinstance(name, bytes) and name.startswith(NO_VARIABLE.encode())
 
 
 def _dims(dataset: Any, label: str, lost: list[str]) -> tuple[str, ...] | None:

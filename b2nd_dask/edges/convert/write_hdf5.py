@@ -13,7 +13,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from b2nd_dask.edges.convert.read_hdf5 import BOOKKEEPING, NO_COORDINATE, plain
+from b2nd_dask.edges.convert.read_hdf5 import BOOKKEEPING, NO_COORDINATE, NO_VARIABLE, plain
 from b2nd_dask.edges.convert.shared import Copier, Options, compression_by_name
 from b2nd_dask.edges.convert.zarr_store import element_of, pop_fill
 from b2nd_dask.edges.datasets.tree import (
@@ -35,8 +35,6 @@ _UNITS = {
     "h": "hours",
     "D": "days",
 }
-#: NetCDF's name of the scale of a dim without a coordinate.
-_BARE_DIM = "This is a netCDF dimension but not a netCDF variable. {:>10}"
 
 
 def hdf5_writer(tree: Tree, options: Options, *, netcdf: bool = False) -> Callable[[Path], None]:
@@ -121,14 +119,11 @@ def _attr(trial: Any, name: str, value: Any, member: Member | None) -> Any:
         raise TypeError("HDF5 uses this name itself")
     if name == "_FillValue" and member is not None and member.array.dtype.kind in "iufc":
         value = element_of(value, member.array.dtype)
-    leaves = np.array(value, object).ravel().tolist()
-    for each in (str, bytes):
-        if 0 < sum(isinstance(leaf, each) for leaf in leaves) < len(leaves):
-            raise TypeError("HDF5 has no lists of texts and other values")
     if holds_bytes(value) and not isinstance(value, np.ndarray):
         # text as text, which CF readers expect; else of a fixed length, which is read as bytes
-        value = plain(np.array(value, object))
-        if holds_bytes(value) and not any(leaf.endswith(b"\0") for leaf in leaves):
+        leaves = np.array(value, object)
+        value = plain(leaves)
+        if holds_bytes(value) and not any(leaf.endswith(b"\0") for leaf in leaves.flat):
             value = np.array(value)
     kind = np.asarray(value).dtype.kind
     if kind in "OmMV":
@@ -180,7 +175,7 @@ def _name_dims(tree: Tree, group: Any, made: dict[str, Any]) -> None:
                 size = member.array.shape[axis]
                 most = None if axis in member.unlimited else size
                 scales[dim] = group.create_dataset(dim, (size,), "f4", maxshape=(most,))
-                scales[dim].make_scale(_BARE_DIM.format(size))
+                scales[dim].make_scale(f"{NO_VARIABLE}. {size:>10}")
             if member.dims != (name,):
                 made[name].dims[axis].attach_scale(scales[dim])
 
