@@ -11,7 +11,7 @@ from .errors import StaleFrameError as StaleFrameError
 from .errors import UninitializedChunkError as UninitializedChunkError
 from .errors import UnsupportedFrameError as UnsupportedFrameError
 from .errors import VersionMismatchError as VersionMismatchError
-from .format.index import ChunkKind as ChunkKind
+from .format.chunk.chunk_header import ChunkKind as ChunkKind
 from .frame.access import open_b2nd as open_b2nd
 from .frame.array import Frame as Frame
 from .frame.checksums import Verification as Verification

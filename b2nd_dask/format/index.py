@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +16,7 @@ from b2nd_dask.format.chunk.chunk_header import (
     ALPHA_VERSION,
     HEADER_LEN,
     ChunkHeader,
-    Special,
+    ChunkKind,
     parse_chunk_header,
 )
 from b2nd_dask.format.chunk.codec import constant_of, decode_chunk, encode_chunk, encode_repeated
@@ -35,6 +34,8 @@ FREE_NBYTES = 64 << 20
 MAX_RATIO = 1024
 #: Entries to compare at once, which keeps temporary columns small.
 _SLICE = 1 << 16
+#: Kinds of chunks without data.
+INDEX_KINDS = (ChunkKind.ZEROS, ChunkKind.NAN, ChunkKind.UNINIT)
 #: The top bit of an entry without data, in its high byte.
 _TOP = 0x80
 
@@ -44,15 +45,6 @@ _OFFSET = np.dtype("<i8")
 #: shuffle in the last slot, never split.
 _INDEX_COMPRESSION = Compression(codec=0, clevel=5, filters=(0, 0, 0, 0, 0, 1), splitmode=2)
 _INDEX_BLOCKSIZE = 1 << 14
-
-
-class ChunkKind(IntEnum):
-    """The kind of a chunk according to the index; the special codes are those of the format."""
-
-    STORED = 0
-    ZEROS = 1
-    NAN = 2
-    UNINIT = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +201,7 @@ def _index_header(head: bytes, available: int, nchunks: int) -> ChunkHeader:
     header = parse_chunk_header(head, available, nbytes=8 * nchunks, typesize=8)
     if (
         header.typesize != 8
-        or header.special in (Special.NAN, Special.UNINIT)
+        or header.special in (ChunkKind.NAN, ChunkKind.UNINIT)
         or header.needs_shape
     ):
         raise CorruptChunkError("it does not hold 64-bit offsets", offset=3)
@@ -263,7 +255,7 @@ def _check_entries(offsets: NDArray[np.int64], last: int) -> None:
     """Check all entries; `last` is the largest valid offset."""
     codes = _codes_of(offsets)
     wrong = codes >= _TOP
-    for kind in (ChunkKind.ZEROS, ChunkKind.NAN, ChunkKind.UNINIT):
+    for kind in INDEX_KINDS:
         wrong &= codes != _TOP | kind
     wrong |= offsets > last
     if not wrong.any():

@@ -17,9 +17,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.index import ChunkKind, OffsetIndex
+from b2nd_dask.format.index import OffsetIndex
 from b2nd_dask.format.metalayers import OWN_VLMETA, STATISTICS_NAME, is_own_value
 from b2nd_dask.format.values import pack_entry, pack_value, unpack_entry, unpack_value
 

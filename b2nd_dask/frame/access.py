@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.errors import B2ndError, level_of_caller
-from b2nd_dask.format.chunk.chunk_header import Special, chunk_digest
+from b2nd_dask.format.chunk.chunk_header import ChunkKind, chunk_digest
 from b2nd_dask.format.dtypes import not_stored
-from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.store import StoredArray, locate_member, require_no_link_out
 from b2nd_dask.frame.open.cache import OpenedFrame, Verify, process_cache
@@ -279,7 +278,7 @@ def _holds(location: Location, array: Any, *, compared: bool = True) -> bool:
             schunk = array.schunk
             codes = np.array([each.special.value for each in schunk.iterchunks_info()], np.uint8)
             # the index lists chunks that repeat a value as stored chunks
-            codes[codes == Special.REPEATED] = ChunkKind.STORED
+            codes[codes == ChunkKind.ONE_VALUE] = ChunkKind.STORED
             # this thread alone reads the schunk, which is not thread-safe
             return np.array_equal(codes, opened.parsed.index.kinds) and all(
                 digest == chunk_digest(schunk.get_chunk(chunk))

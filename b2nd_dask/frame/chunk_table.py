@@ -14,18 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.chunk.chunk_header import Special, parse_chunk_header
+from b2nd_dask.format.chunk.chunk_header import ChunkKind, parse_chunk_header
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.index import ChunkKind, stored_chunks
+from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.format.statistics import ChunkStatistics, element_counts
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.plan import located_chunks
 from b2nd_dask.frame.read.scan import chunk_heads
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import CHUNK_MEMBER, chunk_member
-
-#: The kind of a stored chunk that repeats one value; `ChunkKind` has the others.
-ONE_VALUE = int(Special.REPEATED)
 
 _BUILTIN = {0: "blosclz", 1: "lz4", 3: "zlib", 4: "zstd"}
 _AS_IS, _NO_CODEC, _UNREADABLE = "stored as is", "one value", "unreadable"
@@ -37,7 +34,7 @@ class ChunkTable:
     """The chunks of a frame; the columns have one row per stored chunk."""
 
     kinds: NDArray[np.uint8]
-    """`ChunkKind` or `ONE_VALUE` of each chunk, in the shape of the chunk grid."""
+    """`ChunkKind` of each chunk, in the shape of the chunk grid."""
     stored: NDArray[np.int64]
     """Numbers of the stored chunks, ascending."""
     nbytes: NDArray[np.int64]
@@ -134,7 +131,7 @@ def _row_of(head: bytes, available: int) -> tuple[int, int, str]:
     try:
         header = parse_chunk_header(head, available)
     except B2ndError:
-        return available, Special.NONE, _UNREADABLE
+        return available, ChunkKind.STORED, _UNREADABLE
     if header.special:
         codec = _NO_CODEC
     elif header.memcpyed:

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.chunk.compression import cparams_of
-from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.labels import PACKING, unpack_labels
 from b2nd_dask.format.values import MetaView
-from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable, chunk_table, superseded_in
+from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table, superseded_in
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.lazy import lazy
 
 #: Names of chunk kinds in texts and pictures.
-KIND_NAMES = {
+KIND_NAMES: dict[int, str] = {
     ChunkKind.STORED: "stored",
     ChunkKind.ZEROS: "zeros",
     ChunkKind.NAN: "NaN",
     ChunkKind.UNINIT: "never written",
-    ONE_VALUE: "one value",
+    ChunkKind.ONE_VALUE: "one value",
 }
 
 _BY_INDEX = " (by the index; headers of chunks were not read)"
@@ -130,7 +130,7 @@ def _rows_of_chunks(
     yield "chunk kinds", (kinds or "no chunks") + _BY_INDEX * (not table.is_exact)
     special = table.kinds.size - counts.get(ChunkKind.STORED, 0)
     if special and counts.get(ChunkKind.STORED):
-        values = counts.get(ONE_VALUE, 0)
+        values = counts.get(ChunkKind.ONE_VALUE, 0)
         of_these = f", {values} of them one value" if values else ""
         share = f"{100 * special / table.kinds.size:.3g} %"
         yield "special chunks", f"{special} of {table.kinds.size} ({share}){of_these}"
@@ -157,10 +157,7 @@ def facts_of(reference: FrameReference) -> dict[str, Any]:
         "blocks": list(reference.blocks),
         "chunk_grid": list(grid.counts),
         "nchunks": grid.nchunks,
-        "chunk_kinds": {
-            **{kind.name.lower(): table.counts.get(kind, 0) for kind in ChunkKind},
-            "one_value": table.counts.get(ONE_VALUE, 0),
-        },
+        "chunk_kinds": {kind.name.lower(): table.counts.get(kind, 0) for kind in ChunkKind},
         "nbytes": reference.nbytes,
         "cbytes": header.cbytes,
         "ratio": reference.nbytes / header.cbytes if header.cbytes else None,

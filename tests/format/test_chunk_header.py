@@ -11,7 +11,7 @@ import pytest
 from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
 from b2nd_dask.format.chunk.chunk_header import (
     MAX_BLOCKSIZE,
-    Special,
+    ChunkKind,
     chunk_length,
     longest_chunk,
     parse_chunk_header,
@@ -104,9 +104,9 @@ def test_other_kinds_of_chunks() -> None:
     assert plain.memcpyed
     assert plain.cbytes == DATA.nbytes + 32
     zeros = parse_chunk_header(blosc2.compress2(np.zeros(500)))
-    assert (zeros.special, zeros.cbytes, zeros.nbytes) == (Special.ZEROS, 32, 4000)
+    assert (zeros.special, zeros.cbytes, zeros.nbytes) == (ChunkKind.ZEROS, 32, 4000)
     repeated = parse_chunk_header(encode_repeated(b"12345678", nbytes=800, blocksize=80))
-    assert (repeated.special, repeated.cbytes, repeated.nblocks) == (Special.REPEATED, 40, 10)
+    assert (repeated.special, repeated.cbytes, repeated.nblocks) == (ChunkKind.ONE_VALUE, 40, 10)
     texts = np.array([b"some text that comes again and again, %d" % i for i in range(5000)])
     use_dict = blosc2.compress2(texts, codec=blosc2.Codec.ZSTD, use_dict=True, typesize=1)
     assert parse_chunk_header(use_dict).has_dict
@@ -196,7 +196,7 @@ def test_lengths_of_repeated_elements(width: int) -> None:
         with pytest.raises(CorruptChunkError):
             parse_chunk_header(raw)
     else:
-        assert parse_chunk_header(raw).special == Special.REPEATED
+        assert parse_chunk_header(raw).special == ChunkKind.ONE_VALUE
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import FrameFormatError, open_b2nd, seal
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.header import parse_header
 from b2nd_dask.format.index import (
-    ChunkKind,
     build_index,
     index_len_of,
     parse_index,

@@ -17,7 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from b2nd_dask import UninitializedChunkError, from_b2nd, open_b2nd
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from tests.forked import run_forked
 from tests.strategies import (
     SEEDS,

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd, to_b2nd
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.graph import tasks
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_elementwise

@@ -10,7 +10,7 @@ import pytest
 
 import b2nd_dask
 from b2nd_dask import StaleFrameError, UninitializedChunkError, from_b2nd, open_b2nd
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.graph.read.blocks import ReadBlocks
 from b2nd_dask.graph.tasks import compute_block

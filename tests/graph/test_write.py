@@ -25,7 +25,7 @@ from b2nd_dask import (
     open_b2nd,
     to_b2nd,
 )
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.metalayers import parse_array_meta
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.storage import frame_locked

@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable, chunk_table, counts_of
+from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table, counts_of
 from b2nd_dask.frame.info import KIND_NAMES, decimal, lengths_text
 
 #: Code of a cell with chunks of several kinds, first code of codecs, and code of the space between
@@ -49,7 +49,7 @@ _LOOKS = {
     ChunkKind.STORED: ("stored", "#0072b2", "#3d9bd9", "█", "#", "blue"),
     MIXED: ("mixed", "#7fb9dc", "#1f5f8c", "▓", "+", "cyan"),
     ChunkKind.ZEROS: ("zeros", "#e3e6ea", "#3a414b", "·", ".", "bright_black"),
-    ONE_VALUE: ("value", "#009e73", "#2fc49a", "▒", "=", "green"),
+    ChunkKind.ONE_VALUE: ("value", "#009e73", "#2fc49a", "▒", "=", "green"),
     ChunkKind.NAN: ("nan", "#e69f00", "#f0b93a", "░", "n", "yellow"),
     ChunkKind.UNINIT: ("uninit", "#cc79a7", "#d98cb8", "○", "?", "magenta"),
 }

@@ -32,7 +32,7 @@ from b2nd_dask.edges.plot.sources import (
     title_of,
     whole_ticks,
 )
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
 from b2nd_dask.frame.info import axis_names, decimal, ratio_text

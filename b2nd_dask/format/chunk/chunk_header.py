@@ -43,14 +43,14 @@ _KNOWN_FILTERS = frozenset({0, 1, 2, 3, 4, 32, 33, 35, 36})
 FIRST_USER_ID = 160
 
 
-class Special(IntEnum):
-    """The value that a chunk without compressed data represents."""
+class ChunkKind(IntEnum):
+    """The kind of a chunk, by the special codes of index and chunk headers."""
 
-    NONE = 0
+    STORED = 0
     ZEROS = 1
     NAN = 2
-    REPEATED = 3
-    """One value, stored behind the header, fills the chunk."""
+    ONE_VALUE = 3
+    """One value, stored behind the header, fills the chunk; in the index it is a stored one."""
     UNINIT = 4
 
 
@@ -75,7 +75,7 @@ class ChunkHeader(NamedTuple):
 
     @property
     def special(self) -> int:
-        """Special value code, see `Special`."""
+        """The `ChunkKind` by the header."""
         return self.special_flags >> 4 & 0x07
 
     @property
@@ -254,7 +254,7 @@ def _check_flags(header: ChunkHeader) -> None:
     if (
         header.flags2
         or header.special_flags & (_LAZY | _INSTRUMENTED)
-        or header.special > Special.UNINIT
+        or header.special > ChunkKind.UNINIT
     ):
         raise CorruptChunkError(
             f"flags {header.flags2:#x} {header.special_flags:#x} do not mark a chunk of an array",
@@ -269,7 +269,7 @@ def _check_flags(header: ChunkHeader) -> None:
 def _check_body(header: ChunkHeader) -> None:
     """Check the length of the bytes behind the header, for each layout."""
     body = header.cbytes - header.header_len
-    if header.special == Special.REPEATED:
+    if header.special == ChunkKind.ONE_VALUE:
         # one element; elements wider than 255 bytes have typesize 1
         fits = body == header.typesize or (header.typesize == 1 and 0 < body <= header.nbytes)
         fits = fits and header.nbytes % body == 0

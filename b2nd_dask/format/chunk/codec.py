@@ -28,7 +28,7 @@ from b2nd_dask.format.chunk.chunk_header import (
     HEADER_LEN,
     Buffer,
     ChunkHeader,
-    Special,
+    ChunkKind,
     head_nbytes,
     parse_chunk_header,
 )
@@ -157,20 +157,18 @@ def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
     """
     typesize = len(value) if len(value) <= MAX_TYPESIZE else 1
     head = struct.pack("<BBBBiii", 5, 1, EXTENDED, typesize, nbytes, blocksize, 32 + len(value))
-    return head + bytes(15) + bytes([Special.REPEATED << 4]) + value
+    return head + bytes(15) + bytes([ChunkKind.ONE_VALUE << 4]) + value
 
 
 def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """Extract the one element that a chunk repeats, 0-d and read-only.
+    """Extract the one element that a chunk repeats, 0-d and read-only; None if it must be decoded.
 
-    None for a chunk that must be decoded or was never written.
+    Its kind is none of those whose elements the reader chooses: NaN, and chunks never written.
     """
-    if header.special == Special.ZEROS:
+    if header.special == ChunkKind.ZEROS:
         return read_only(np.zeros((), dtype))
-    if header.special == Special.NAN:
-        return nan_element(dtype)
     width = header.cbytes - header.header_len
-    if header.special == Special.REPEATED and dtype.itemsize % width == 0:
+    if header.special == ChunkKind.ONE_VALUE and dtype.itemsize % width == 0:
         value = bytes(data[header.header_len : header.cbytes]) * (dtype.itemsize // width)
         return np.frombuffer(value, dtype)[0:1].reshape(())
     return None

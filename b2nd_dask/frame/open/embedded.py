@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from b2nd_dask.errors import CorruptChunkError, FrameFormatError, UnsupportedFrameError, locating
-from b2nd_dask.format.chunk.chunk_header import longest_chunk
+from b2nd_dask.format.chunk.chunk_header import ChunkKind, longest_chunk
 from b2nd_dask.format.header import FrameHeader
-from b2nd_dask.format.index import ChunkKind, OffsetIndex
+from b2nd_dask.format.index import OffsetIndex
 from b2nd_dask.format.metalayers import MAX_CHUNKS
 from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
 from b2nd_dask.frame.open.opening import read_header, read_tail

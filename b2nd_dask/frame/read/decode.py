@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import UninitializedChunkError, locating
-from b2nd_dask.format.chunk.chunk_header import Special
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.chunk.codec import (
     constant_of,
     decode_chunk,
@@ -26,7 +26,7 @@ from b2nd_dask.format.chunk.codec import (
 )
 from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.header import geometry_of
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.index import INDEX_KINDS
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import scratch
@@ -128,8 +128,8 @@ def constant_in(fetched: ChunkBytes, fill: Fill) -> NDArray[Any] | None:
 
     Raises `CorruptChunkError` and `UninitializedChunkError`.
     """
-    if fetched.header.special == Special.UNINIT:
-        return fill.element(ChunkKind.UNINIT, fetched.chunk)
+    if fetched.header.special in INDEX_KINDS:
+        return fill.element(fetched.header.special, fetched.chunk)
     return constant_of(fetched.data, fetched.header, fill.dtype)
 
 

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.chunk.chunk_header import longest_chunk
+from b2nd_dask.format.chunk.chunk_header import ChunkKind, longest_chunk
 from b2nd_dask.format.grid import AxisCells, Grid
-from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES

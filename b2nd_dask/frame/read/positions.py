@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.decode import Fill, carrier, constant_in, decode_raw

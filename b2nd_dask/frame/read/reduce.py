@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.chunk.codec import read_only
 from b2nd_dask.format.grid import Grid, boxes_between, contiguous_box
-from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import ParsedFrame

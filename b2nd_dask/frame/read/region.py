@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, in_pages, result_pool
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part, is_in_place

@@ -14,9 +14,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.chunk.chunk_header import Special
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.open.cache import OpenedFrame, located
@@ -203,7 +202,7 @@ def _copy(
     known = () if statistics is None else (statistics.of_chunks(chunks).rows(),)
     for fetched in fetch_all(source, requests):
         chunk, header = fetched.chunk, fetched.header
-        if header.special == Special.UNINIT:
+        if header.special == ChunkKind.UNINIT:
             constants.append(chunk)
             continue
         if source.digests is None:

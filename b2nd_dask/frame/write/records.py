@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, chunk_digest
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.index import ChunkKind, special_code
+from b2nd_dask.format.index import INDEX_KINDS, special_code
 from b2nd_dask.format.statistics import statistics_row
 from b2nd_dask.storage import Run, Staging
 
@@ -41,7 +41,7 @@ _DIGEST_NBYTES = 8
 _PART = re.compile(rb"[0-9a-f]{32}(\.part|\.chunk)?")
 #: Names of manifests, with the numbers of the first and of the last chunk.
 MANIFEST = re.compile(r"part-([0-9a-f]{1,8})-([0-9a-f]{1,8})")
-_CODES = [special_code(kind) if kind else 0 for kind in ChunkKind]
+_CODES = [0, *map(special_code, INDEX_KINDS)]
 #: Most regions that an error lists.
 MOST_LISTED = 5
 #: Most bytes and rows that one thread verifies at a time.

@@ -19,8 +19,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError, UnsupportedFrameError
+from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.index import ChunkKind, special_code
+from b2nd_dask.format.index import special_code
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.labels import COORDS
 from b2nd_dask.format.metalayers import array_meta_of

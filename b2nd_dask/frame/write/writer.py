@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.chunk.chunk_header import chunk_digest
+from b2nd_dask.format.chunk.chunk_header import ChunkKind, chunk_digest
 from b2nd_dask.format.chunk.codec import encode_chunk, encode_repeated, join_chunks, nan_element
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.index import ChunkKind, special_code
+from b2nd_dask.format.index import special_code
 from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.decode import paired_views
