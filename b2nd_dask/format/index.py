@@ -25,8 +25,6 @@ from b2nd_dask.format.header import FrameHeader
 
 #: The number of a chunk file has eight hexadecimal digits.
 MAX_CHUNK_FILE = 2**32 - 1
-#: Shortest chunk: a header.
-_MIN_CHUNK = 32
 #: An index may always unpack to this many bytes (8 million chunks) ...
 FREE_NBYTES = 64 << 20
 #: ... and more only up to this multiple of its compressed size. In upstream's blocks of 16 KiB,
@@ -118,7 +116,7 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     with _damaged_index():
         offsets = _decode_offsets(data, nchunks)
     distinct, index = _distinct(offsets), OffsetIndex(offsets, header.cbytes)
-    _check_entries(distinct, MAX_CHUNK_FILE if header.sparse else header.cbytes - _MIN_CHUNK)
+    _check_entries(distinct, MAX_CHUNK_FILE if header.sparse else header.cbytes - HEADER_LEN)
     stored = index.nstored
     if stored and len(distinct) < nchunks:
         # a tiny file could otherwise claim 268 million stored chunks
@@ -127,7 +125,7 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     if at_start > 1:
         # a part of an uncompressed index was overwritten by zeros
         raise FrameFormatError(f"the offset index puts {at_start} chunks at offset 0")
-    if not header.sparse and stored * _MIN_CHUNK > header.cbytes:
+    if not header.sparse and stored * HEADER_LEN > header.cbytes:
         raise FrameFormatError(
             f"the data region of {header.cbytes} bytes is too short for the {stored} stored "
             "chunks of the offset index"

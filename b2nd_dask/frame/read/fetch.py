@@ -22,7 +22,7 @@ from b2nd_dask.format.chunk.chunk_header import (
 from b2nd_dask.format.chunk.codec import subsets_of
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
-from b2nd_dask.frame.read.plan import ReadLimits, is_in_one_round, located_chunks
+from b2nd_dask.frame.read.plan import is_in_one_round, located_chunks, most_in_vain
 from b2nd_dask.storage import Span, chunk_member
 
 
@@ -79,7 +79,7 @@ def chunk_requests(
     and their digests whether the read claims the witness. Of several requests for parts of a large
     chunk, the first one verifies it.
     """
-    limits, grid, digests = ReadLimits.of(opened), opened.parsed.grid, opened.digests
+    reader, grid, digests = opened.reader, opened.parsed.grid, opened.digests
     offsets, sparse = opened.parsed.index.offsets, opened.parsed.header.sparse
     starts, lengths = map(np.ndarray.tolist, located_chunks(opened.parsed, chunks))
     blocks = [None] * len(chunks) if blocks is None else blocks
@@ -88,7 +88,7 @@ def chunk_requests(
     if digests is not None and claimed is not None and is_partial.any():
         is_first = np.diff(chunks, prepend=-1) != 0
         verifies = is_first & (opened.verify is True or claimed(chunks, digests[chunks]))
-    in_vain = float(limits.most_in_vain(np.count_nonzero(is_partial & ~verifies)))
+    in_vain = float(most_in_vain(reader, np.count_nonzero(is_partial & ~verifies)))
     nblocks = math.prod(grid.blocks_per_chunk)
     head = head_nbytes(nblocks)
     requests = []
@@ -96,8 +96,8 @@ def chunk_requests(
     for number, (chunk, some, start, length, is_verified) in enumerate(columns):
         member = chunk_member(int(offsets[chunk])) if sparse else ""
         # lengths of chunks in a sparse frame are unknown until they are read
-        is_long = length > limits.batch_nbytes and not sparse
-        piece = limits.batch_nbytes if is_verified and is_long and some is not None else 0
+        is_long = length > reader.batch_nbytes and not sparse
+        piece = reader.batch_nbytes if is_verified and is_long and some is not None else 0
         is_whole = some is None or (is_verified and not piece)
         portion = 1.0 if some is None or is_whole else len(some) / nblocks
         first = length if is_in_one_round(length, portion, in_vain) else min(head, length)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.chunk_header import ChunkKind, longest_chunk
 from b2nd_dask.format.grid import AxisCells, Grid
-from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES
+from b2nd_dask.storage import ByteReader
 
 #: If more than this fraction of a chunk's blocks is touched, all are read.
 NEARLY_ALL = 0.9
@@ -183,34 +183,21 @@ def block_number(position: Any, chunk: int, block: int) -> Any:
     return cell * -(-chunk // block) + inner // block
 
 
-class ReadLimits(NamedTuple):
-    """The limits of a frame's reader, for its reads and for estimates of them."""
+def most_in_vain(reader: ByteReader | type[ByteReader], nchunks: Any) -> Any:
+    """Compute the bytes of a chunk that may be wasted to avoid a second read.
 
-    max_gap: int
-    batch_nbytes: int
-    is_far: bool
-    """Whether the frame is in a store."""
-
-    @classmethod
-    def of(cls, opened: OpenedFrame) -> ReadLimits:
-        """The limits of an opened frame."""
-        reader = opened.reader
-        return cls(reader.max_gap, reader.batch_nbytes, not reader.identity_is_cheap)
-
-    def most_in_vain(self, nchunks: Any) -> Any:
-        """Compute the bytes of a chunk that may be wasted to avoid a second read.
-
-        `nchunks` (int or array of int) is the number of chunks that are read in part.
-        """
-        if not self.is_far:
-            return LITTLE_IN_VAIN
-        return self.max_gap + SECOND_ROUND / np.maximum(1, nchunks)
+    `nchunks` (int or array of int) is the number of chunks that are read in part.
+    """
+    if reader.identity_is_cheap:
+        return LITTLE_IN_VAIN
+    # in a store
+    return reader.max_gap + SECOND_ROUND / np.maximum(1, nchunks)
 
 
 def is_in_one_round(length: Any, portion: Any, in_vain: Any) -> Any:
     """Whether a chunk is read whole although a portion of it suffices; also for arrays.
 
-    `in_vain` is the result of `ReadLimits.most_in_vain`.
+    `in_vain` is the result of `most_in_vain`.
     """
     return length * (1 - portion) <= in_vain
 

@@ -27,14 +27,15 @@ from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
 from b2nd_dask.frame.read.plan import (
     Axes,
-    ReadLimits,
     block_number,
     blocks_at,
     claimed,
     is_in_one_round,
     located_chunks,
+    most_in_vain,
     reads_in_boxes,
 )
+from b2nd_dask.storage import ByteReader
 
 
 class Region(NamedTuple):
@@ -51,8 +52,6 @@ class Region(NamedTuple):
 VISIT_NBYTES = 1 << 17
 #: Visits of chunks to process together, unless a single region has more.
 _BATCH = 1 << 20
-#: The limits of local files.
-_LOCAL = ReadLimits(max_gap=0, batch_nbytes=1 << 20, is_far=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +80,7 @@ class ReadCosts:
 
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
     """Estimate the cost of reading regions."""
-    parsed, limits = opened.parsed, ReadLimits.of(opened)
+    parsed, reader = opened.parsed, opened.reader
     if opened.verify is True:
         everything = tuple(map(range, parsed.grid.shape))
         regions = [region._replace(claims=everything) for region in regions]
@@ -92,8 +91,8 @@ def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
         lengths[stored] = max(HEADER_LEN, parsed.header.cbytes / max(1, len(stored)))
     else:
         _, lengths[stored] = located_chunks(parsed, stored)
-    in_boxes = reads_in_boxes(parsed, limits.batch_nbytes)
-    return _Stored(parsed.grid, lengths, limits, opened.digests, in_boxes).costs(regions)
+    in_boxes = reads_in_boxes(parsed, reader.batch_nbytes)
+    return _Stored(parsed.grid, lengths, reader, opened.digests, in_boxes).costs(regions)
 
 
 def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
@@ -102,7 +101,7 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
     # any element may be the witness
     digests = np.zeros(grid.nchunks, np.uint64)
     in_boxes = grid.chunk_nbytes > MAX_SCRATCH_NBYTES
-    return _Stored(grid, lengths, _LOCAL, digests, in_boxes).costs(regions)
+    return _Stored(grid, lengths, ByteReader, digests, in_boxes).costs(regions)
 
 
 class _AxisCuts:
@@ -196,12 +195,13 @@ class _Cuts:
 
 
 class _Stored(NamedTuple):
-    """Storage of a frame's chunks, limits of its reader, and the costs of reads."""
+    """Storage of a frame's chunks, its reader, and the costs of reads."""
 
     grid: Grid
     lengths: NDArray[np.float64]
     """Compressed bytes of each chunk, 0 without data; empty if no chunk has data."""
-    limits: ReadLimits
+    reader: ByteReader | type[ByteReader]
+    """Only its limits are used; those of the class are those of local files."""
     digests: NDArray[np.uint64] | None
     """Checksums of the chunks; a chunk whose witness is read is fetched as a whole."""
     in_boxes: bool
@@ -236,7 +236,7 @@ class _Stored(NamedTuple):
             constants=int(cuts.totals.sum()) - nvisits,
             blocks=nblocks,
             fetched=fetched,
-            buffers=np.minimum(held, self.limits.batch_nbytes + longest),
+            buffers=np.minimum(held, self.reader.batch_nbytes + longest),
             largest=largest,
             whole=cuts.whole,
             direct=cuts.direct,
@@ -259,7 +259,7 @@ class _Stored(NamedTuple):
         blocks, decoded = counts[which], cuts.decoded[rows]
         partial = np.array([each is not None for each in wanted], np.bool_)[which] & decoded
         requests = np.bincount(rows, partial & ~verified & (lengths > 0))[rows]
-        in_vain = self.limits.most_in_vain(requests)
+        in_vain = most_in_vain(self.reader, requests)
         some = lengths.copy()
         for number, each in enumerate(wanted):
             if each is not None:
@@ -269,7 +269,7 @@ class _Stored(NamedTuple):
         some = np.where(in_one_round, lengths, some)
         # a long chunk is verified first, then its blocks are fetched; for other chunks they are
         # copied from the verified bytes
-        again = partial & verified & (lengths > self.limits.batch_nbytes)
+        again = partial & verified & (lengths > self.reader.batch_nbytes)
         copied = np.where(partial & verified & ~again, lengths * blocks / nblocks, 0.0)
         # a header and one element: all elements are equal, and nothing is decoded
         repeated = (lengths == HEADER_LEN + grid.itemsize) & (grid.chunk_nbytes > grid.itemsize)
@@ -290,7 +290,7 @@ class _Stored(NamedTuple):
         between, often = np.unique(np.diff(blocks) - 1, return_counts=True)
         for gap, count in zip(between.tolist(), often.tolist(), strict=True):
             # a small gap between two blocks is read, too
-            fetched += np.where(gap * block <= self.limits.max_gap, count * gap * block, 0)
+            fetched += np.where(gap * block <= self.reader.max_gap, count * gap * block, 0)
         return fetched
 
 
