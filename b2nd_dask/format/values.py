@@ -315,8 +315,12 @@ def _unpack_extension(code: int, data: bytes, *, budget: ItemBudget, depth: int)
         members = _unpack(data, budget, depth)
         if not isinstance(members, list | tuple):
             raise FrameFormatError("it holds a set that is not a list of members")
-        require_spread(members)
-        return set(members)
+        try:
+            require_spread(members)
+            return set(members)
+        except TypeError as error:
+            problem = "it holds a set with an array (such as a time of NumPy) or a list in it"
+            raise FrameFormatError(problem) from error
     if code == _NDARRAY:
         return _unpack_array(_unpack(data, budget, depth))
     if code in (_CFRAME, _REFERENCE):

@@ -50,6 +50,15 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_a_set_of_times_is_refused_for_what_it_is(tmp_path, kind):
+    """NumPy's times are stored as arrays, to keep their unit, and arrays have no hash."""
+    with pytest.raises(TypeError, match=r"'t' cannot be stored: .* a set .* a time of NumPy"):
+        to_b2nd(np.ones(3), tmp_path / "x.b2nd", vlmeta={"t": kind([np.datetime64("2020-01-01")])})
+    with pytest.raises(FrameFormatError, match="a list in it"):
+        unpack_value(msgpack.packb(msgpack.ExtType(45, msgpack.packb([[1]] * 100))))
+
+
 def test_values_round_trip(tmp_path):
     values = {
         "t": (1, (2.5, "x")),
