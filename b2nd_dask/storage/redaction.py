@@ -17,7 +17,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote_to_bytes
 
-from b2nd_dask.storage.urls import HIDDEN, public_link, public_url
+from b2nd_dask.storage.urls import HIDDEN, links_of, public_link, public_url
 
 _LINK = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]*")
 #: Parts of a URL that labels lack: user and password, parameters, query, fragment.
@@ -71,7 +71,7 @@ def _is_secret(text: str) -> bool:
 def _parts(url: str) -> Iterator[str]:
     """List the parts of a URL that its label lacks, whole and split."""
     label = public_url(url)
-    for link in url.split("::") if label != url else ():
+    for link in links_of(url) if label != url else ():
         rest = link.partition("://")[2] or link
         for text in [rest] if HIDDEN in label else _LEFT_OUT.findall(link):
             if HIDDEN in label or not public_url(link).endswith(text):

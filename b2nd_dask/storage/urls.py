@@ -73,7 +73,7 @@ def public_url(url: str) -> str:
     's3://bucket/part?.b2nd'
     """
     shown: list[str] = []
-    for link in url.split("::"):
+    for link in links_of(url):
         if shown and _may_go_on(shown[-1], link):
             shown[-1] = HIDDEN
         else:
@@ -81,6 +81,22 @@ def public_url(url: str) -> str:
         if shown[-1].endswith(HIDDEN):
             break  # the rest may belong to the same password
     return "::".join(shown)
+
+
+def links_of(url: str) -> list[str]:
+    """Split a chain of URLs; the query or fragment of a web server's URL may have ``::`` in it.
+
+    Examples
+    --------
+    >>> links_of("simplecache::http://host/a?x=1::2")
+    ['simplecache', 'http://host/a?x=1::2']
+    """
+    links = url.split("::")
+    for at, link in enumerate(links):
+        scheme, _, rest = link.partition("://")
+        if scheme.lower() not in _PLAIN_NAMES and not {"?", "#"}.isdisjoint(rest):
+            return [*links[:at], "::".join(links[at:])]
+    return links
 
 
 def _may_go_on(host: str, link: str) -> bool:
