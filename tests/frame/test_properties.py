@@ -150,6 +150,19 @@ def test_chunks_never_written(
         from_b2nd(path, uninit="raise").compute(scheduler="sync")
 
 
+def test_the_first_chunk_of_a_read_that_was_never_written_is_named(fresh_path) -> None:
+    """Also if no chunk of the frame was, which its index says by one value."""
+    path = fresh_path()
+    blosc2.uninit((100,), dtype="f8", chunks=(10,), blocks=(10,), urlpath=str(path))
+    for read in (
+        lambda: open_b2nd(path, uninit="raise")[35:70],
+        lambda: from_b2nd(path, uninit="raise", chunks=100)[35:70].sum().compute(),
+    ):
+        with pytest.raises(UninitializedChunkError) as caught:
+            read()
+        assert caught.value.chunk == 3
+
+
 @examples(25)
 @given(case=cases(), data=st.data())
 def test_dask_chunks(case: Case, data: st.DataObject, fresh_path: Callable[[], Path]) -> None:

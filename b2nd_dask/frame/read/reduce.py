@@ -25,6 +25,7 @@ from b2nd_dask.frame.read.plan import MOST_BATCH, Axes, RegionPlan, per_chunk
 from b2nd_dask.frame.read.reduction import PartialResult, Reduction, Total, count_in_box, of_one
 from b2nd_dask.frame.read.region import (
     new_array,
+    only_element,
     parts_of,
     read_parts,
     read_region,
@@ -163,11 +164,10 @@ def reduce_region(opened: OpenedFrame, axes: Axes, fill: Fill, how: Reduction) -
     result are not read. The dtype of `fill` is not a structured one. Raises `CorruptChunkError`,
     `UnsupportedFrameError` or `UninitializedChunkError`, which name the chunk.
     """
-    constant = opened.parsed.index.single_kind
-    if constant:
-        # constant time for any number of chunks
+    element = only_element(opened, axes, fill)
+    if element is not None:
         counts = count_in_box([slice(0, len(axis)) for axis in axes], how.axis)
-        one = of_one(fill.element(constant, 0), len(axes), how)
+        one = of_one(element, len(axes), how)
         return how.accumulation.repeat(one, counts)
     plan = RegionPlan.of(opened.parsed, axes)
     total, sizes = Total(plan, how), plan.sizes(how.axis)

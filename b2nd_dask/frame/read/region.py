@@ -63,10 +63,9 @@ def read_region(
     shape = tuple(len(positions) for positions in axes)
     if 0 in shape:
         return np.empty(shape, fill.dtype)
-    constant = opened.parsed.index.single_kind
-    if constant:
-        # constant time for any number of chunks
-        return np.broadcast_to(fill.element(constant, 0), shape)
+    element = only_element(opened, axes, fill)
+    if element is not None:
+        return np.broadcast_to(element, shape)
     plan = RegionPlan.of(opened.parsed, axes, claims)
     if plan.single_kind is not None:
         element = fill.element(plan.single_kind, int(plan.chunks[0]))
@@ -156,6 +155,18 @@ def requests_of(opened: OpenedFrame, parts: Sequence[Part], claims: Axes) -> lis
     chunks = np.array([part.chunk for part in parts], np.int64)
     blocks = [touched_blocks(part.inner, grid) for part in parts]
     return chunk_requests(opened, chunks, blocks, partial(claimed, grid=grid, claims=ends))
+
+
+def only_element(opened: OpenedFrame, axes: Axes, fill: Fill) -> NDArray[Any] | None:
+    """The element that all chunks of a frame repeat, in constant time; None if there are several.
+
+    Errors name the first chunk of the region.
+    """
+    kind, grid = opened.parsed.index.single_kind, opened.parsed.grid
+    if not kind:
+        return None
+    first = (np.array([along[0] // chunk]) for along, chunk in zip(axes, grid.chunks, strict=True))
+    return fill.element(kind, int(grid.chunk_numbers(first)[0]))
 
 
 def special_elements(
