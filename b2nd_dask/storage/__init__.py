@@ -16,7 +16,7 @@ from b2nd_dask.storage.byte_reader import (
     Span,
     chunk_member,
 )
-from b2nd_dask.storage.failures import TOGETHER, public_error, what_directory
+from b2nd_dask.storage.failures import MEANWHILE, TOGETHER, public_error, what_directory
 from b2nd_dask.storage.read.container import (
     OffsetReader,
     ZipMember,

@@ -40,7 +40,7 @@ from b2nd_dask.frame.write.records import (
 )
 from b2nd_dask.frame.write.transaction import NOTHING, Envelope, Transaction, state_at
 from b2nd_dask.frame.write.writer import cast_fill, write_block
-from b2nd_dask.storage import Location, Staging, staging_for
+from b2nd_dask.storage import MEANWHILE, Location, Staging, staging_for
 
 #: Key of the staging area of every pending frame: any process finds it without a search.
 AREA_KEY = b"in parts".hex()
@@ -111,6 +111,8 @@ class PendingFrame(Transaction):
         # a commit was killed after the publication, before the removal of the staging area
         if self.is_published():
             return
+        # first, since a part that a killed commit has published would seem to be damaged
+        self._replacing()
         # without the lock, which stage tasks share
         manifests = read_manifests(self.staging)
         records = records_of_parts(manifests, self.plan, self.staging, fill)
@@ -126,19 +128,25 @@ class PendingFrame(Transaction):
 
     def publish(self, records: ChunkRecords) -> None:
         """Publish the frame unless another came since `create`; see `Transaction.publish`."""
+        Transaction.publish(replace(self, staging=self._replacing()), records)
+
+    def _replacing(self) -> Staging:
+        """The staging that replaces only the current target; raise if that came since `create`."""
         staging = self.staging
-        if staging.replace:
-            state, identity = state_at(staging.location)
-            if state not in (NOTHING, self.base):
-                raise StaleFrameError(
-                    "a frame was written or changed here since create, and commit does not replace "
-                    "it: to keep it, remove the parts by remove_staging(..., "
-                    f"key={AREA_KEY!r}); to replace it, remove it and commit again",
-                    path=staging.label,
-                )
-            # another may still come before the rename
-            staging = replace(staging, replace=state != NOTHING, replaces=identity)
-        Transaction.publish(replace(self, staging=staging), records)
+        if staging.location.is_url and not staging.replace:
+            return staging  # its publication checks this, and may go on with an unfinished frame
+        state, identity = state_at(staging.location)
+        if state not in (NOTHING, self.base):
+            if not staging.replace:
+                raise FileExistsError(errno.EEXIST, MEANWHILE, staging.label)
+            raise StaleFrameError(
+                "a frame was written or changed here since create, and commit does not replace "
+                "it: to keep it, remove the parts by remove_staging(..., "
+                f"key={AREA_KEY!r}); to replace it, remove it and commit again",
+                path=staging.label,
+            )
+        # another may still come before the rename
+        return replace(staging, replace=state != NOTHING, replaces=identity)
 
 
 def _is_committed(write: Transaction) -> bool:
