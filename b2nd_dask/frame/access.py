@@ -122,7 +122,7 @@ def frame_at(
     location: Location, dtype: Any = None, uninit: Any = None, verify: Verify = "auto"
 ) -> FrameReference:
     """Open the current frame at a location; other arguments as for `open_b2nd`."""
-    opened = replace(process_cache().current(location), verify=verify)
+    opened = replace(process_cache.current(location), verify=verify)
     parsed, fill = opened.parsed, Fill.of(_choose_dtype(opened, dtype), uninit)
     opened.require_checksums()
     # warn here, where the user named the frame, rather than in each process

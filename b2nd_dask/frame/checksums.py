@@ -113,7 +113,7 @@ def verify_noting(
     location: Location, note: Callable[[int, int], None], threads: int | None = None
 ) -> Verification:
     """Verify, and call `note` after each chunk with the number of finished and of all chunks."""
-    opened = process_cache().open(location)
+    opened = process_cache.open(location)
     columns = opened.parsed.columns
     bad: dict[int, B2ndError] = {}
     nchunks = 0

@@ -188,7 +188,7 @@ class FrameReference(ArrayReference):
             opened.require_current()
         elif not opened.is_current():
             # the bytes that were read still exist: updates only add chunks
-            process_cache().present(self.location).require_descendant(opened.parsed.token)
+            process_cache.present(self.location).require_descendant(opened.parsed.token)
 
     def read(self, index: Any, threads: int = 1) -> Any:
         """Read a basic index by some decoding threads, as in NumPy.
@@ -250,7 +250,7 @@ class FrameReference(ArrayReference):
         Empty if a prefetch cannot help.
         """
         # a frame that was closed meanwhile is opened by its reader, which sends requests
-        opened = process_cache().known(self.location, self.version) if self.is_remote else None
+        opened = process_cache.known(self.location, self.version) if self.is_remote else None
         if opened is not None:
             yield from expected_reads(self._of_reference(opened), axes, predicate)
 
@@ -274,9 +274,9 @@ class FrameReference(ArrayReference):
     def _open(self) -> OpenedFrame:
         """Open the frame, or get it from the cache; a process may not keep all files open."""
         if self._since is None:
-            stored = process_cache().open(self.location, self.version, self._parsed)
+            stored = process_cache.open(self.location, self.version, self._parsed)
         else:
-            stored = process_cache().present(self.location)
+            stored = process_cache.present(self.location)
             stored.require_descendant(self._since)
         opened = self._of_reference(stored)
         opened.require_checksums()
@@ -290,7 +290,7 @@ class FrameReference(ArrayReference):
     def _parsed_here(self) -> ParsedFrame | None:
         """The parsed metadata if this process has opened the frame, else None."""
         parsed = self._parsed
-        if parsed is None and (opened := process_cache().known(self.location, self.version)):
+        if parsed is None and (opened := process_cache.known(self.location, self.version)):
             parsed = opened.parsed
         return None if parsed is None else self._with_new_axis(parsed)
 

@@ -208,7 +208,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     True
     """
     location = local_frame(urlpath, "can get checksums and statistics")
-    opened = process_cache().open(location)
+    opened = process_cache.open(location)
     opened.require_checksums()
     if opened.parsed.columns.checksums.is_valid:
         return False
@@ -264,7 +264,7 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     np.int64(999)
     """
     location = local_frame(urlpath, "can get checksums and statistics")
-    opened = process_cache().open(location)
+    opened = process_cache.open(location)
     parsed = opened.parsed
     if parsed.stored_dtype is None:
         raise TypeError(f"{location.label}: a frame without a dtype has no statistics")

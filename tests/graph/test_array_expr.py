@@ -339,7 +339,7 @@ def test_a_scheduler_that_sees_no_files(tmp_path):
 def test_optimizing_opens_nothing(tmp_path, x, monkeypatch):
     sent = cloudpickle.dumps([program(x, library()) for program, *_ in PROGRAMS.values()])
     (tmp_path / "frame.b2nd").unlink()
-    monkeypatch.setattr(cache, "_cache", cache.FrameCache())
+    cache.process_cache.clear()
     monkeypatch.setattr(type(x.expr), "_instances", {})
     for array in pickle.loads(sent):
         assert array.optimize().__dask_graph__()

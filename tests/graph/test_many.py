@@ -195,7 +195,7 @@ def test_reductions_and_slices_are_pushed_into_the_reads(days):
     assert tasks_of(index_block, (x + 1)[:, [0, 2]]) > 1
 
 
-def test_special_chunks_are_constants_of_the_graph(days, monkeypatch):
+def test_special_chunks_are_constants_of_the_graph(days):
     paths, want = days
     x = from_b2nd(paths)
     assert same(x[3 + 3 : 7].compute(), want[6:7])
@@ -371,7 +371,7 @@ def test_files_stay_few(days, monkeypatch):
     paths, want = days
     monkeypatch.setattr(cache, "MAX_OPEN_FRAMES", 3)
     # other tests, and the writing, have left open files in the other one
-    monkeypatch.setattr(cache, "_cache", cache.FrameCache())
+    cache.process_cache.clear()
     monkeypatch.setattr(joined, "THREADS", 2)
     before = _open_files()
     x = from_b2nd(paths)

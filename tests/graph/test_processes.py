@@ -138,10 +138,10 @@ def test_a_process_that_does_not_see_the_file_says_so(path: Path) -> None:
     assert "same path" in problem
 
 
-def test_another_file_of_the_same_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_file_of_the_same_name(path: Path) -> None:
     sent = pickle.dumps(open_b2nd(path))
     blosc2.asarray(VALUES * 2, urlpath=str(path), chunks=(6, 10), blocks=(3, 5), mode="w")
-    monkeypatch.setattr(cache, "_cache", cache.FrameCache())
+    cache.process_cache.clear()
     with pytest.raises(OSError, match=f"changed.*host {re.escape(socket.gethostname())}"):
         pickle.loads(sent)[0]
 

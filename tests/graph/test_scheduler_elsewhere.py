@@ -96,7 +96,7 @@ def test_results_keep_their_order_beside_arrays_of_others(tmp_path):
     assert got == (ARRAY.max(), 10, ARRAY.min(), 8, 1)
 
 
-def test_optimizing_opens_nothing(tmp_path, monkeypatch):
+def test_optimizing_opens_nothing(tmp_path):
     path = write(tmp_path)
     x = from_b2nd(path)
     sent = pickle.dumps(
@@ -105,7 +105,7 @@ def test_optimizing_opens_nothing(tmp_path, monkeypatch):
     total = pickle.dumps((x.sum().dask, x.sum().__dask_keys__()))
     path.unlink()
     # as in a process that has not opened it before
-    monkeypatch.setattr(cache, "_cache", cache.FrameCache())
+    cache.process_cache.clear()
     for graph, keys in pickle.loads(sent):
         assert da.Array.__dask_optimize__(graph, keys)
     graph = da.Array.__dask_optimize__(*pickle.loads(total))

@@ -600,11 +600,11 @@ def publishing_once(target, original):
 def test_a_frame_that_has_become_a_directory_or_a_file_is_opened_anew(tmp_path, first):
     location = Location.of(tmp_path / "x.b2nd")
     to_b2nd(np.zeros(6), location.urlpath, contiguous=first)
-    before = process_cache().present(location)
+    before = process_cache.present(location)
     # another process, as far as the cache can tell
     to_b2nd(np.ones(6), tmp_path / "y.b2nd", contiguous=not first)
     (tmp_path / "x.b2nd").rename(tmp_path / "old.b2nd")
     (tmp_path / "y.b2nd").rename(tmp_path / "x.b2nd")
-    present = process_cache().present(location)
+    present = process_cache.present(location)
     assert present.reader.is_directory is first
     assert present.parsed.version != before.parsed.version

@@ -153,9 +153,13 @@ def located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
 
 
 class FrameCache:
-    """The most recently used frames, one version for each location. One cache per process."""
+    """The most recently used frames, one version for each location."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all frames; readers in use close their files at their end."""
         self._lock = threading.Lock()
         self._frames: OrderedDict[str, OpenedFrame] = OrderedDict()
 
@@ -244,18 +248,7 @@ def _open(location: Location, parsed: ParsedFrame | None) -> OpenedFrame:
     raise StaleFrameError("it is replaced again and again while it is opened", path=location.label)
 
 
-_cache = FrameCache()
-
-
-def process_cache() -> FrameCache:
-    """Return the cache of this process."""
-    return _cache
-
-
-def _reset() -> None:
-    """Start an empty cache in a forked child: locks and connections belong to the parent."""
-    global _cache
-    _cache = FrameCache()
-
-
-at_fork(after_in_child=_reset)
+#: The cache of this process.
+process_cache = FrameCache()
+# locks and connections belong to the parent
+at_fork(after_in_child=process_cache.clear)

@@ -96,7 +96,7 @@ def _unpublished_key(
     tasks that read it), which change when a commit is killed, and no other chunks, which
     concurrent updates may change.
     """
-    content = content_digest(process_cache().open(frame.location, frame.version), old)
+    content = content_digest(process_cache.open(frame.location, frame.version), old)
     keys = (call + tokenize(*place, content, n)[:8] for n in itertools.count())
     # a key in the history would mean that this update was published, but it was an earlier one
     # of the same elements, which others may have overwritten since
