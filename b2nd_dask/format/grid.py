@@ -7,6 +7,7 @@ are padded.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import EllipsisType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +90,11 @@ class Grid:
             numbers = (numbers[:, None] * count + cells).reshape(-1)
         return numbers
 
+    def lengths(self, along: Iterable[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        """Count the elements of chunks with these coordinates along each axis, without padding."""
+        axes = zip(along, self.chunks, self.shape, strict=True)
+        return [np.minimum(chunk, size - cells * chunk) for cells, chunk, size in axes]
+
     def extent(self, chunk: int) -> tuple[range, ...]:
         """Positions of a chunk's elements along each axis; fewer at the array's edges."""
         axes = zip(self.cell(chunk), self.chunks, self.shape, strict=True)
@@ -157,6 +163,12 @@ class AxisSlice(NamedTuple):
     """Position of these elements in the result."""
 
 
+def per_chunk(columns: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
+    """Multiply the numbers of the cells along each axis; one product per chunk in C order."""
+    start: NDArray[Any] = np.ones(1, np.int64)
+    return functools.reduce(np.multiply.outer, columns, start).reshape(-1)
+
+
 def contiguous_box(shape: tuple[int, ...], room: int) -> tuple[int, ...]:
     """Compute the largest box of at most `room` elements that is contiguous in C order; at least 1.
 
@@ -182,9 +194,7 @@ def boxes_between(edges: Iterable[Sequence[int]]) -> Iterator[tuple[slice, ...]]
     >>> list(boxes_between([[0, 2, 3], [0, 5]]))
     [(slice(0, 2, None), slice(0, 5, None)), (slice(2, 3, None), slice(0, 5, None))]
     """
-    return itertools.product(
-        *(list(itertools.starmap(slice, itertools.pairwise(e))) for e in edges)
-    )
+    return itertools.product(*(itertools.starmap(slice, itertools.pairwise(e)) for e in edges))
 
 
 def steps(total: int, step: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.chunk.compression import Compression
-from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.grid import Grid, per_chunk
 from b2nd_dask.format.index import OffsetIndex
 from b2nd_dask.format.metalayers import OWN_VLMETA, STATISTICS_NAME, is_own_value
 from b2nd_dask.format.values import pack_entry, pack_value, unpack_entry, unpack_value
@@ -136,10 +136,7 @@ def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> Ch
 
 def element_counts(grid: Grid) -> NDArray[np.int64]:
     """Count the elements of each chunk, without the padding behind the array's edge."""
-    axes = zip(grid.shape, grid.chunks, grid.counts, strict=True)
-    along = (np.minimum(chunk, size - chunk * np.arange(n)) for size, chunk, n in axes)
-    counts: NDArray[np.int64] = reduce(np.multiply.outer, along, np.ones((), np.int64))
-    return counts.reshape(-1)
+    return per_chunk(grid.lengths(map(np.arange, grid.counts)))
 
 
 def parse_statistics(

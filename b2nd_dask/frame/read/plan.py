@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.chunk_header import ChunkKind, longest_chunk
-from b2nd_dask.format.grid import AxisCells, Grid
+from b2nd_dask.format.grid import AxisCells, Grid, per_chunk
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES
 from b2nd_dask.storage import ByteReader
@@ -117,12 +117,6 @@ class RegionPlan:
         rows = zip(*columns, strict=True) if columns else ((),) * len(where)
         for chunk, row in zip(self.chunks[where].tolist(), rows, strict=True):
             yield Part(chunk, tuple(p.inner for p in row), tuple(p.out for p in row))
-
-
-def per_chunk(columns: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
-    """Multiply the numbers of the cells along each axis; one product per chunk in C order."""
-    start: NDArray[Any] = np.ones(1, np.int64)
-    return functools.reduce(np.multiply.outer, columns, start).reshape(-1)
 
 
 def reads_in_boxes(frame: ParsedFrame, batch_nbytes: float) -> bool:
@@ -228,11 +222,11 @@ def witnesses(
         return ()
     cells = np.unravel_index(chunks, grid.counts)
     rest, found = digests, []
-    for cell, chunk, size in reversed(list(zip(cells, grid.chunks, grid.shape, strict=True))):
-        start = cell * chunk
-        length = np.minimum(chunk, size - start).astype(np.uint64)
-        rest, position = np.divmod(rest, length)
-        found.append(start + position.astype(np.int64))
+    for cell, chunk, length in reversed(
+        list(zip(cells, grid.chunks, grid.lengths(cells), strict=True))
+    ):
+        rest, position = np.divmod(rest, length.astype(np.uint64))
+        found.append(cell * chunk + position.astype(np.int64))
     return tuple(reversed(found))
 
 

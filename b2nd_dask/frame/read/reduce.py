@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.chunk_header import ChunkKind
 from b2nd_dask.format.chunk.codec import read_only
-from b2nd_dask.format.grid import Grid, boxes_between, contiguous_box
+from b2nd_dask.format.grid import Grid, boxes_between, contiguous_box, per_chunk
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.open.cache import OpenedFrame
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, result_pool, scratch
 from b2nd_dask.frame.read.decode import Fill, decode_part
 from b2nd_dask.frame.read.fetch import fetch_all
-from b2nd_dask.frame.read.plan import MOST_BATCH, Axes, RegionPlan, per_chunk
+from b2nd_dask.frame.read.plan import MOST_BATCH, Axes, RegionPlan
 from b2nd_dask.frame.read.reduction import PartialResult, Reduction, Total, count_in_box, of_one
 from b2nd_dask.frame.read.region import (
     new_array,
@@ -86,7 +86,7 @@ def unanswered_nbytes(parsed: ParsedFrame, axes: Axes, how: Reduction) -> int | 
 
 def touched_counts(plan: RegionPlan, grid: Grid) -> NDArray[np.int64]:
     """Count all elements of each touched chunk, without the padding behind the array's edge."""
-    return per_chunk(_extents(plan, grid))
+    return per_chunk(grid.lengths(cells.numbers for cells in plan.cells))
 
 
 def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -94,17 +94,12 @@ def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[n
 
     Along axes that are not reduced, such a chunk has the length 1.
     """
-    along = enumerate(zip(plan.cells, _extents(plan, grid), strict=True))
+    lengths = grid.lengths(cells.numbers for cells in plan.cells)
+    along = enumerate(zip(plan.cells, lengths, strict=True))
     wholes = [
         (cells.lengths == extents) & ((extents == 1) | (i in axis)) for i, (cells, extents) in along
     ]
     return per_chunk(wholes) > 0
-
-
-def _extents(plan: RegionPlan, grid: Grid) -> list[NDArray[np.int64]]:
-    """Compute the elements of the touched chunks along each axis."""
-    axes = zip(plan.cells, grid.chunks, grid.shape, strict=True)
-    return [np.minimum(chunk, size - cells.numbers * chunk) for cells, chunk, size in axes]
 
 
 Predicate = Callable[[ChunkStatistics, NDArray[np.int64]], NDArray[np.bool_]]
