@@ -166,7 +166,7 @@ class Frame:
         ``to_b2nd(..., stats=True)`` writes them, and `b2nd_dask.add_stats` adds them. A change by
         other software invalidates them.
         """
-        columns, native = self._reference.statistics, self.dtype.newbyteorder("=")
+        columns, native = self._reference.parsed.statistics, self.dtype.newbyteorder("=")
         if columns is None:
             return None
         return FrameStats(ChunkStats(columns, self._reference.grid, native))

@@ -113,7 +113,7 @@ def layout_rows(
     present = "present (not verified: `b2nd_dask.verify`)"
     problem = f"{checksums.state.value}: {checksums.reason}"
     yield "checksums", present if checksums.is_valid else problem
-    if reference.statistics is not None:
+    if reference.parsed.statistics is not None:
         records = records_of(reference)
         count, of = records["chunks"], records["of"]
         yield "statistics", "of all chunks" if count == of else f"of {count} of {of} chunks"

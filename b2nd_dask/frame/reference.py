@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.format.metalayers import users_meta
-from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import OpenedFrame, Verify, process_cache
 from b2nd_dask.frame.open.opening import ParsedFrame
@@ -150,11 +149,6 @@ class FrameReference(ArrayReference):
     def vlmeta(self) -> MetaView:
         """The user's variable-length metalayers as Python objects."""
         return MetaView(self.parsed.vlmeta, self.location.label, compressed=True)
-
-    @property
-    def statistics(self) -> ChunkStatistics | None:
-        """Statistics of the current chunks, in C order of the chunk grid; None if absent."""
-        return self.parsed.statistics
 
     @property
     def repeats_one_element(self) -> bool:

@@ -23,7 +23,7 @@ Elements = np.ndarray[Any, Any]
 
 
 def columns_of(path: Path) -> Any:
-    return reference_of(open_b2nd(path)).statistics
+    return reference_of(open_b2nd(path)).parsed.statistics
 
 
 def check(path: Path, values: Elements) -> None:
@@ -303,7 +303,7 @@ def test_bits_that_flip(path: Path) -> None:
         flipped = bytearray(raw)
         flipped[at // 8] ^= 1 << at % 8
         try:
-            found = reference_of(open_b2nd(bytes(flipped), verify=False)).statistics
+            found = reference_of(open_b2nd(bytes(flipped), verify=False)).parsed.statistics
         except B2ndError:
             continue
         if found is not None:

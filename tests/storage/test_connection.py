@@ -15,7 +15,7 @@ import fsspec
 import pytest
 from fsspec import AbstractFileSystem
 
-from b2nd_dask.storage import Location, Span
+from b2nd_dask.storage import Location, Span, below
 from b2nd_dask.storage.read.connection import Connection
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def test_a_file_system_is_shared_unless_it_is_private(s3_server: S3Server) -> No
     ],
 )
 def test_the_path_of_a_member(url: str, path: str) -> None:
-    assert Connection.of(Location.of(url)).member("chunks.b2frame") == path
+    assert below(Connection.of(Location.of(url)).path, "chunks.b2frame") == path
 
 
 def test_a_connection_knows_its_protocols(s3_server: S3Server, http_server: HttpServer) -> None:

@@ -80,7 +80,7 @@ class ParsedFrame:
 
     @property
     def statistics(self) -> ChunkStatistics | None:
-        """Statistics of the current chunks; None if absent or of another state."""
+        """Statistics of the current chunks, in C order of the chunk grid; None if absent."""
         return self.columns.statistics
 
     @property

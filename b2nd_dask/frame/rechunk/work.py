@@ -198,7 +198,7 @@ def _copy(
     requests = chunk_requests(source, chunks[is_stored])
     # for a special chunk, stage its element: the user's `uninit` may have changed it
     constants = chunks[~is_stored].tolist()
-    statistics = frame.statistics if plan.stats else None
+    statistics = frame.parsed.statistics if plan.stats else None
     known = () if statistics is None else (statistics.of_chunks(chunks).rows(),)
     for fetched in fetch_all(source, requests):
         chunk, header = fetched.chunk, fetched.header

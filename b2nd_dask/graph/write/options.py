@@ -157,7 +157,7 @@ def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions
     differs = {
         "contiguous": not options.contiguous and not header.sparse,
         "caterva": options.caterva and "caterva" not in header.metalayers,
-        "stats": options.stats and frame.statistics is None,
+        "stats": options.stats and frame.parsed.statistics is None,
     }
     if given:
         sizes, own = broadcast_sizes("chunks", options.chunks, array.ndim), frame.chunks

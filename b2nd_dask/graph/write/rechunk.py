@@ -153,7 +153,7 @@ def rechunk(
         meta=meta,
         vlmeta=vlmeta,
         contiguous=contiguous,
-        stats=source.statistics is not None if stats is None else stats,
+        stats=source.parsed.statistics is not None if stats is None else stats,
         resume=resume,
         fsync=fsync,
         max_mem=max_mem,
@@ -198,7 +198,7 @@ def _stays(source: FrameReference, plan: FramePlan) -> bool:
         source.grid == plan.grid
         and source.dtype == plan.dtype
         and parsed.header.compression == plan.compression
-        and (source.statistics is not None or not plan.stats)
+        and (source.parsed.statistics is not None or not plan.stats)
     )
 
 

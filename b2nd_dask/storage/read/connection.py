@@ -16,7 +16,6 @@ from fsspec.core import url_to_fs
 
 from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.redaction import Secrets
-from b2nd_dask.storage.urls import below
 from b2nd_dask.system import at_fork
 
 if TYPE_CHECKING:
@@ -98,10 +97,6 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<connection to {self.label}, {type(self.fs).__name__}>"
-
-    def member(self, name: str) -> str:
-        """Path of a member of the directory that the URL names."""
-        return below(self.path, name)
 
     def has_protocol(self, protocol: str) -> bool:
         """Whether the file system is the one of a protocol."""

@@ -28,7 +28,7 @@ from b2nd_dask.storage.failures import what_directory
 from b2nd_dask.storage.read.prefetch import prefetched
 from b2nd_dask.storage.read.ranged import RangeRequest, RemoteObject, RemoteStore, require_short
 from b2nd_dask.storage.read.ranged_stores import remote_store
-from b2nd_dask.storage.urls import split_path
+from b2nd_dask.storage.urls import below, split_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -177,7 +177,7 @@ class RemoteReader(ByteReader):
         if found is None:
             if len(self._objects) > REMEMBERED_MEMBERS:
                 self._objects = {"": main}
-            path, label = self._connected().member(member), f"{self.label}/{member}"
+            path, label = below(self._connected().path, member), f"{self.label}/{member}"
             found = self._objects.setdefault(member, RemoteObject(path, label))
         return found
 
@@ -221,7 +221,7 @@ class RemoteReader(ByteReader):
         """Request the first bytes of an object and, if they take long, the last ones, too."""
         # no variable holds the path, which may have secrets: tools show variables of tracebacks
         main, unbound = (
-            RemoteObject(store.member(MAIN_MEMBER) if is_directory else store.path, self.label)
+            RemoteObject(below(store.path, MAIN_MEMBER) if is_directory else store.path, self.label)
             for _ in range(2)
         )
         has_last = not (is_directory or self._location.offset)
