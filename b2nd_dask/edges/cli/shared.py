@@ -28,7 +28,7 @@ from b2nd_dask.storage import MAIN_MEMBER, Location, split_path, split_store
 PATH = click.Path(readable=False)
 
 #: Names of options whose values stay text, even if they look like numbers.
-_CREDENTIAL = re.compile("key|secret|token|user|pass")
+_CREDENTIAL = re.compile(r"(?i)key(_id)?$|secret|token|user(name)?$|pass(word|phrase)?$|account")
 
 path_argument = click.argument("path", type=PATH)
 paths_argument = click.argument("paths", type=PATH, nargs=-1, required=True)
@@ -50,7 +50,7 @@ def _option_pairs(
         options[key] = value
         with suppress(ValueError):
             parsed = json.loads(value)
-            if not (isinstance(parsed, int | float) and _CREDENTIAL.search(key)):
+            if not (type(parsed) in (int, float) and _CREDENTIAL.search(key)):
                 options[key] = parsed
     return options
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,8 @@ class _Reading:
     """What all groups of a file share."""
 
     options: Options
+    scales: Mapping[int, str] = field(default_factory=dict)
+    """Names of the scales of NetCDF's dims, by the numbers of the dims."""
     lengths: Mapping[str, int] = field(default_factory=dict)
     """Lengths of NetCDF's dims; shorter arrays of unlimited dims end with fill values."""
     seen: set[int] = field(default_factory=set)
@@ -83,24 +85,38 @@ def read_hdf5(path: str, options: Options) -> Tree:
 def hdf5_tree(node: Any, label: str, options: Options) -> Tree:
     """Describe an opened group or dataset."""
     tree = Tree(label, is_array=hasattr(node, "shape"))
+    reading = _Reading(options, _scales_by_number(node.file) if _is_netcdf(node) else {})
     if tree.is_array:
-        described = partial(_member, node, label, tree.lost, _Reading(options))
+        described = partial(_member, node, label, tree.lost, reading)
         tree.add((node.name or "").rpartition("/")[2], described)
     else:
-        lengths = _lengths_of_dims(node.file) if _is_netcdf(node) else {}
-        _fill(tree, node, _Reading(options, lengths))
+        lengths = _lengths_of_dims(node.file, reading.scales) if _is_netcdf(node) else {}
+        _fill(tree, node, replace(reading, lengths=lengths))
     return tree
 
 
-def _lengths_of_dims(file: Any) -> dict[str, int]:
+def _lengths_of_dims(file: Any, by_number: Mapping[int, str]) -> dict[str, int]:
     """Lengths of NetCDF's dims by the names of their scales: those of the longest arrays."""
     found: dict[str, int] = {}
 
     def visit(_name: str, node: Any) -> None:
         if getattr(node, "shape", None):
-            for scale, n in zip(_scales(node), node.shape, strict=True):
+            for scale, n in zip(_scales(node, by_number), node.shape, strict=True):
                 if scale:
                     found[scale] = max(found.get(scale, 0), n)
+
+    file.visititems(visit)
+    return found
+
+
+def _scales_by_number(file: Any) -> dict[int, str]:
+    """Names of the scales of a file by the NetCDF library's numbers of dims."""
+    found: dict[int, str] = {}
+
+    def visit(_name: str, node: Any) -> None:
+        number = node.attrs.get("_Netcdf4Dimid") if getattr(node, "is_scale", False) else None
+        if isinstance(number, np.integer):
+            found[int(number)] = node.name
 
     file.visititems(visit)
     return found
@@ -153,14 +169,15 @@ def _member(dataset: Any, label: str, lost: list[str], reading: _Reading) -> Mem
     # chunks of strings hold pointers: as text of a fixed length they would be many times larger
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
     array = lazy(source, unit, reading.options.block_nbytes, label, dtype)
-    array = _lengthened(array, dataset, reading)
+    scales = _scales(dataset, reading.scales)
+    array = _lengthened(array, dataset, scales, reading)
     unlimited = tuple(axis for axis, n in enumerate(dataset.maxshape) if n is None)
-    return Member(array, _dims(dataset, label, lost), attrs, unlimited=unlimited)
+    return Member(array, _dims(dataset, scales, label, lost), attrs, unlimited=unlimited)
 
 
-def _lengthened(array: da.Array, dataset: Any, reading: _Reading) -> da.Array:
+def _lengthened(array: da.Array, dataset: Any, scales: list[str], reading: _Reading) -> da.Array:
     """Add the fill values that the NetCDF library reads behind the end of an array."""
-    axes = zip(_scales(dataset), dataset.shape, dataset.maxshape, strict=True)
+    axes = zip(scales, dataset.shape, dataset.maxshape, strict=True)
     missing = [reading.lengths.get(scale, n) - n if most is None else 0 for scale, n, most in axes]
     fill = dataset.fillvalue if array.dtype.kind in "biufc" else np.zeros((), array.dtype)
     for axis, more in enumerate(missing):
@@ -234,7 +251,7 @@ def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Decode the texts in an attribute of h5py; numbers stay, and lists of bytes that are no text.
+    """Decode the texts in an attribute of h5py; bytes that are no text stay bytes.
 
     Raises TypeError for references, empty values, records and sequences without a fixed length.
     """
@@ -247,7 +264,10 @@ def plain(value: Any) -> Any:
             return raw
     if isinstance(value, list):
         found = [plain(each) for each in value]
-        return value if {bytes, str} <= set(map(type, found)) else found
+        if {bytes, str} <= set(map(type, found)):
+            # a list with bytes that are no text stays a list of bytes
+            return [each.encode() if isinstance(each, str) else each for each in found]
+        return found
     kind = value.dtype.kind if isinstance(value, np.ndarray | np.generic) else "O"
     are_texts = kind == "O" and all(isinstance(each, str | bytes) for each in np.ravel(value))
     if are_texts or (kind == "S" and value.ndim == 1):
@@ -268,15 +288,16 @@ def _own_name(name: str, group: Any) -> str:
 
 
 def _is_bare_dim(node: Any) -> bool:
-    name, is_scale = node.attrs.get("NAME", b""), getattr(node, "is_scale", False)
+    name = node.attrs.get("NAME", b"")
+    is_scale = getattr(node, "is_scale", False)
     return is_scale and isinstance(name, bytes) and name.startswith(NO_VARIABLE.encode())
 
 
-def _dims(dataset: Any, label: str, lost: list[str]) -> tuple[str, ...] | None:
+def _dims(dataset: Any, scales: list[str], label: str, lost: list[str]) -> tuple[str, ...] | None:
     """Names of the axes: the name of the attached scale, or the label."""
     names = [
         scale.rpartition("/")[2] or dim.label or None
-        for scale, dim in zip(_scales(dataset), dataset.dims, strict=True)
+        for scale, dim in zip(scales, dataset.dims, strict=True)
     ]
     dims = full_dims(names, dataset.ndim)
     if dims is None and any(names):
@@ -284,24 +305,13 @@ def _dims(dataset: Any, label: str, lost: list[str]) -> tuple[str, ...] | None:
     return dims
 
 
-def _scales(dataset: Any) -> list[str]:
+def _scales(dataset: Any, by_number: Mapping[int, str]) -> list[str]:
     """Name of the scale of each axis; empty for an axis without one."""
     if dataset.is_scale and dataset.ndim == 1:
         return [dataset.name]
     if dataset.is_scale and "_Netcdf4Coordinates" in dataset.attrs:
         # no scales can be attached to a scale: the NetCDF library stores the numbers of its dims
-        numbers, scales = dataset.attrs["_Netcdf4Coordinates"], _scales_by_number(dataset.file)
-        return [scales.get(int(number), "") for number in np.ravel(numbers)]
+        numbers = np.ravel(dataset.attrs["_Netcdf4Coordinates"]).tolist()
+        if len(numbers) == dataset.ndim:
+            return [by_number.get(number, "") for number in numbers]
     return [(dim[0].name or "") if len(dim) else "" for dim in dataset.dims]
-
-
-def _scales_by_number(file: Any) -> dict[int, str]:
-    """Names of the scales of a file by the NetCDF library's numbers of dims."""
-    found: dict[int, str] = {}
-
-    def visit(_name: str, node: Any) -> None:
-        if getattr(node, "is_scale", False) and "_Netcdf4Dimid" in node.attrs:
-            found[int(node.attrs["_Netcdf4Dimid"])] = node.name
-
-    file.visititems(visit)
-    return found

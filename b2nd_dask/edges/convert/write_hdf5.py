@@ -122,6 +122,8 @@ def _attr(trial: Any, name: str, value: Any, member: Member | None) -> Any:
     if holds_bytes(value) and not isinstance(value, np.ndarray):
         # text as text, which CF readers expect; else of a fixed length, which is read as bytes
         leaves = np.array(value, object)
+        if not all(isinstance(leaf, bytes) for leaf in leaves.flat):
+            raise TypeError("HDF5 has no lists of bytes and other values")
         value = plain(leaves)
         if holds_bytes(value) and not any(leaf.endswith(b"\0") for leaf in leaves.flat):
             value = np.array(value)
@@ -148,7 +150,8 @@ def _write(
             for path, level in tree.as_group().levels():
                 group = file.create_group(path, track_order=True) if path else file
                 group.attrs.update(level.attrs)
-                made, dims = {}, {dim for m in level.members.values() for dim in m.dims or ()}
+                made = {}
+                dims = {dim for member in level.members.values() for dim in member.dims or ()}
                 for name, member in level.members.items():
                     how = {"chunks": options.chunks_of(member.array), **compression}
                     # in NetCDF the scale of a dim needs the name of the dim

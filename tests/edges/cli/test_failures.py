@@ -7,13 +7,17 @@ import json
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import blosc2
+import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import b2nd_dask
 from b2nd_dask.edges.cli import upkeep
+from b2nd_dask.edges.cli.shared import storage_options
 from tests.edges.cli.running import rows, run
 from tests.servers import S3Server
 
@@ -70,6 +74,19 @@ def test_storage_options_on_the_command_line(s3_server: S3Server, tmp_path: Path
     assert result.exit_code == 2
     assert "KEY=VALUE" in result.stderr
     assert "hunter2" not in result.output
+
+
+def test_numbers_and_truth_values_as_storage_options() -> None:
+    given = ["max_keys=100", "bypass_cache=false", "anon=true", "account_name=12", "Secret=1e5"]
+
+    @click.command()
+    @storage_options
+    def show(storage_options: dict[str, Any]) -> None:
+        click.echo(json.dumps(list(storage_options.values())))
+
+    options = [f"--storage-option={pair}" for pair in given]
+    shown = CliRunner().invoke(show, options, catch_exceptions=False).output
+    assert json.loads(shown) == [100, False, True, "12", "1e5"]
 
 
 HOSTILE = "\x1b]0;title\x07[red]\x1b[31m\u202e[/]\r\n"
