@@ -370,7 +370,7 @@ def _open_files():
 def test_files_stay_few(days, monkeypatch):
     paths, want = days
     monkeypatch.setattr(cache, "MAX_OPEN_FRAMES", 3)
-    # other tests, and the writing, have left open files in the other one
+    # forget the files that other tests, and the writing, have left open
     cache.process_cache.clear()
     monkeypatch.setattr(joined, "THREADS", 2)
     before = _open_files()

@@ -36,7 +36,6 @@ from b2nd_dask.format import trailer
 from b2nd_dask.frame.write import parts, transaction
 from b2nd_dask.frame.write.parts import pending_at
 from b2nd_dask.storage import Location, Staging
-from b2nd_dask.storage.write import local_names
 from b2nd_dask.storage.write.local_names import remove_path
 from b2nd_dask.storage.write.local_staging import LocalStaging
 from b2nd_dask.storage.write.object_staging import BaseObjectStaging
@@ -692,21 +691,6 @@ def test_a_frame_that_was_replaced_after_a_commit_that_was_killed(target, mode, 
     with pytest.raises(FileExistsError, match="another writer has created this meanwhile"):
         commit(target)
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES * 2)
-
-
-def test_an_area_whose_removal_was_killed(target, monkeypatch):
-    create(target, (60, 40), float, chunks=CHUNKS)
-    stage(target, VALUES, 0, 60)
-    with monkeypatch.context() as patch:
-        # as if the process was killed in it
-        patch.setattr(local_names, "remove_path", lambda _: None)
-        commit(target)
-    assert [Path(info.path).suffix for info in list_staging(target)] == [".removed"]
-    create(target, (60, 40), float, mode="w", chunks=CHUNKS)
-    assert [Path(info.path).suffix for info in list_staging(target)] == [".staging"]
-    stage(target, VALUES * 2, 0, 60)
-    np.testing.assert_array_equal(commit(target)[...], VALUES * 2)
-    holds(target, VALUES * 2)
 
 
 @pytest.mark.parametrize("when", ["before it is staged", "before it is entered"])

@@ -44,13 +44,13 @@ FIRST_USER_ID = 160
 
 
 class ChunkKind(IntEnum):
-    """The kind of a chunk, by the special codes of index and chunk headers."""
+    """The kind of a chunk; the numbers are those of the format."""
 
     STORED = 0
     ZEROS = 1
     NAN = 2
     ONE_VALUE = 3
-    """One value, stored behind the header, fills the chunk; in the index it is a stored one."""
+    """One value, stored behind the header, fills the chunk. By the index it is a stored one."""
     UNINIT = 4
 
 

@@ -159,7 +159,7 @@ class FrameCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all frames; readers in use close their files at their end."""
+        """Forget all frames, while no other thread uses the cache; readers in use stay open."""
         self._lock = threading.Lock()
         self._frames: OrderedDict[str, OpenedFrame] = OrderedDict()
 

@@ -68,7 +68,7 @@ class Fill:
         return cls(dtype, element.tobytes())
 
     def element(self, kind: int, chunk: int) -> NDArray[Any]:
-        """Return the 0-d, read-only element of a special chunk, of a `ChunkKind` other than STORED.
+        """Return the 0-d, read-only element of a special chunk, one of `INDEX_KINDS`.
 
         Raises errors that name the chunk: `UninitializedChunkError` if it was never written, and
         `uninit` is "raise"; `CorruptChunkError` for NaN in an array with a dtype without NaN.

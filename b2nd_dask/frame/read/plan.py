@@ -222,9 +222,8 @@ def witnesses(
         return ()
     cells = np.unravel_index(chunks, grid.counts)
     rest, found = digests, []
-    for cell, chunk, length in reversed(
-        list(zip(cells, grid.chunks, grid.lengths(cells), strict=True))
-    ):
+    axes = list(zip(cells, grid.chunks, grid.lengths(cells), strict=True))
+    for cell, chunk, length in reversed(axes):
         rest, position = np.divmod(rest, length.astype(np.uint64))
         found.append(cell * chunk + position.astype(np.int64))
     return tuple(reversed(found))

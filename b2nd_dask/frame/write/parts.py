@@ -112,7 +112,7 @@ class PendingFrame(Transaction):
         if self.is_published():
             return
         # first, since a part that a killed commit has published would seem to be damaged
-        self._replacing()
+        self._checked_staging()
         # without the lock, which stage tasks share
         manifests = read_manifests(self.staging)
         records = records_of_parts(manifests, self.plan, self.staging, fill)
@@ -128,9 +128,9 @@ class PendingFrame(Transaction):
 
     def publish(self, records: ChunkRecords) -> None:
         """Publish the frame unless another came since `create`; see `Transaction.publish`."""
-        Transaction.publish(replace(self, staging=self._replacing()), records)
+        Transaction.publish(replace(self, staging=self._checked_staging()), records)
 
-    def _replacing(self) -> Staging:
+    def _checked_staging(self) -> Staging:
         """The staging that replaces only the current target; raise if that came since `create`."""
         staging = self.staging
         if staging.location.is_url and not staging.replace:

@@ -241,7 +241,8 @@ class _LateReads:
         """The dependents of a layer that wait for a late result, and the others."""
         if name not in self._known:
             limit = self._limit_of(self._layers.nodes[name])
-            dependents, late = self._layers.dependents[name], set[str]()
+            dependents = self._layers.dependents[name]
+            late: set[str] = set()
             if limit is not None:
                 late = {other for other in dependents if self._is_late(other, name, limit)}
             self._known[name] = late, dependents - late

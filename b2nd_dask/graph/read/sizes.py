@@ -115,7 +115,7 @@ def _resolved(
     each = chunks if isinstance(chunks, tuple | list) else (chunks,) * len(shape)
     for axis, (size, n) in enumerate(zip(each, shape, strict=False)):
         # dask divides by 0, and makes blocks of negative lengths
-        if len(each) == len(shape) and is_length(size) and size < 1 and size != -1 and n:
+        if is_length(size) and size < 1 and size != -1 and n:
             raise ValueError(
                 f"chunks={chunks!r}: a block cannot have {size} of the {n} elements along axis "
                 f"{axis}; give 1 or more, or -1 for all of them"

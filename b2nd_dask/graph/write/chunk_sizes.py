@@ -142,6 +142,6 @@ def _joined(arr: da.Array, sizes: Chunks) -> Chunks:
     with suppress(_dask_compat.NameChangedError):
         from b2nd_dask.graph.layers.layers import accepts_blocks
 
-        if accepts_blocks(arr, wanted):
+        if wanted != sizes and accepts_blocks(arr, wanted):
             return wanted
     return sizes

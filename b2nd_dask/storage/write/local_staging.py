@@ -128,8 +128,6 @@ class LocalStaging(Staging):
     def make_area(self) -> None:
         """Make the staging area; see `Staging.make_area`."""
         with about(self.target):
-            # left by an earlier write of this key that was killed while it removed its area
-            remove_path(self.directory.with_suffix(".removed"))
             # a Delayed may be computed twice
             self.directory.mkdir(exist_ok=True)
             (self.directory / LOCK_NAME).touch()
