@@ -98,8 +98,9 @@ def convert(
     dtype : dtype-like, optional
         Dtype of the elements of a Caterva frame, which does not store it.
     chunks, blocks, cparams : optional
-        Options of the target, as for `to_b2nd`. By default the chunks of the source; small ones are
-        merged, large ones divided. zarr and HDF5 support only their own codecs.
+        Options of the target, as for `to_b2nd`; sizes are integers or tuples of them. By default
+        the chunks of the source; small ones are merged, large ones divided. zarr and HDF5 support
+        only their own codecs.
     max_mem : int or str, optional
         Bytes of memory for blocks, or a text such as ``"512MB"``.
     overwrite : bool

@@ -65,7 +65,7 @@ def from_b2nd(
         reduced together share one). ``"auto"`` groups whole frame chunks, and small frames, up to
         dask's ``array.chunk-size``; on a cluster also up to a size for the memory and the number of
         its workers. Any other value of `dask.array.from_array` is accepted, aligned with the
-        frame's chunks or not.
+        frame's chunks or not; an axis without a size, and so all axes of ``{}``, is one block.
     dtype : dtype-like, optional
         For frames without a dtype (Caterva, the first b2nd files): the dtype of their elements, of
         the same itemsize. By default such elements are raw bytes, ``V{itemsize}``.

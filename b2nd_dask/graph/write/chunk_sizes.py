@@ -96,7 +96,10 @@ def checked_sizes(
         sizes = tuple(_one_size(name, n, axis, shape[axis]) for axis, n in enumerate(sizes))
         if all((is_length(n) and n > 0) or (texts and isinstance(n, str)) for n in sizes):
             return sizes
-    raise ValueError(f"{name}={given!r} is not one positive size for each of {len(shape)} axes")
+    raise ValueError(
+        f"{name}={given!r} is neither a size nor {len(shape)} sizes, one for each axis; a size is "
+        "at least 1, or -1 for the whole axis"
+    )
 
 
 def _one_size(name: str, given: Any, axis: int, n: int) -> Any:
