@@ -242,7 +242,7 @@ def test_blocks_by_axis_and_of_whole_chunks(asked, blocks, tmp_path):
     "bad", [0, True, -2, 2.5, b"ab", {1: 0}, {0: True, 1: 4}, (0, -1), (True, -1), (4, None, -1)]
 )
 def test_what_is_no_size_is_an_error_that_names_it(name, bad, tmp_path):
-    message = rf"{name}={re.escape(repr(bad))} is neither a size nor 2 sizes"
+    message = rf"{name}={re.escape(repr(bad))} is neither a size nor one for each of 2 axes"
     with pytest.raises(ValueError, match=message):
         to_b2nd(np.ones((100, 60)), tmp_path / "a.b2nd", **{name: bad})
     with pytest.raises(ValueError, match=rf"{name}=.*'y' is not the number of one of 2 axes"):

@@ -385,7 +385,7 @@ def test_arrays_with_few_elements_or_none(tmp_path: Path, target: Path, shape: A
         ({"max_mem": -1}, ValueError, r"not a positive number"),
         ({"max_mem": True}, TypeError, r"give a number of bytes or a text"),
         ({"max_mem": "1kB", "chunks": (1, 100, 200)}, ValueError, r"to copy chunks"),
-        ({"chunks": (1, 2)}, ValueError, r"neither a size nor 3 sizes"),
+        ({"chunks": (1, 2)}, ValueError, r"one for each of 3 axes"),
         (
             {"chunks": ((96,), (40, 60), (200,))},
             ValueError,

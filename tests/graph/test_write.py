@@ -224,7 +224,7 @@ def test_a_missing_directory(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"chunks": (200, 0)}, ValueError, "positive size"),
+        ({"chunks": (200, 0)}, ValueError, "at least 1"),
         ({"chunks": (10,)}, ValueError, "2 axes"),
         ({"chunks": (10, 10), "blocks": (11, 10)}, ValueError, "larger than chunks"),
         ({"mode": "x"}, ValueError, "known are"),

@@ -97,8 +97,8 @@ def checked_sizes(
         if all((is_length(n) and n > 0) or (texts and isinstance(n, str)) for n in sizes):
             return sizes
     raise ValueError(
-        f"{name}={given!r} is neither a size nor {len(shape)} sizes, one for each axis; a size is "
-        "at least 1, or -1 for the whole axis"
+        f"{name}={given!r} is neither a size nor one for each of {len(shape)} axes; a size is at "
+        "least 1, or -1 for the whole axis"
     )
 
 

@@ -83,6 +83,6 @@ def test_an_axis_that_is_not_there(path: str) -> None:
 
 def test_errors_name_the_options_of_the_command(path: str, tmp_path: Path) -> None:
     error = run("plan", "--rechunk", "0,5", path).stderr
-    assert "--rechunk (0, 5) is neither a size nor 2 sizes" in error
+    assert "--rechunk (0, 5) is neither a size nor one for each of 2 axes" in error
     error = run("rechunk", "--chunks", "0,5", path, str(tmp_path / "b.b2nd")).stderr
-    assert "--chunks (0, 5) is neither a size nor 2 sizes" in error
+    assert "--chunks (0, 5) is neither a size nor one for each of 2 axes" in error
