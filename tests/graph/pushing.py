@@ -1,6 +1,7 @@
 """Frames beside the arrays that they hold, for tests of work that is pushed into reads."""
 
 import math
+import sys
 from contextlib import contextmanager
 from functools import partial
 from unittest import mock
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from b2nd_dask import from_b2nd
 from b2nd_dask.frame.read import reduce
 from b2nd_dask.graph import resources as graph_resources
-from b2nd_dask.graph.optimize import sharing
+from b2nd_dask.graph.optimize import at_once, sharing
 from b2nd_dask.graph.resources import Resources
 from b2nd_dask.graph.tasks import BlockRead, index_block
+from b2nd_dask.graph.write import rechunk
 
 NAMES = (
     "sum prod min max any all mean var std nansum nanprod nanmin nanmax nanmean nanvar nanstd "
@@ -45,16 +47,22 @@ WORK = {
 }
 
 
+#: They have `available` by name, and would keep what is in its place when they are imported.
+IMPORTED_BEFORE = at_once, rechunk, sharing
+
+
 @contextmanager
 def computing_with(*, threads=2, held=1 << 28):
     """Optimize as for so many threads, where so many bytes may wait in memory for a late result."""
     resources = Resources(threads, int(held / sharing.SHARE_OF_MEMORY))
     with (
         mock.patch.object(sharing, "available", return_value=resources),
-        mock.patch.object(graph_resources, "available", return_value=resources),
+        mock.patch.object(graph_resources, "available", return_value=resources) as replaced,
         mock.patch.object(sharing, "LATE_NBYTES", min(held, sharing.LATE_NBYTES)),
     ):
         yield
+    modules = [each for name, each in sys.modules.items() if name.startswith("b2nd_dask.")]
+    assert all(vars(each).get("available") is not replaced for each in modules)
 
 
 def reducing_at_once(nbytes):
