@@ -243,7 +243,7 @@ def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
         except (OSError, TypeError, ValueError) as reason:
             lost.append(f"attribute {name!r} of {label} ({reason})")
             continue
-        is_single = np.array(value, object).shape == (1,)
+        is_single = np.shape(value) == (1,) and not isinstance(value, str)
         # NetCDF stores a number as a list of one
         squeezed = is_single and (name == "_FillValue" or _is_netcdf(node))
         found[name] = value[0] if squeezed else value
