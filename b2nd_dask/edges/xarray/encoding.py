@@ -227,9 +227,11 @@ def _lazy(variable: xr.Variable) -> xr.Variable:
     """Make a variable with a dask array if its elements are not loaded yet."""
     if variable.chunks is not None or variable._in_memory or variable.dtype.kind == "O":
         return variable
-    # dask divides by the size of an empty array
-    default: Any = "auto" if variable.size else {}
-    return variable.chunk(variable.encoding.get("preferred_chunks") or default)
+    chunks = variable.encoding.get("preferred_chunks")
+    if chunks is None:
+        # dask divides by the size of an empty array
+        chunks = "auto" if variable.size else {}
+    return variable.chunk(chunks)
 
 
 def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: str) -> xr.Variable:
