@@ -120,17 +120,6 @@ def test_what_slices_of_a_difference_need_is_read_once(maps):
     assert len(read) == x.npartitions
 
 
-def test_blocks_that_a_function_and_elementwise_work_need_are_read_once(maps):
-    x = from_b2nd(maps).rechunk(SERIES)
-    arrays = x.map_blocks(np.sort), x * 2
-    with chunks_read() as once:
-        dask.compute(arrays[0], scheduler="sync")
-    with chunks_read() as read:
-        _, made = dask.compute(*arrays, scheduler="sync")
-    assert len(read) == len(once)
-    np.testing.assert_array_equal(made, VALUES * 2)
-
-
 def test_mean_is_kept(maps):
     """What is no block of the read stays as it is."""
     x = from_b2nd(maps)
