@@ -94,7 +94,10 @@ _VOLUME: Mapping[str, Work] = {
     "np.nanargmin(x, axis=0)": lambda x: np.nanargmin(x, axis=0),
 }
 #: More than half of its chunks have no greater element.
-_VOLUME_STATISTICS: Mapping[str, Work] = {"x[x > 280].sum()": lambda x: x[x > 280].sum()}
+_VOLUME_STATISTICS: Mapping[str, Work] = {
+    "x[x > 280]": lambda x: x[x > 280],
+    "x[x > 280].sum()": lambda x: x[x > 280].sum(),
+}
 _IMAGE: Mapping[str, Work] = {
     "x.rechunk(rows).std(axis=1)": lambda x: x.rechunk((x.chunks[0][0], -1)).std(axis=1),
     "x[::100, ::100]": lambda x: x[::100, ::100],

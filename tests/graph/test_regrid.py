@@ -120,6 +120,28 @@ def test_what_slices_of_a_difference_need_is_read_once(maps):
     assert len(read) == x.npartitions
 
 
+OTHERS = {
+    "elementwise": lambda y: y * 2,
+    "reduction": lambda y: y.max(axis=0),
+    "slice": lambda y: y[:, 3:],
+    "transpose": lambda y: y.T + 1,
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("first", ["a", "z"])
+def test_blocks_that_several_results_need_are_read_once(maps, first, other):
+    """Whichever layer the optimizer meets first: it goes by their names."""
+    y = from_b2nd(maps).rechunk(SERIES)
+    results = y.map_blocks(np.sort, name=first), other(y)
+    with chunks_read() as once:
+        dask.compute(y.map_blocks(np.sort), scheduler="sync")
+    with chunks_read() as read:
+        _, made = dask.compute(*results, scheduler="sync")
+    assert len(read) == len(once)
+    np.testing.assert_array_equal(made, other(VALUES))
+
+
 def test_mean_is_kept(maps):
     """What is no block of the read stays as it is."""
     x = from_b2nd(maps)

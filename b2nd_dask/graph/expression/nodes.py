@@ -300,6 +300,11 @@ def nodes_of(top: Node) -> Iterator[Node]:
             todo += reversed(node.args) if isinstance(node, Elemwise) else ()
 
 
+def is_rechunked(top: Node) -> bool:
+    """Whether a tree reads elements in other blocks."""
+    return any(isinstance(node, Read) and node.is_rechunked for node in nodes_of(top))
+
+
 def with_nodes(top: Node, change: Callable[[Node], Node]) -> Node:
     """Replace the nodes of a tree, from the leaves up, by the results of a function."""
     done: dict[int, Node] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Set
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -19,8 +19,8 @@ from dask.typing import Key
 
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph._dask_compat import GraphNode, TaskRef, block_function, flatten, held_tasks
-from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_nodes
-from b2nd_dask.graph.expression.program import compile_tree, leaf_key
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read, is_rechunked, nodes_of
+from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
@@ -82,10 +82,6 @@ class _Rewriting:
         self._rules = layers.rules
         self._outputs = set(map(_layer_of, output_keys)) & layers.nodes.keys()
         self._needed = set(self._outputs)
-        self._moved_reads: defaultdict[Any, list[str]] = defaultdict(list)
-        for name, node in layers.nodes.items():
-            if isinstance(node, Read) and len(node.layers) > 1:
-                self._moved_reads[leaf_key(node)].append(name)
         self._masked, self._above = masked_reads(layers, self._outputs)
         self._can_be_renamed = renamable_layers(layers.graph)
         self._reductions = Reductions(layers)
@@ -115,21 +111,12 @@ class _Rewriting:
             return None
         return with_own_names(HighLevelGraph(new, below), changed, self._outputs, self._above)
 
-    def _read_by_another(self, name: str, node: Node) -> Node:
-        """The layer that reads the same blocks for another dependent; the node if there is none."""
-        if isinstance(node, Read) and len(node.layers) > 1:
-            for other in self._moved_reads.get(leaf_key(node), ()):
-                if other != name and other in self._needed and other not in self._masked:
-                    return Opaque(other, node.chunks)
-        return node
-
     def _from_results(self) -> Iterator[str]:
         """Layers after all their dependents; unneeded layers come first."""
         sorter = TopologicalSorter(
             {name: self._layers.dependents[name] for name in self._layers.order}
         )
         sorter.prepare()
-        # breadth first, so that reads of other layers are known early
         useful: deque[str] = deque()
         useless: deque[str] = deque()
         while sorter.is_active():
@@ -175,8 +162,6 @@ class _Rewriting:
         if is_whole and not (views and all(map(self._can_be_renamed, above))):
             return None
         tree = self._sharing.absorbed(node)
-        if isinstance(tree, Elemwise):
-            tree = with_nodes(tree, lambda each: self._read_by_another(name, each))
         if not isinstance(tree, Read | Elemwise):
             return None
         if predicate is None and "statistics" in self._rules:
@@ -222,7 +207,7 @@ def _layers_below(layers: Layers, top: Node) -> set[str]:
 
 def _rule_of(node: Read | Elemwise) -> str:
     """The rule that lowers a layer to a tree."""
-    if any(isinstance(each, Read) and each.is_rechunked for each in nodes_of(node)):
+    if is_rechunked(node):
         return "new_blocks"
     if len(node.layers) > 1:
         return "slices"

@@ -23,7 +23,15 @@ from b2nd_dask.graph.expression.elementwise import (
     is_elementwise,
     unwrapped,
 )
-from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_nodes
+from b2nd_dask.graph.expression.nodes import (
+    Elemwise,
+    Node,
+    Opaque,
+    Read,
+    is_rechunked,
+    nodes_of,
+    with_nodes,
+)
 from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.layers.moves import as_task
@@ -97,11 +105,11 @@ class Sharing:
 
     def _included(self, node: Node, names: tuple[str, ...], included: set[str]) -> set[str] | None:
         """Layers that are absorbed with a node; None if one has another dependent."""
-        is_rechunked = isinstance(node, Read) and node.is_rechunked and not node.source.is_remote
-        if is_rechunked and self._layers.rechunks_of[node.layers[-1]] == 1:
-            # A repeated read costs less than cutting and joining blocks. Elements that several
-            # rechunks need, such as the slices of a difference, are read once.
-            return set(names)
+        is_anew = isinstance(node, Read) and node.is_rechunked and not node.source.is_remote
+        if is_anew and self._layers.rechunks_of[node.layers[-1]] == 1:
+            # A read of the old blocks, too, costs less than cutting and joining them. Elements that
+            # several rechunks need, such as the slices of a difference, are read once.
+            names = tuple(name for name in names if is_rechunked(self._layers.nodes[name]))
         added: set[str] = set()
         for name in names:
             if name not in included and not self._is_free(name, included | added):
