@@ -23,9 +23,6 @@ from b2nd_dask.graph.expression.program import Program
 from b2nd_dask.graph.expression.tiles import is_plain, run_on_block
 from b2nd_dask.graph.read.blocks import BlockRead, Chunks, regions_of
 
-#: Number of elements of a block from which on kernels reduce it faster than dask's chunk step.
-_MANY = 1 << 16
-
 
 def compute_block(*blocks: Any, program: Program, views: bool) -> Any:
     """Run a program on its elements and inputs: blocks to read, and results of other tasks.
@@ -114,10 +111,8 @@ def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
 
 def reduce_elements(elements: Any, fold: Fold, inputs: Sequence[Any] = ()) -> Any:
     """Compute dask's chunk step of a reduction of a block in memory."""
-    # dask's own step takes less time for few elements
-    least = 1 if inputs else _MANY
     are_plain = all(map(is_plain, (elements, *inputs)))
-    if are_plain and elements.size >= least and elements.dtype.kind in NUMBERS:
+    if are_plain and elements.size and elements.dtype.kind in NUMBERS:
         return fold.of_block(elements, inputs)
     return fold.step(fold.program.run(elements, inputs))
 

@@ -57,6 +57,8 @@ class Selection:
 class Refusing:
     """Accepts no selection."""
 
+    is_rechunked = False
+
     def accept(self, selection: Selection, layer: str) -> Any:
         """Accept no slice, rechunk or transpose."""
         return None
@@ -201,6 +203,11 @@ class Elemwise:
         return self.chunks is None
 
     @property
+    def is_rechunked(self) -> bool:
+        """Whether it reads elements in other blocks."""
+        return any(isinstance(each, Read) and each.is_rechunked for each in nodes_of(self))
+
+    @property
     def is_raveled(self) -> bool:
         """Whether it filters an array of several axes, in other blocks than those of the result."""
         return self.filters and len(computed_in(self) or ()) > 1
@@ -298,11 +305,6 @@ def nodes_of(top: Node) -> Iterator[Node]:
             seen.add(id(node))
             yield node
             todo += reversed(node.args) if isinstance(node, Elemwise) else ()
-
-
-def is_rechunked(top: Node) -> bool:
-    """Whether a tree reads elements in other blocks."""
-    return any(isinstance(node, Read) and node.is_rechunked for node in nodes_of(top))
 
 
 def with_nodes(top: Node, change: Callable[[Node], Node]) -> Node:

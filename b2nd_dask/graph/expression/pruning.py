@@ -21,7 +21,7 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.derived import Derived, derived_from, or_unknown, range_of
 from b2nd_dask.graph.expression.elementwise import is_among
-from b2nd_dask.graph.expression.nodes import Literal, Read
+from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.program import Compiled, Operand, Program, Result, Step
 from b2nd_dask.graph.expression.ranges import CONDITIONS, is_safe_cast
 
@@ -257,7 +257,7 @@ def is_false(
 
 def predicate_of(compiled: Compiled | None) -> Predicate | None:
     """The predicate that prunes the read of a program; None if it prunes no chunk in any case."""
-    if compiled is None or any(isinstance(each, Read) for each in compiled.inputs):
+    if compiled is None or len(compiled.reads) != 1:
         return None
     source, program = compiled.read.source, compiled.program
     if not isinstance(source, FrameReference) or not source.has_statistics:

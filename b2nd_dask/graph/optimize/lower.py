@@ -48,6 +48,8 @@ logger = logging.getLogger("b2nd_dask")
 
 #: A larger tree becomes one layer, even if it reads no frame.
 MANY_NODES = MAX_NODES // 2
+#: Elements of a block from which on kernels reduce it faster than dask's own step.
+_MANY_ELEMENTS = 1 << 16
 #: dask's functions that index their first argument by positions alone.
 _POSITION_GETTERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})
 
@@ -79,15 +81,17 @@ def input_of(node: Node, predicate: Predicate | None = None) -> Callable[[tuple[
     return lambda block: reads[own_block(reads.chunks, block)]
 
 
-def lowered_tree(
-    name: str, node: Read | Elemwise, predicate: Predicate | None, *, views: bool
-) -> Lowered | None:
-    """A layer that computes a tree, block by block; None if it reads no frame."""
+def compiled_layer(node: Read | Elemwise) -> Compiled | None:
+    """The program of a layer that computes a tree; None if dask's own layers are as good."""
     # A layer pays off even without a read if it absorbs slices and rechunks, or many steps: the
     # time of dask's fusion grows with the square of the number of layers.
-    found = compile_tree(node, reading=len(node.layers) == 1 and node.size <= MANY_NODES)
-    if found is None:
-        return None
+    return compile_tree(node, reading=len(node.layers) == 1 and node.size <= MANY_NODES)
+
+
+def lowered_tree(
+    name: str, node: Node, found: Compiled, predicate: Predicate | None, *, views: bool
+) -> Lowered:
+    """A layer that runs the program of a tree, block by block."""
     chunks = computed_in(node) or ()
     blocks = math.prod(map(len, chunks))
     labels = tuple(range(len(chunks)))
@@ -126,15 +130,16 @@ def lowered_step(layers: Layers, name: str) -> Lowered | None:
     keywords: dict[str, Any] = {}
     func: Any = None
     if name in layers.folds:
-        func = partial(reduce_elements, fold=layers.folds[name][0])
+        fold, below = layers.folds[name]
+        blocks = layers.nodes[below].chunks
+        if blocks is None or math.prod(map(max, blocks)) >= _MANY_ELEMENTS:
+            func = partial(reduce_elements, fold=fold)
     elif block_function(layer) is not None and is_plain(layer):
         func, keywords = with_kernels(block_function(layer)), layer.task.kwargs
     if func is None:
         return None
-    pairs = itertools.chain.from_iterable(layer.indices)
-    made = blockwise(
-        func, name, layer.output_indices, *pairs, numblocks=layer.numblocks, **keywords
-    )
+    made = copied(layer)
+    made.task = Task(name, func, *layer.task.args, **keywords)
     return Lowered({name: made}, {name: layers.graph.dependencies[name]})
 
 
@@ -261,13 +266,19 @@ def is_renamable(layer: Any) -> bool:
     return all(as_task(key, value) is not None for key, value in tasks.items())
 
 
+def copied(layer: Any) -> Any:
+    """A copy of a layer with one task per block, to be changed."""
+    found = copy.copy(layer)
+    found.__dict__.pop("_cached_dict", None)
+    return found
+
+
 def renamed(layer: Any, names: Mapping[str, str]) -> Any:
     """A copy of a layer with new names for itself and for its dependencies."""
     if block_function(layer) is None:
         tasks = (_renamed_task(as_task(key, value), names) for key, value in layer.items())
         return {task.key: task for task in tasks}
-    found = copy.copy(layer)
-    found.__dict__.pop("_cached_dict", None)
+    found = copied(layer)
     found.output = names.get(layer.output, layer.output)
     found.task = layer.task.substitute({}, key=found.output)
     found.indices = tuple(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Set
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -19,13 +18,14 @@ from dask.typing import Key
 
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph._dask_compat import GraphNode, TaskRef, block_function, flatten, held_tasks
-from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read, is_rechunked, nodes_of
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read, nodes_of
 from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
 from b2nd_dask.graph.optimize.lower import (
     Lowered,
+    compiled_layer,
     is_renamable,
     lowered_positions,
     lowered_step,
@@ -81,7 +81,6 @@ class _Rewriting:
         self._layers = layers
         self._rules = layers.rules
         self._outputs = set(map(_layer_of, output_keys)) & layers.nodes.keys()
-        self._needed = set(self._outputs)
         self._masked, self._above = masked_reads(layers, self._outputs)
         self._can_be_renamed = renamable_layers(layers.graph)
         self._reductions = Reductions(layers)
@@ -93,9 +92,8 @@ class _Rewriting:
         new: dict[str, Any] = {}
         below: dict[str, set[str]] = {}
         changed: list[str] = []
-        for name in self._from_results():
-            if name not in self._needed:
-                self._sharing.note_lowered(name, set())
+        for name in reversed(self._layers.order):
+            if not self._sharing.is_needed(name):
                 continue
             lowered = self._lowered(name)
             if lowered is None:
@@ -104,26 +102,10 @@ class _Rewriting:
                 changed.append(name)
             new |= lowered.layers
             below |= lowered.dependencies
-            uses = set().union(*lowered.dependencies.values())
-            self._sharing.note_lowered(name, uses)
-            self._needed |= uses
+            self._sharing.note_lowered(name, set().union(*lowered.dependencies.values()))
         if not changed:
             return None
         return with_own_names(HighLevelGraph(new, below), changed, self._outputs, self._above)
-
-    def _from_results(self) -> Iterator[str]:
-        """Layers after all their dependents; unneeded layers come first."""
-        sorter = TopologicalSorter(
-            {name: self._layers.dependents[name] for name in self._layers.order}
-        )
-        sorter.prepare()
-        useful: deque[str] = deque()
-        useless: deque[str] = deque()
-        while sorter.is_active():
-            for name in sorted(sorter.get_ready()):
-                (useful if name in self._needed else useless).append(name)
-            yield (name := (useless or useful).popleft())
-            sorter.done(name)
 
     def _lowered(self, name: str) -> Lowered | None:
         """The layers that replace a layer; None if it stays unchanged."""
@@ -164,9 +146,12 @@ class _Rewriting:
         tree = self._sharing.absorbed(node)
         if not isinstance(tree, Read | Elemwise):
             return None
+        compiled = compiled_layer(tree)
+        if compiled is None:
+            return None
         if predicate is None and "statistics" in self._rules:
-            predicate = predicate_of(compile_tree(tree))
-        return lowered_tree(name, tree, predicate, views=views)
+            predicate = predicate_of(compiled)
+        return lowered_tree(name, tree, compiled, predicate, views=views)
 
 
 def masked_reads(layers: Layers, outputs: Set[str]) -> tuple[dict[str, Predicate], dict[str, str]]:
@@ -207,7 +192,7 @@ def _layers_below(layers: Layers, top: Node) -> set[str]:
 
 def _rule_of(node: Read | Elemwise) -> str:
     """The rule that lowers a layer to a tree."""
-    if is_rechunked(node):
+    if node.is_rechunked:
         return "new_blocks"
     if len(node.layers) > 1:
         return "slices"
@@ -218,12 +203,11 @@ def _check_layers(graph: HighLevelGraph, before: HighLevelGraph) -> None:
     """Verify that the layers are complete, and verify the tasks of new layers."""
     _check_order({name: graph.dependencies[name] for name in graph.layers})
     for name, layer in graph.layers.items():
-        if layer is before.layers.get(name):
+        if layer is before.layers.get(name) or block_function(layer) is not None:
             continue
-        if not len(layer):
+        if not layer:
             raise UnsoundGraphError(f"no tasks in layer {name}")
-        if block_function(layer) is None:
-            _check_tasks(dict(layer), graph.dependencies[name])
+        _check_tasks(dict(layer), graph.dependencies[name])
 
 
 def _check_tasks(tasks: Mapping[Any, Any], below: Set[Any] = frozenset()) -> None:

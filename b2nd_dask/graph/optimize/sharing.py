@@ -23,15 +23,7 @@ from b2nd_dask.graph.expression.elementwise import (
     is_elementwise,
     unwrapped,
 )
-from b2nd_dask.graph.expression.nodes import (
-    Elemwise,
-    Node,
-    Opaque,
-    Read,
-    is_rechunked,
-    nodes_of,
-    with_nodes,
-)
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_nodes
 from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.layers.moves import as_task
@@ -68,8 +60,9 @@ class Sharing:
         self._layers = layers
         # layers that lowered ones use, and the dependents of each layer that are not lowered yet
         self._used: set[str] = set()
-        self._left = {name: layers.dependents[name] - answered for name in layers.order}
+        self._left = {name: set(layers.dependents[name]) for name in layers.order}
         self._outputs = outputs
+        self._end(list(answered))
         self._rank = {name: number for number, name in enumerate(layers.order)}
         self._late = _LateReads(layers) if "late_reads" in layers.rules else None
         self._is_cut_up = cache(partial(_is_cut_up, layers))
@@ -109,7 +102,7 @@ class Sharing:
         if is_anew and self._layers.rechunks_of[node.layers[-1]] == 1:
             # A read of the old blocks, too, costs less than cutting and joining them. Elements that
             # several rechunks need, such as the slices of a difference, are read once.
-            names = tuple(name for name in names if is_rechunked(self._layers.nodes[name]))
+            names = tuple(name for name in names if self._layers.nodes[name].is_rechunked)
         added: set[str] = set()
         for name in names:
             if name not in included and not self._is_free(name, included | added):
@@ -119,11 +112,23 @@ class Sharing:
             added.add(name)
         return added
 
+    def is_needed(self, name: str) -> bool:
+        """Whether a layer is a result, or lowered layers use it."""
+        return name in self._outputs or name in self._used
+
     def note_lowered(self, name: str, uses: set[str]) -> None:
         """Note the layers that a lowered layer uses."""
         self._used |= uses
-        for below in self._layers.graph.dependencies[name]:
-            self._left[below].discard(name)
+        self._end([name])
+
+    def _end(self, names: list[str]) -> None:
+        """Note layers that need no more blocks from below, also those that nothing needs."""
+        for name in names:
+            for below in self._layers.graph.dependencies[name]:
+                left = self._left[below]
+                if name in left:
+                    left.remove(name)
+                    names += () if left or self.is_needed(below) else (below,)
 
     @cached_property
     def only_read(self) -> set[str]:
