@@ -1,5 +1,6 @@
 """Reductions and indices give what dask gives of an array in memory, whichever way they take."""
 
+import logging
 import operator
 import weakref
 from functools import partial
@@ -454,3 +455,28 @@ def test_work_that_refuses_other_elements_than_there_are(tmp_path, array_type, s
     assert (2 ** (x - 2)).sum().compute() == (2 ** (array - 2)).sum()
     np.testing.assert_array_equal((x ** (x - 2)).max(0).compute(), (array ** (array - 2)).max(0))
     np.testing.assert_array_equal((2.0 ** (x - 2)).mean(1).compute(), (2.0 ** (array - 2)).mean(1))
+
+
+def test_a_condition_on_a_frame_beside_another_array(tmp_path, caplog):
+    """A long chain becomes one layer, of the other array."""
+    caplog.set_level(logging.DEBUG, "b2nd_dask")
+    array = np.arange(80.0).reshape(8, 10)
+    to_b2nd(array, tmp_path / "a.b2nd", chunks=(2, 10), stats=True)
+    x = from_b2nd(tmp_path / "a.b2nd")
+    got, want = da.from_array(array, chunks=x.chunks) + (x > 5), array + (array > 5)
+    for _ in range(60):
+        got, want = (got * 2) % 1000, (want * 2) % 1000
+    np.testing.assert_array_equal(got.compute(scheduler="sync"), want)
+    assert "leaves a graph" not in caplog.text
+
+
+def test_layers_that_nothing_needs(tmp_path):
+    """Graphs of several arrays, put together by others, have such layers."""
+    to_b2nd(np.arange(800.0), tmp_path / "a.b2nd", chunks=(10,))
+    x = from_b2nd(tmp_path / "a.b2nd")
+    total, other = (x * 2).sum(), (x * 2).map_blocks(np.sort)
+    both = HighLevelGraph.merge(total.dask, other.dask)
+    (alone,) = dask.optimize(total)
+    (made,) = dask.optimize(da.Array(both, total.name, total.chunks, total.dtype))
+    assert len(dict(made.dask)) == len(dict(alone.dask))
+    assert made.compute() == np.arange(800).sum() * 2

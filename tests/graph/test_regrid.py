@@ -142,6 +142,15 @@ def test_blocks_that_several_results_need_are_read_once(maps, first, other):
     np.testing.assert_array_equal(made, other(VALUES))
 
 
+def test_a_tree_reads_old_and_new_blocks(maps):
+    """One task for each block reads both: neither is needed elsewhere."""
+    x = from_b2nd(maps)
+    made = (x[1:].rechunk({0: 2})[:38] + x[:38]).map_blocks(np.sort)
+    (done,) = dask.optimize(made)
+    assert len(dict(done.dask)) == made.npartitions
+    np.testing.assert_array_equal(made.compute(), np.sort(VALUES[1:39] + VALUES[:38]))
+
+
 def test_mean_is_kept(maps):
     """What is no block of the read stays as it is."""
     x = from_b2nd(maps)

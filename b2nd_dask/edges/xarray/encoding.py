@@ -20,6 +20,7 @@ from b2nd_dask.format.labels import MAX_NAME_LENGTH, PACKING
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.write.writer import fits
+from b2nd_dask.graph.read.from_b2nd import expressions, is_expression
 from b2nd_dask.graph.write.input_arrays import as_dask
 from b2nd_dask.graph.write.options import WriteOptions, check_existing
 
@@ -224,14 +225,14 @@ def _check_decodes(variable: xr.Variable, name: str, where: str) -> None:
 
 
 def _lazy(variable: xr.Variable) -> xr.Variable:
-    """Make a variable with a dask array if its elements are not loaded yet."""
-    if variable.chunks is not None or variable._in_memory or variable.dtype.kind == "O":
-        return variable
-    chunks = variable.encoding.get("preferred_chunks")
-    if chunks is None:
+    """Make a variable with an array of `dask.array` if its elements are not loaded yet."""
+    if variable.chunks is None and not variable._in_memory and variable.dtype.kind != "O":
         # dask divides by the size of an empty array
-        chunks = "auto" if variable.size else {}
-    return variable.chunk(chunks)
+        default = "auto" if variable.size else {}
+        variable = variable.chunk(variable.encoding.get("preferred_chunks", default))
+    if is_expression(variable._data):
+        variable = variable.copy(data=expressions().classic_array(variable._data))
+    return variable
 
 
 def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: str) -> xr.Variable:

@@ -118,9 +118,10 @@ def _require_same(
 def _not_held(
     what: str, dtype: np.dtype[Any], attrs: Mapping[str, Any], problem: str, remedy: str
 ) -> ValueError:
+    options = f" with {dict(attrs)}" if attrs else ""
     return ValueError(
-        f"{what} cannot be written as {dtype} with {dict(attrs)}{problem} {remedy} in encoding= of "
-        "a new file can hold it"
+        f"{what} cannot be written as {dtype}{options}{problem} {remedy} in encoding= of a new "
+        "file can hold it"
     )
 
 

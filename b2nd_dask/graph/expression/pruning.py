@@ -257,7 +257,7 @@ def is_false(
 
 def predicate_of(compiled: Compiled | None) -> Predicate | None:
     """The predicate that prunes the read of a program; None if it prunes no chunk in any case."""
-    if compiled is None or len(compiled.reads) != 1:
+    if compiled is None or compiled.reads != [compiled.read]:
         return None
     source, program = compiled.read.source, compiled.program
     if not isinstance(source, FrameReference) or not source.has_statistics:

@@ -131,7 +131,7 @@ def lowered_step(layers: Layers, name: str) -> Lowered | None:
     func: Any = None
     if name in layers.folds:
         fold, below = layers.folds[name]
-        blocks = layers.nodes[below].chunks
+        blocks = computed_in(layers.nodes[below])
         if blocks is None or math.prod(map(max, blocks)) >= _MANY_ELEMENTS:
             func = partial(reduce_elements, fold=fold)
     elif block_function(layer) is not None and is_plain(layer):

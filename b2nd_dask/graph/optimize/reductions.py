@@ -91,11 +91,9 @@ class Reductions:
             and isinstance(node := layers.nodes[below], Read | Elemwise)
         ]
         # a filter may have other blocks than the array that is read
-        found = [each for each in found if each.combining or not each.below.filters]
-        self._by_top = {each.top: each for each in found}
-        self.answered = {
-            each.name: whole for each in found if (whole := self._answered(each)) is not None
-        }
+        self._by_top = {one.top: one for one in found if one.combining or not one.below.filters}
+        answers = ((each.name, self._answered(each)) for each in self._by_top.values())
+        self.answered = {name: whole for name, whole in answers if whole is not None}
         """Layers of chunk steps that statistics answer, whatever else reads their blocks."""
 
     @cached_property
@@ -244,12 +242,15 @@ class ReducedRead:
         All blocks are merged if statistics leave little to be read. None are merged if the work has
         array inputs.
         """
+        rule = "merge_blocks"
         if self.is_answered(limit):
-            limit = math.inf
+            rule, limit = "statistics", math.inf
         elif not merges or any(each.chunks != () for each in self._inputs):
             return self
         read = self.read
         blocks = merged_blocks(read.chunks, self._axes, read.source.dtype.itemsize, limit)
+        counts = (math.prod(map(len, each)) for each in (blocks, read.chunks))
+        logger.debug("%s: %d tasks reduce %d blocks of %s", rule, *counts, read.source.label)
         return self.in_blocks(blocks)
 
     def lowered(self, found: FoundReduction) -> Lowered:

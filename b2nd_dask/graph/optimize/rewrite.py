@@ -7,7 +7,6 @@ graph damaged by a rule reaches a scheduler.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Container, Iterator, Mapping, Set
 from graphlib import CycleError, TopologicalSorter
@@ -122,7 +121,7 @@ class _Rewriting:
         node = self._layers.nodes[name]
         if "reductions" in self._rules:
             yield "reductions", self._reductions.lowered(name, self._sharing)
-            yield "reductions", lowered_step(self._layers, name)
+            yield "reductions, of blocks in memory,", lowered_step(self._layers, name)
         if isinstance(node, Read | Elemwise) and not node.is_raveled:
             rule = "masks" if name in self._masked else _rule_of(node)
             yield rule, self._tree(name, node)
@@ -144,10 +143,8 @@ class _Rewriting:
         if is_whole and not (views and all(map(self._can_be_renamed, above))):
             return None
         tree = self._sharing.absorbed(node)
-        if not isinstance(tree, Read | Elemwise):
-            return None
-        compiled = compiled_layer(tree)
-        if compiled is None:
+        compiled = compiled_layer(tree) if isinstance(tree, Read | Elemwise) else None
+        if tree is None or compiled is None:
             return None
         if predicate is None and "statistics" in self._rules:
             predicate = predicate_of(compiled)
@@ -244,7 +241,8 @@ def _persisted(graph: HighLevelGraph) -> set[Any]:
     held = (held_tasks(layer) or {} for layer in graph.layers.values())
     return {
         key
-        for key, value in itertools.chain.from_iterable(map(dict.items, held))
+        for tasks in held
+        for key, value in tasks.items()
         if isinstance(value, TaskRef) and value.key == key
     }
 

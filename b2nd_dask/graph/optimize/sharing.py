@@ -62,7 +62,8 @@ class Sharing:
         self._used: set[str] = set()
         self._left = {name: set(layers.dependents[name]) for name in layers.order}
         self._outputs = outputs
-        self._end(list(answered))
+        unneeded = {name for name in layers.order if not layers.dependents[name]} - outputs
+        self._end([*answered, *unneeded])
         self._rank = {name: number for number, name in enumerate(layers.order)}
         self._late = _LateReads(layers) if "late_reads" in layers.rules else None
         self._is_cut_up = cache(partial(_is_cut_up, layers))
@@ -98,14 +99,15 @@ class Sharing:
 
     def _included(self, node: Node, names: tuple[str, ...], included: set[str]) -> set[str] | None:
         """Layers that are absorbed with a node; None if one has another dependent."""
-        is_anew = isinstance(node, Read) and node.is_rechunked and not node.source.is_remote
-        if is_anew and self._layers.rechunks_of[node.layers[-1]] == 1:
-            # A read of the old blocks, too, costs less than cutting and joining them. Elements that
-            # several rechunks need, such as the slices of a difference, are read once.
-            names = tuple(name for name in names if self._layers.nodes[name].is_rechunked)
+        # Other layers may read the old blocks besides: that costs less than cutting and joining
+        # them. Elements that several rechunks need, such as the slices of a difference, are read
+        # once.
+        is_rechunked = isinstance(node, Read) and node.is_rechunked and not node.source.is_remote
+        reads_besides = is_rechunked and self._layers.rechunks_of[node.layers[-1]] == 1
         added: set[str] = set()
         for name in names:
-            if name not in included and not self._is_free(name, included | added):
+            is_old = reads_besides and not self._layers.nodes[name].is_rechunked
+            if not (is_old or name in included or self._is_free(name, included | added)):
                 others = self._layers.dependents[name]
                 logger.debug("%s is not absorbed: it is needed by %s", name, others or "the user")
                 return None
@@ -122,13 +124,14 @@ class Sharing:
         self._end([name])
 
     def _end(self, names: list[str]) -> None:
-        """Note layers that need no more blocks from below, also those that nothing needs."""
+        """Note layers that need no blocks any more, with all below that nothing else needs."""
         for name in names:
             for below in self._layers.graph.dependencies[name]:
                 left = self._left[below]
                 if name in left:
                     left.remove(name)
-                    names += () if left or self.is_needed(below) else (below,)
+                    if not left and not self.is_needed(below):
+                        names.append(below)
 
     @cached_property
     def only_read(self) -> set[str]:
@@ -220,8 +223,8 @@ class _LateReads:
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
-        # cached per layer: each reduction of a frame would search the dependents of all others
-        self._known: dict[str, tuple[set[str], set[str]]] = {}
+        # each reduction of a frame would search the dependents of all others
+        self._dependents_of = cache(self._dependents)
         self._limit = LATE_NBYTES
         reads = [node for node in layers.nodes.values() if isinstance(node, Read)]
         total = sum(node.nbytes for node in reads if len(node.layers) == 1)
@@ -245,21 +248,20 @@ class _LateReads:
 
     def is_repeated(self, name: str, included: set[str]) -> bool:
         """Whether the dependents of a layer that a tree includes compute the layer themselves."""
-        late, rest = self._dependents(name)
-        if not 0 < len(late) <= MAX_COPIES:
-            return False
-        return len(rest) == 1 or included.isdisjoint(rest)
+        late, rest = self._dependents_of(name)
+        is_late = 0 < len(late) <= MAX_COPIES and (len(rest) == 1 or included.isdisjoint(rest))
+        if is_late:
+            logger.debug("late_reads: %s is read again, or would wait for another result", name)
+        return is_late
 
     def _dependents(self, name: str) -> tuple[set[str], set[str]]:
         """The dependents of a layer that wait for a late result, and the others."""
-        if name not in self._known:
-            limit = self._limit_of(self._layers.nodes[name])
-            dependents = self._layers.dependents[name]
-            late: set[str] = set()
-            if limit is not None:
-                late = {other for other in dependents if self._is_late(other, name, limit)}
-            self._known[name] = late, dependents - late
-        return self._known[name]
+        limit = self._limit_of(self._layers.nodes[name])
+        dependents = self._layers.dependents[name]
+        late: set[str] = set()
+        if limit is not None:
+            late = {other for other in dependents if self._is_late(other, name, limit)}
+        return late, dependents - late
 
     def _limit_of(self, node: Node) -> int | None:
         """Bytes of reads above which a result is late; None if a node's blocks wait for it."""

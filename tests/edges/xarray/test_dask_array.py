@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from xarray.namedarray.parallelcompat import list_chunkmanagers
 
-from b2nd_dask import persist_compressed, plan, to_b2nd
+from b2nd_dask import open_b2nd, persist_compressed, plan, to_b2nd
 from tests.graph.expressions import kinds, library
 from tests.test_docs import run
 
@@ -103,6 +103,15 @@ def test_writes(registered, path, tmp_path):
     kept = persist_compressed(ds.t2m)
     assert isinstance(kept.data, library().Array)
     xr.testing.assert_identical(kept.compute(), ds.t2m.compute())
+
+
+def test_packs_block_by_block(registered, path, tmp_path):
+    ds = opened(path).chunk(time=6)[["t2m"]]
+    target = tmp_path / "packed.b2d"
+    to_b2nd(ds, target)
+    assert open_b2nd(target / "t2m.b2nd").dtype == "i2"
+    assert open_b2nd(target / "t2m.b2nd").chunks == (6, 30)
+    xr.testing.assert_identical(opened(target).compute(), ds.compute())
 
 
 def test_the_page(registered, tmp_path, monkeypatch):

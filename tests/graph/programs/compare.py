@@ -23,6 +23,8 @@ _FIRST = (
 #: Maximum and minimum of blocks that dask leaves without elements fail in dask, and in dask-array.
 #: Whether there are such blocks depends on what dask-array moves first.
 _EMPTY_BLOCKS = "array dimensions except for the concatenation axis must match exactly"
+#: NumPy's imaginary part of real numbers is; blocks of frames never are.
+_READ_ONLY = "read-only"
 
 
 class Difference(AssertionError):  # noqa: N818 - it is no error of the test
@@ -36,7 +38,8 @@ def assert_alike(got: Any, want: Any, rtol: float, atol: float) -> None:
     ------
     Difference
     """
-    if any(isinstance(one, ValueError) and _EMPTY_BLOCKS in str(one) for one in (got, want)):
+    errors = [str(one) for one in (got, want) if isinstance(one, ValueError)]
+    if any(_EMPTY_BLOCKS in each or _READ_ONLY in each for each in errors):
         return
     if isinstance(want, Exception) or isinstance(got, Exception):
         _assert_same(_error(got), _error(want), "errors")
