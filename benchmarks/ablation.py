@@ -2,7 +2,7 @@
 
 Writes ABLATION.md: for each case of `benchmarks.cases.ablation` the figures with all rules, and how
 many times as much it takes without some. Time is CPU time of all cores, which the load of a machine
-changes less than wall time. Without `statistics` the rule `masks` does nothing either.
+changes less than wall time.
 """
 
 from __future__ import annotations
