@@ -236,7 +236,7 @@ class _Compiler:
         return Result(len(self.steps))
 
 
-def leaf_key(leaf: Node) -> tuple[Any, ...]:
+def _leaf_key(leaf: Node) -> tuple[Any, ...]:
     """A key that is equal for leaves with the same elements in the same blocks."""
     if isinstance(leaf, Read):
         # a frame that was opened twice has two references
@@ -246,4 +246,4 @@ def leaf_key(leaf: Node) -> tuple[Any, ...]:
 
 def same_leaf(one: Node, other: Node) -> bool:
     """Whether two leaves of a tree have the same elements in the same blocks."""
-    return one is other or leaf_key(one) == leaf_key(other)
+    return one is other or _leaf_key(one) == _leaf_key(other)

@@ -143,8 +143,7 @@ class _Rewriting:
         if is_whole and not (views and all(map(self._can_be_renamed, above))):
             return None
         tree = self._sharing.absorbed(node)
-        compiled = compiled_layer(tree) if isinstance(tree, Read | Elemwise) else None
-        if tree is None or compiled is None:
+        if not isinstance(tree, Read | Elemwise) or (compiled := compiled_layer(tree)) is None:
             return None
         if predicate is None and "statistics" in self._rules:
             predicate = predicate_of(compiled)

@@ -99,9 +99,8 @@ class Sharing:
 
     def _included(self, node: Node, names: tuple[str, ...], included: set[str]) -> set[str] | None:
         """Layers that are absorbed with a node; None if one has another dependent."""
-        # Other layers may read the old blocks besides: that costs less than cutting and joining
-        # them. Elements that several rechunks need, such as the slices of a difference, are read
-        # once.
+        # Others may read the old blocks besides: that costs less than cutting and joining them.
+        # Elements that several rechunks need, such as the slices of a difference, are read once.
         is_rechunked = isinstance(node, Read) and node.is_rechunked and not node.source.is_remote
         reads_besides = is_rechunked and self._layers.rechunks_of[node.layers[-1]] == 1
         added: set[str] = set()
@@ -258,9 +257,9 @@ class _LateReads:
         """The dependents of a layer that wait for a late result, and the others."""
         limit = self._limit_of(self._layers.nodes[name])
         dependents = self._layers.dependents[name]
-        late: set[str] = set()
-        if limit is not None:
-            late = {other for other in dependents if self._is_late(other, name, limit)}
+        if limit is None:
+            return set(), dependents
+        late = {other for other in dependents if self._is_late(other, name, limit)}
         return late, dependents - late
 
     def _limit_of(self, node: Node) -> int | None:
