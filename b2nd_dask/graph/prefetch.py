@@ -33,13 +33,11 @@ from b2nd_dask.graph._dask_compat import (
 )
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_among
 from b2nd_dask.graph.read.blocks import BlockRead
-from b2nd_dask.graph.tasks import index_block, read_at_once, reduce_block
+from b2nd_dask.graph.tasks import index_block, reduce_block
 from b2nd_dask.storage import Item, Prefetch
 
 #: If so many first tasks of a graph read nothing from a store, the search for reads ends.
 _FIRST_TASKS = 1000
-#: Compressed bytes above which a task needs no prefetch. (`read_at_once` reads in pieces.)
-_MOST_OF_TASK = 16 << 20
 _GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
 #: Tasks whose results determine the reads and writes of other tasks.
 _MAKERS = (begin, begin_intermediate, open_view, FlatSource)
@@ -92,15 +90,10 @@ def _items(graph: Mapping[Any, Any], nodes: Iterable[Any]) -> Iterator[Item]:
         for func, args in calls.of(node):
             if _may_read_less(func, args):
                 continue
-            items = [
-                item
-                for read in _reads_in(func, args)
-                for item in read.source.expected_reads(read.axes, read.predicate)
-            ]
-            found |= bool(items)
-            nbytes = sum(item.span.stop - item.span.start for item in items)
-            if func is read_at_once or nbytes <= _MOST_OF_TASK:
-                yield from items
+            for read in _reads_in(func, args):
+                for item in read.source.expected_reads(read.axes, read.predicate):
+                    found = True
+                    yield item
 
 
 def _may_read_less(func: Any, args: list[Any]) -> bool:

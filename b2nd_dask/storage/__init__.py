@@ -27,7 +27,7 @@ from b2nd_dask.storage.read.container import (
 )
 from b2nd_dask.storage.read.local_reader import changes_show, identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location, matches_of, natural_key, split_store, store_in
-from b2nd_dask.storage.read.prefetch import Prefetch, is_reading_ahead, reading_ahead
+from b2nd_dask.storage.read.prefetch import Prefetch, reading_ahead
 from b2nd_dask.storage.redaction import Secrets, printable
 from b2nd_dask.storage.urls import below, public_url, split_path
 from b2nd_dask.storage.write.local_names import (

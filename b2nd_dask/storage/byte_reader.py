@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -75,8 +75,8 @@ class Item(NamedTuple):
 
     requester: Requester
     member: str
-    """As in `ByteReader.read`."""
     span: Span
+    """In the object or member of the requester."""
 
 
 class ByteReader(ABC):
@@ -107,8 +107,8 @@ class ByteReader(ABC):
         """Whether this is a sparse frame: members instead of one object."""
         return False
 
-    def requester(self) -> Requester | None:
-        """Requester for prefetches of this reader; None if it does not support them."""
+    def item(self, member: str, span: Span) -> Item | None:
+        """A range to prefetch, as in `read`; None if the reader does not support prefetches."""
         return None
 
     @abstractmethod
@@ -128,21 +128,21 @@ class ByteReader(ABC):
         FileNotFoundError if the object does not exist.
         """
 
-    def read_into(
-        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[tuple[int, int]]:
-        """Read byte ranges into buffers, in one round if requests can be concurrent.
+    def read_each(
+        self, items: Sequence[tuple[str, Span]], buffers: Sequence[memoryview]
+    ) -> Iterator[tuple[memoryview, int]]:
+        """Read byte ranges one after the other, or as the responses of a store arrive.
 
-        Names of members and spans are those of `read`; names may repeat. Each target is writable,
-        contiguous and as long as its span. A result has the number of bytes that were read, fewer
-        than the span has at the end of the member, and that of the bytes in the member. Raises
-        FileNotFoundError if the object or a member does not exist; `filename` ends with the
-        member's name.
+        Names of members and spans are those of `read`; names may repeat. A result has the bytes,
+        fewer than the span at the end of the member, and the size of the member. Bytes of a file
+        are in the buffer, which is writable, contiguous and as long as the span; a store's are not.
+        Requests to a store are concurrent. Raises FileNotFoundError if the object or a member does
+        not exist; `filename` ends with the member's name.
         """
-        for member, _ in items:
-            self.require_no_member(member)
         size = self.opened_identity().size
-        return filled([(part, size) for part in self.read([span for _, span in items])], targets)
+        for member, span in items:
+            (data,) = self.read([span], member)
+            yield memoryview(data), size
 
     @abstractmethod
     def close(self) -> None:
@@ -152,15 +152,6 @@ class ByteReader(ABC):
         """Check that a member name is empty, which means the object itself."""
         if member:
             raise ValueError(f"{self.label} is one object; it has no member {member!r}")
-
-
-def filled(
-    parts: Sequence[tuple[bytes, int]], targets: Sequence[memoryview]
-) -> list[tuple[int, int]]:
-    """Copy pairs of bytes and member size into buffers; see `ByteReader.read_into`."""
-    for (part, _), target in zip(parts, targets, strict=True):
-        target[: len(part)] = part
-    return [(len(part), size) for part, size in parts]
 
 
 def chunk_member(number: int) -> str:

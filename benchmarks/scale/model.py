@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from b2nd_dask.format.metalayers import MAX_CHUNKS
 from b2nd_dask.frame.open.opening import PART_NBYTES
 from b2nd_dask.graph.write.write_tasks import FAN_IN
-from b2nd_dask.storage.read.remote import MAX_SIZE, RemoteReader
+from b2nd_dask.storage.read.prefetch import MAX_MERGED
+from b2nd_dask.storage.read.remote import RemoteReader
 from b2nd_dask.storage.write.object_staging import ObjectStaging
 from b2nd_dask.storage.write.object_store import CONCURRENCY as COPIES
 from b2nd_dask.storage.write.s3_join import Limits
@@ -122,7 +123,7 @@ def _slot_seconds(work: Workload, cluster: Cluster, costs: Costs, store: Store |
     shared = Store(store.latency, store.connection, store.process / cluster.threads)
     nbytes = work.task_stored_nbytes
     batches = max(1, math.ceil(nbytes / RemoteReader.batch_nbytes))
-    at_once = max(1, math.ceil(nbytes / batches / MAX_SIZE))
+    at_once = max(1, math.ceil(nbytes / batches / MAX_MERGED))
     waiting = batches * shared.fetch(nbytes / batches, at_once)
     if work.writes:
         objects = _objects_of_task(work)
@@ -137,7 +138,7 @@ def _objects_of_task(work: Workload) -> int:
 
 def _requests(work: Workload, cluster: Cluster, costs: Costs, store: Store) -> float:
     opening = (1 + cluster.workers) * _opening_requests(work, costs)
-    reading = work.blocks * max(1, math.ceil(work.task_stored_nbytes / MAX_SIZE))
+    reading = work.blocks * max(1, math.ceil(work.task_stored_nbytes / MAX_MERGED))
     if not work.writes:
         return opening + reading
     objects = work.blocks * _objects_of_task(work)

@@ -6,6 +6,7 @@ import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import blosc2
 import dask
 import dask.array as da
 import fsspec.config
@@ -83,6 +84,29 @@ def test_requests_are_under_way_together(
     expected = compute(da.from_array(elements, chunks=x.chunks)).compute()
     _hold_back(http_server)
     np.testing.assert_allclose(compute(x).compute(), expected)
+
+
+def test_arrays_in_a_store_of_python_blosc2(
+    http_server: HttpServer, elements: NDArray[Any]
+) -> None:
+    with blosc2.TreeStore(str(http_server.folder / "tree.b2z"), mode="w") as tree:
+        tree["/a"] = np.arange(10)
+        tree["/b"] = blosc2.asarray(elements, chunks=(*CHUNKS, 64))
+    x = from_b2nd(f"{http_server.url}/tree.b2z", component="/b")
+    _hold_back(http_server)
+    np.testing.assert_array_equal(x.map_blocks(np.negative).compute(), -elements)
+    _hold_back(http_server)
+    np.testing.assert_allclose(x.sum(axis=0).compute(), elements.sum(axis=0))
+
+
+def test_a_frame_behind_other_bytes(http_server: HttpServer, elements: NDArray[Any]) -> None:
+    _stored(http_server, elements, "plain.b2nd")
+    url = http_server.put(
+        "inside.bin", bytes(1000) + (http_server.folder / "plain.b2nd").read_bytes()
+    )
+    x = from_b2nd(url, offset=1000)
+    _hold_back(http_server)
+    np.testing.assert_array_equal(x.map_blocks(np.negative).compute(), -elements)
 
 
 @pytest.mark.parametrize(

@@ -192,12 +192,12 @@ def test_a_missing_member_is_named(sparse_store: Store) -> None:
 
 
 def read_members(reader: ByteReader, items: list[tuple[str, Span]]) -> list[bytes]:
-    rooms = [bytearray(stop - start) for _, (start, stop) in items]
-    found = reader.read_into(items, [memoryview(room) for room in rooms])
+    buffers = [memoryview(bytearray(stop - start)) for _, (start, stop) in items]
+    found = [(bytes(data), size) for data, size in reader.read_each(items, buffers)]
     # the sizes of members come along
     wholes = [reader.read([Span(0, 1 << 24)], member)[0] for member, _ in items]
     assert [size for _, size in found] == list(map(len, wholes))
-    return [bytes(room[:count]) for room, (count, _) in zip(rooms, found, strict=True)]
+    return [data for data, _ in found]
 
 
 def test_several_members_in_one_call(sparse_store: Store) -> None:

@@ -24,7 +24,8 @@ from fsspec import AbstractFileSystem
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
 from b2nd_dask.storage import Location, Span
 from b2nd_dask.storage.read.connection import CONCURRENCY, Connection, setting
-from b2nd_dask.storage.read.remote import MAX_GAP, MAX_SIZE
+from b2nd_dask.storage.read.ranged import MAX_WHOLE
+from b2nd_dask.storage.read.remote import MAX_GAP
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +68,7 @@ def test_blocks_close_together_come_in_one_request(http_server: HttpServer) -> N
     reader = Location.of(http_server.put("a.b2nd", DATA)).open()
     reader.identity()
     http_server.requests.clear()
-    spans = [Span(start, start + 500) for start in range(100_000, 1_900_000, reader.max_gap)]
+    spans = [Span(start, start + 500) for start in range(100_000, 1_100_000, reader.max_gap)]
     assert reader.read(spans) == sliced(spans)
     assert len(http_server.requests) == 1
 
@@ -99,15 +100,49 @@ def test_members_come_at_the_same_time_by_one_request_each(http_server: HttpServ
     reader.identity()
     http_server.requests.clear()
     http_server.traffic.wanted = 3
-    rooms = [bytearray(600) for _ in chunks]
-    filled = reader.read_into(
-        [(name, Span(0, 600)) for name in chunks], [memoryview(room) for room in rooms]
-    )
-    found = [bytes(room[:count]) for room, (count, _) in zip(rooms, filled, strict=True)]
-    assert found == list(chunks.values())
-    assert [size for _, size in filled] == [len(data) for data in chunks.values()]
+    buffers = [memoryview(bytearray(600)) for _ in chunks]
+    found = reader.read_each([(name, Span(0, 600)) for name in chunks], buffers)
+    assert list(found) == [(data, len(data)) for data in chunks.values()]
     assert len(http_server.requests) == len(chunks)
     assert http_server.traffic.peak >= 3
+
+
+def test_a_range_is_there_before_those_behind_it(http_server: HttpServer) -> None:
+    http_server.put("sparse/chunks.b2frame", b"main")
+    names = [f"{i:08X}.chunk" for i in range(3)]
+    for name in names:
+        http_server.put(f"sparse/{name}", name.encode())
+    reader = Location.of(f"{http_server.url}/sparse/").open()
+    reader.identity()
+    is_read = threading.Event()
+
+    def wait(path: str) -> None:
+        assert names[0] in path or is_read.wait(60)
+
+    http_server.before = wait
+    buffers = [memoryview(bytearray(20)) for _ in names]
+    found = reader.read_each([(name, Span(0, 20)) for name in names], buffers)
+    assert next(found) == (names[0].encode(), len(names[0]))
+    is_read.set()
+    assert [bytes(data) for data, _ in found] == [name.encode() for name in names[1:]]
+
+
+def test_the_bytes_in_flight_are_bounded(
+    http_server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "b2nd", {CONCURRENCY: 8})
+    http_server.put("a.b2nd", bytes(16 << 20))
+    spans = [Span(start, start + 600_000) for start in range(1 << 20, 15 << 20, 800_000)]
+    reader = Location.of(f"{http_server.url}/a.b2nd").open()
+    reader.identity()
+    http_server.reset()
+    http_server.latency, http_server.traffic.wanted = 0.02, 3
+    assert reader.read(spans) == [bytes(600_000)] * len(spans)
+    assert len(http_server.requests) == len(spans)
+    assert 3 <= http_server.traffic.peak <= 4
+    # larger than all that may be in flight
+    assert reader.read([Span(1 << 20, 9 << 20)]) == [bytes(8 << 20)]
+    (http_server.folder / "a.b2nd").unlink()
 
 
 @pytest.mark.parametrize(("slash", "requests"), [("", 3), ("/", 1), ("/?signature=a/b", 1)])
@@ -169,10 +204,10 @@ def test_a_span_past_the_end_of_an_object_that_comes_whole(
 
 def test_a_large_object_is_not_fetched_whole_time_and_again(http_server: HttpServer) -> None:
     http_server.ignore_ranges = True
-    reader = Location.of(http_server.put("large.b2nd", bytes(MAX_SIZE + 1))).open()
+    reader = Location.of(http_server.put("large.b2nd", bytes(MAX_WHOLE + 1))).open()
     for _ in range(2):
         with pytest.raises(OSError, match=r"ignores byte ranges.*simplecache::"):
-            reader.read([Span(MAX_SIZE - 5, MAX_SIZE + 1)])
+            reader.read([Span(MAX_WHOLE - 5, MAX_WHOLE + 1)])
     assert http_server.count("GET") == 1
     (http_server.folder / "large.b2nd").unlink()
 

@@ -57,6 +57,9 @@ def parsed_once(
 class EmbedStore(OffsetReader):
     """An opened embed store, which reads byte ranges of its elements as a `ByteReader`."""
 
+    # the outer object has compressed bytes
+    read_each, item = ByteReader.read_each, ByteReader.item
+
     def __init__(self, reader: ByteReader, location: Location) -> None:
         """Read the metadata of a store that is opened at a location, or use the cached list.
 

@@ -205,9 +205,13 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
                     target[:] = row.data[run.start : run.stop]
                 else:
                     missing.append((row.request, run, target))
-        for at, (request, data, _) in enumerate(_read_into(opened, missing)):
-            if len(data) < len(missing[at][2]):
+        for (_, _, target), (request, data, _) in zip(
+            missing, _read_each(opened, missing), strict=True
+        ):
+            if len(data) < len(target):
                 raise CorruptChunkError("the file ends inside the chunk", chunk=request.chunk)
+            if data.obj is not target.obj:  # bytes of a store
+                target[:] = data
         for row, chunk in zip(found, chunks, strict=True):
             request = row.request
             if not row.some_blocks:
@@ -219,39 +223,37 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
 @contextmanager
 def _read(
     opened: OpenedFrame, wanted: list[tuple[ChunkRequest, Span]]
-) -> Iterator[list[tuple[ChunkRequest, memoryview, int]]]:
-    """Read spans relative to chunk starts into a scratch buffer; see `_read_into`."""
+) -> Iterator[Iterator[tuple[ChunkRequest, memoryview, int]]]:
+    """Read spans relative to chunk starts into a scratch buffer; see `_read_each`."""
     with scratch.borrow(sum(b - a for _, (a, b) in wanted)) as room:
         rows, rest = [], room.data
         for request, span in wanted:
             length = span.stop - span.start
             rows.append((request, span, rest[:length]))
             rest = rest[length:]
-        yield _read_into(opened, rows)
+        yield _read_each(opened, rows)
 
 
-def _read_into(
+def _read_each(
     opened: OpenedFrame, rows: list[tuple[ChunkRequest, Span, memoryview]]
-) -> list[tuple[ChunkRequest, memoryview, int]]:
+) -> Iterator[tuple[ChunkRequest, memoryview, int]]:
     """Read spans relative to chunk starts, clipped at the ends of their objects.
 
-    Each result includes the size of the object.
+    Each result includes the size of the object, and comes as soon as its bytes.
     """
     names = [request.member for request, _, _ in rows]
     spans = (Span(request.start + a, request.start + b) for request, (a, b), _ in rows)
     items = list(zip(names, spans, strict=True))
     try:
-        found = opened.reader.read_into(items, [target for _, _, target in rows])
+        found = opened.reader.read_each(items, [buffer for _, _, buffer in rows])
+        for (request, _, _), (data, size) in zip(rows, found, strict=True):
+            yield request, data, size
     except FileNotFoundError as error:
         missing = str(error.filename).rpartition("/")[2]
         if not missing or missing not in names:
             raise
         chunk = rows[names.index(missing)][0].chunk
         raise CorruptChunkError(f"its file {missing} is missing", chunk=chunk) from error
-    return [
-        (request, target[:count], size)
-        for (request, _, target), (count, size) in zip(rows, found, strict=True)
-    ]
 
 
 class _FoundBlocks(NamedTuple):

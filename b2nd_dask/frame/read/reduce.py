@@ -142,14 +142,16 @@ def expected_reads(
     opened: OpenedFrame, axes: Axes, predicate: Predicate | None = None
 ) -> Iterator[Item]:
     """List the first requests to a store, in order, of `read_region` or `read_pruned`."""
-    requester = opened.reader.requester()
-    if requester is None or not all(axes) or opened.parsed.index.single_kind:
+    if not all(axes) or opened.parsed.index.single_kind:
         return
     plan = RegionPlan.of(opened.parsed, axes)
     if predicate is not None and opened.parsed.statistics is not None:
         plan = plan.without(_pruned(opened.parsed, plan, predicate))
     for each in requests_of(opened, list(plan.parts()), axes):
-        yield Item(requester, each.member, Span(each.start, each.start + each.first))
+        span = Span(each.start, each.start + each.first)
+        if (item := opened.reader.item(each.member, span)) is None:
+            return
+        yield item
 
 
 def reduce_region(opened: OpenedFrame, axes: Axes, fill: Fill, how: Reduction) -> PartialResult:

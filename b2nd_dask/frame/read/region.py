@@ -27,7 +27,6 @@ from b2nd_dask.frame.read.plan import (
     reads_in_boxes,
     touched_blocks,
 )
-from b2nd_dask.storage import is_reading_ahead
 from b2nd_dask.system import usable_cores
 
 T = TypeVar("T")
@@ -36,8 +35,6 @@ T = TypeVar("T")
 LEAST_OF_A_THREAD = 1 << 22
 #: Least batches per thread in a shared read, so that all threads have work until the end.
 BATCHES_OF_A_THREAD = 3
-#: Compressed bytes of a batch of prefetched chunks.
-BATCH_AHEAD = 1 << 20
 #: Smallest batch, as a divisor of the store's best size: each batch is a request.
 SMALLEST_BATCH = 8
 
@@ -92,7 +89,7 @@ def read_parts(
     parts = parts_of(opened, plan, out)
     is_single, repeated = len(plan.chunks) == len(parts) == 1, []
     requests = requests_of(opened, parts, plan.claims)
-    nbytes: float = _best_batch(opened, requests) if batch_nbytes is None else batch_nbytes
+    nbytes: float = opened.reader.batch_nbytes if batch_nbytes is None else batch_nbytes
     if threads > 1:
         decoded = _decoded_nbytes((each.blocks for each in requests), opened.parsed.grid)
         threads = min(threads, 1 + decoded // LEAST_OF_A_THREAD)
@@ -116,15 +113,6 @@ def read_parts(
 
     in_threads(decode, batches(requests, nbytes), threads)
     return repeated[0] if repeated else None
-
-
-def _best_batch(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> int:
-    """Choose the number of compressed bytes to read at once."""
-    nbytes = opened.reader.batch_nbytes
-    # prefetched chunks are decoded as they arrive; blocks are requested after the first bytes
-    comes = is_reading_ahead() and opened.reader.requester() is not None
-    is_whole = comes and all(each.first == each.available for each in requests)
-    return min(nbytes, BATCH_AHEAD) if is_whole else nbytes
 
 
 def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = None) -> list[Part]:

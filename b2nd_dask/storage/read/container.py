@@ -19,10 +19,10 @@ import xxhash
 from fsspec.spec import AbstractBufferedFile
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
-from b2nd_dask.storage.byte_reader import HEAD_NBYTES, ByteReader, Identity, Span, clip
+from b2nd_dask.storage.byte_reader import HEAD_NBYTES, ByteReader, Identity, Item, Span, clip
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 #: Most bytes of the list of files at the end of an archive: 200,000 entries with short names.
 MAX_DIRECTORY = 1 << 24
@@ -95,16 +95,29 @@ class OffsetReader(ByteReader):
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges, counted from the offset; see `ByteReader.read`."""
         self._check(member)
-        end = sys.maxsize if self._nbytes is None else self._nbytes
-        # also rejects a negative start, which the offset would hide
-        clipped = (clip(span, end) for span in spans)
-        return self._reader.read(
-            [Span(start + self._offset, stop + self._offset) for start, stop in clipped]
-        )
+        return self._reader.read(list(map(self._outer, spans)))
+
+    def read_each(
+        self, items: Sequence[tuple[str, Span]], buffers: Sequence[memoryview]
+    ) -> Iterator[tuple[memoryview, int]]:
+        """Read byte ranges, counted from the offset; see `ByteReader.read_each`."""
+        size = self.opened_identity().size
+        outer = [(member, self._outer(span)) for member, span in items]
+        for data, _ in self._reader.read_each(outer, buffers):
+            yield data, size
+
+    def item(self, member: str, span: Span) -> Item | None:
+        """See `ByteReader.item`."""
+        return self._reader.item(member, self._outer(span))
 
     def close(self) -> None:
         """Close the reader of the outer object."""
         self._reader.close()
+
+    def _outer(self, span: Span) -> Span:
+        # also rejects a negative start, which the offset would hide
+        start, stop = clip(span, sys.maxsize if self._nbytes is None else self._nbytes)
+        return Span(start + self._offset, stop + self._offset)
 
     def _check(self, member: str) -> None:
         self.require_no_member(member)

@@ -69,19 +69,17 @@ class LocalReader(ByteReader):
             size = os.fstat(fd).st_size
             return [_read(fd, clip(span, size)) for span in spans]
 
-    def read_into(
-        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[tuple[int, int]]:
-        """Read byte ranges into buffers; see `ByteReader.read_into`."""
-        results = []
-        rows = zip(items, targets, strict=True)
+    def read_each(
+        self, items: Sequence[tuple[str, Span]], buffers: Sequence[memoryview]
+    ) -> Iterator[tuple[memoryview, int]]:
+        """Read byte ranges into buffers; see `ByteReader.read_each`."""
+        rows = zip(items, buffers, strict=True)
         # a chunk file with several spans in a row is opened once
         for member, group in itertools.groupby(rows, key=lambda row: row[0][0]):
             with self._opened(member) as fd:
                 size = os.fstat(fd).st_size
-                for (_, span), target in group:
-                    results.append((_fill(fd, span.start, target), size))
-        return results
+                for (_, span), buffer in group:
+                    yield buffer[: _fill(fd, span.start, buffer)], size
 
     def close(self) -> None:
         """Close the file when the running reads have finished."""

@@ -32,8 +32,8 @@ _TOGETHER = 4 << 20
 #: Most items per search, for small ones.
 _MOST_TOGETHER = 128
 #: Largest request for neighbouring ranges: each request costs the client about as much time as
-#: 100 kB more.
-_MERGED = 1 << 20
+#: 100 kB more; the bytes of a larger one could be decoded only when all of them have arrived.
+MAX_MERGED = 1 << 20
 #: A request without a reader is dropped when a task takes one that is more than this many later.
 _PASSED = 64
 #: Most ranges to remember that were read before their request, and need none.
@@ -146,7 +146,7 @@ class Prefetch:
             if sum(stop - start for start, stop in spans) >= most:
                 return False
             waiting = sum(not each.future.done() for each in segments)
-        # the other half is for requests that tasks already wait for
+        # others are for requests that tasks already wait for
         return self in _active and waiting < requests_at_once() / 2
 
     def _pulled(self) -> list[Item]:
@@ -170,7 +170,7 @@ class Prefetch:
     def _request(self, items: list[Item]) -> None:
         """Send the requests for some items, one for neighbours."""
         spans, keys = [item.span for item in items], [item[:2] for item in items]
-        for span, inside in coalesce(spans, keys, max_gap=0, max_size=_MERGED):
+        for span, inside in coalesce(spans, keys, max_gap=0, max_size=MAX_MERGED):
             item = items[inside[0]]._replace(span=span)
             future = item.requester.begin(item.member, span)
             with self._lock:
@@ -200,11 +200,6 @@ def reading_ahead(items: Iterator[Item]) -> Iterator[None]:
         yield
     finally:
         prefetch.close()
-
-
-def is_reading_ahead() -> bool:
-    """Whether some computation of this process has a prefetch."""
-    return bool(_active)
 
 
 def prefetched(item: Item) -> Future[Response] | None:

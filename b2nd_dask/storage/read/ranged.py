@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import math
+import itertools
 import random
 import re
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from fsspec.asyn import AsyncFileSystem, get_loop
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import Identity, Response, Span, clip
 from b2nd_dask.storage.failures import public_error
-from b2nd_dask.storage.read.connection import (
-    LOW_SPEED,
-    Connection,
-    alone,
-    requests_at_once,
-    setting,
-)
+from b2nd_dask.storage.read.connection import Connection
+from b2nd_dask.storage.read.traffic import in_flight, in_time
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from concurrent.futures import Future
 
 ATTEMPTS = 4
@@ -44,9 +34,6 @@ _LONGEST_PAUSE = 60.0
 
 #: Most pending responses of one read: each costs memory before its request is sent.
 _MOST_WAITING = 256
-
-#: Least number of concurrent requests of a client: botocore's default for connections.
-_CONNECTIONS = 10
 
 MAX_WHOLE = 16 * 1024 * 1024
 """Most bytes to fetch for a range from a server that ignores ranges."""
@@ -96,6 +83,11 @@ class RangeRequest(NamedTuple):
     span: Span
     """Not empty; may go past the end of the object. ``Span(-n, 0)`` are its last n bytes."""
 
+    @property
+    def nbytes(self) -> int:
+        """Number of requested bytes."""
+        return self.span.stop - self.span.start
+
     def bytes_of(self, size: int) -> Span:
         """Requested bytes in an object of `size` bytes."""
         start, _ = self.span
@@ -128,28 +120,6 @@ class PassingError(OSError):
         self.after = after
 
 
-class _Traffic:
-    """The requests of one event loop; only that loop changes it."""
-
-    def __init__(self) -> None:
-        # not the loop's own threads, which also resolve host names: all could wait in `alone`
-        self.caller = ThreadPoolExecutor(1, "b2nd-dask-store")
-        self.under_way: list[RangeRequest] = []
-        # by the limit, which users may change
-        self.slots: dict[int, asyncio.Semaphore] = {}
-
-
-#: By event loop: a forked child has its own.
-_traffic: WeakKeyDictionary[asyncio.AbstractEventLoop, _Traffic] = WeakKeyDictionary()
-
-
-def _own_traffic() -> _Traffic:
-    loop = asyncio.get_running_loop()
-    if loop not in _traffic:
-        _traffic[loop] = _Traffic()
-    return _traffic[loop]
-
-
 class RemoteStore(Connection, ABC):
     """Connection of one process for reads from the store of a URL."""
 
@@ -174,24 +144,26 @@ class RemoteStore(Connection, ABC):
         loop = self.fs.loop if isinstance(self.fs, AsyncFileSystem) else get_loop()
         return asyncio.run_coroutine_threadsafe(self._begun(request, attempts), loop)
 
-    def get(self, requests: Sequence[RangeRequest]) -> list[Response]:
-        """Request ranges concurrently; return the responses in order.
+    def get(self, requests: Iterable[RangeRequest]) -> Iterator[Response]:
+        """Request ranges concurrently, without waiting; iterate over the responses in order.
 
         Raises the error of the first failed request, in order; no more requests start then.
         """
-        responses: list[Response] = []
-        futures: deque[Future[Response]] = deque()
+        rest = iter(requests)
+        waiting = deque(map(self.begin, itertools.islice(rest, _MOST_WAITING)))
+        return self._answers(waiting, rest)
+
+    def _answers(
+        self, waiting: deque[Future[Response]], rest: Iterator[RangeRequest]
+    ) -> Iterator[Response]:
         try:
-            for request in requests:
-                if len(futures) == _MOST_WAITING:
-                    responses.append(futures.popleft().result())
-                futures.append(self.begin(request))
-            while futures:
-                responses.append(futures.popleft().result())
+            while waiting:
+                response = waiting.popleft().result()
+                waiting.extend(map(self.begin, itertools.islice(rest, 1)))
+                yield response
         finally:
-            for future in futures:
+            for future in waiting:
                 future.cancel()
-        return responses
 
     async def _begun(self, request: RangeRequest, attempts: int) -> Response:
         try:
@@ -212,49 +184,13 @@ class RemoteStore(Connection, ABC):
         return await self._fetched(request)
 
     async def _fetched(self, request: RangeRequest) -> Response:
-        traffic, most = _own_traffic(), requests_at_once()
-        async with traffic.slots.setdefault(most, asyncio.Semaphore(most)):
-            traffic.under_way.append(request)
-            try:
-                response = await self.fetch(request)
-            finally:
-                traffic.under_way.remove(request)
+        async with in_flight(request.nbytes):
+            response = await self.fetch(request)
         # of several first responses, the event loop handles one after the other
         request.require_known(response.identity)
         if response.data:
             request.object.known = response.identity
         return response
-
-
-async def called_alone(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-    """Call a file system that has no event loop in a thread, one call at a time."""
-    call = partial(alone, function, *args, **keywords)
-    return await asyncio.get_running_loop().run_in_executor(_own_traffic().caller, call)
-
-
-@asynccontextmanager
-async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
-    """Raise TimeoutError if a response does not start, or `nbytes` of it do not arrive, in time.
-
-    The limit grows with the requests in flight, which share connections and bandwidth.
-    """
-    limit, pause = map(setting, LOW_SPEED)
-    under_way = _own_traffic().under_way
-    shared = sum(request.span.stop - request.span.start for request in under_way)
-    rounds = math.ceil(len(under_way) / _CONNECTIONS)
-    seconds = rounds * pause + max(shared, nbytes) / limit
-    try:
-        async with asyncio.timeout(seconds) as waiting:
-            yield
-    except TimeoutError as error:
-        if not waiting.expired():
-            raise
-        raise TimeoutError(
-            errno.ETIMEDOUT,
-            f"{nbytes or 'the first'} bytes of a response took more than {seconds:.3g} s, limited "
-            f"by low_speed_time ({pause:g} s) and low_speed_limit ({limit:g} bytes a second); for "
-            'other values set fsspec.config.conf["b2nd"] = {"low_speed_time": ...}',
-        ) from error
 
 
 async def received(

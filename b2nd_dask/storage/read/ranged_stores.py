@@ -24,13 +24,12 @@ from b2nd_dask.storage.read.ranged import (
     PassingError,
     RangeRequest,
     RemoteStore,
-    called_alone,
-    in_time,
     received,
     require_short,
     token_of,
     unknown_size,
 )
+from b2nd_dask.storage.read.traffic import called_alone, in_time
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -22,16 +22,15 @@ from b2nd_dask.storage.byte_reader import (
     Span,
     clip,
     coalesce,
-    filled,
 )
 from b2nd_dask.storage.failures import what_directory
-from b2nd_dask.storage.read.prefetch import prefetched
+from b2nd_dask.storage.read.prefetch import MAX_MERGED, prefetched
 from b2nd_dask.storage.read.ranged import RangeRequest, RemoteObject, RemoteStore, require_short
 from b2nd_dask.storage.read.ranged_stores import remote_store
 from b2nd_dask.storage.urls import below, split_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from b2nd_dask.storage.read.location import Location
@@ -41,10 +40,6 @@ MAX_GAP = 128 * 1024
 100 MB/s. Each of 32 concurrent requests costs about 1 ms of latency and client work (measured over
 HTTP with 20 ms of latency; S3 adds its signatures), in which such a connection moves 100 kB. This
 is too much for nearer stores and too little for farther or faster ones, by small factors."""
-
-MAX_SIZE = 16 * 1024 * 1024
-"""Largest merged request: it runs at the full speed of a connection, and larger ones would only
-reduce concurrency."""
 
 REMEMBERED_MEMBERS = 4096
 """Most members whose state is remembered and compared at later reads."""
@@ -101,17 +96,11 @@ class RemoteReader(ByteReader):
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges in one round of concurrent requests; see `ByteReader.read`."""
-        return [data for data, _ in self._read_members([(member, span) for span in spans])]
+        return [bytes(data) for data, _ in self.read_each([(member, span) for span in spans])]
 
-    def read_into(
-        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[tuple[int, int]]:
-        """Read byte ranges into buffers; see `ByteReader.read_into`."""
-        return filled(self._read_members(items), targets)
-
-    def requester(self) -> RemoteReader | None:
-        """See `ByteReader.requester`: this reader, unless the server ignores ranges."""
-        return None if self._main().ends[0].ranges_ignored else self
+    def item(self, member: str, span: Span) -> Item | None:
+        """See `ByteReader.item`; None if the server ignores ranges."""
+        return None if self._main().ends[0].ranges_ignored else Item(self, member, span)
 
     def begin(self, member: str, span: Span) -> Future[Response]:
         """Request a range; see `Requester.begin`."""
@@ -127,10 +116,12 @@ class RemoteReader(ByteReader):
         self._closed = True
         self._stores.clear()
 
-    def _read_members(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
-        """Return the bytes of each span, with the size of its member."""
+    def read_each(
+        self, items: Sequence[tuple[str, Span]], buffers: Sequence[memoryview] = ()
+    ) -> Iterator[tuple[memoryview, int]]:
+        """Send all requests, then read the responses; see `ByteReader.read_each`."""
         wanted = {i: (self._object(member), span) for i, (member, span) in enumerate(items)}
-        found: dict[int, tuple[bytes, int]] = {}
+        found: dict[int, tuple[memoryview, int]] = {}
         ahead: dict[int, Future[Response]] = {}
         for i, (each, span) in wanted.items():
             if (data := _kept(each, span)) is not None:
@@ -138,34 +129,42 @@ class RemoteReader(ByteReader):
             elif future := prefetched(Item(self, *items[i])):
                 ahead[i] = future
         known = {*found, *ahead}
-        found |= self._requested({i: each for i, each in wanted.items() if i not in known})
-        for i, future in ahead.items():
-            # a failed request is repeated
-            with suppress(Exception):
-                found[i] = _part(future.result(), items[i][1])
-        found |= self._requested({i: each for i, each in wanted.items() if i not in found})
-        return [found[i] for i in wanted]
+        responses = self._requested({i: each for i, each in wanted.items() if i not in known})
+        for i, (each, span) in wanted.items():
+            if future := ahead.pop(i, None):
+                with suppress(Exception):
+                    found[i] = _part(future.result(), span)
+                if i not in found:
+                    # failed requests are repeated at the same time
+                    failed = [i, *(j for j, other in ahead.items() if _failed(other))]
+                    for parts in self._requested({j: wanted[j] for j in failed}):
+                        found |= parts
+                    ahead = {j: other for j, other in ahead.items() if j not in failed}
+            while i not in found:
+                # the others are empty
+                found |= next(responses, {i: (memoryview(b""), each.size)})
+            yield found.pop(i)
 
     def _requested(
         self, wanted: Mapping[int, tuple[RemoteObject, Span]]
-    ) -> dict[int, tuple[bytes, int]]:
-        """Like `_read_members`, in one round of requests."""
+    ) -> Iterator[dict[int, tuple[memoryview, int]]]:
+        """Send requests for spans; iterate over the responses, each with the bytes of its spans."""
         objects = [each for each, _ in wanted.values()]
         spans = [clip(span, each.size) for each, span in wanted.values()]
         # if ranges are ignored, each response has all bytes up to the end of its range
         ignored = self._main().ends[0].ranges_ignored
-        gap, most = (sys.maxsize, sys.maxsize) if ignored else (MAX_GAP, MAX_SIZE)
+        gap, most = (sys.maxsize, sys.maxsize) if ignored else (MAX_GAP, MAX_MERGED)
         merged = coalesce(spans, objects, max_gap=gap, max_size=most)
         requests = [RangeRequest(objects[inside[0]], span) for span, inside in merged]
         for each, span in requests if ignored else ():
             if each.known is not None:
                 require_short(each.size, span.stop, each.label)
-        found: dict[int, tuple[bytes, int]] = {}
-        for response, (_, inside) in zip(self._connected().get(requests), merged, strict=True):
-            found.update((i, _part(response, spans[i])) for i in inside)
-        # the others are empty
-        parts = (found.get(i, (b"", each.size)) for i, each in enumerate(objects))
-        return dict(zip(wanted, parts, strict=True))
+        numbers = list(wanted)
+        rows = zip(self._connected().get(requests), merged, strict=True)
+        return (
+            {numbers[i]: _part(response, spans[i]) for i in inside}
+            for response, (_, inside) in rows
+        )
 
     def _object(self, member: str) -> RemoteObject:
         main = self._main()
@@ -244,16 +243,20 @@ class RemoteReader(ByteReader):
         return main
 
 
-def _kept(each: RemoteObject, span: Span) -> bytes | None:
+def _kept(each: RemoteObject, span: Span) -> memoryview | None:
     """Bytes of a span, if the kept responses have them."""
     start, stop = clip(span, each.size)
     for first, data, identity, _ in each.ends:
         if first <= start and stop <= first + len(data) and identity == each.known:
-            return data[start - first : stop - first]
+            return memoryview(data)[start - first : stop - first]
     return None
 
 
-def _part(response: Response, span: Span) -> tuple[bytes, int]:
+def _failed(future: Future[Response]) -> bool:
+    return future.done() and (future.cancelled() or future.exception() is not None)
+
+
+def _part(response: Response, span: Span) -> tuple[memoryview, int]:
     """Cut a span out of a response; also return the size of its object."""
     first, data, identity, _ = response
-    return data[span.start - first : span.stop - first], identity.size
+    return memoryview(data)[span.start - first : span.stop - first], identity.size
