@@ -33,7 +33,7 @@ _TOGETHER = 4 << 20
 _MOST_TOGETHER = 128
 #: Largest request for neighbouring ranges: each request costs the client about as much time as
 #: 100 kB more; the bytes of a larger one could be decoded only when all of them have arrived.
-MAX_MERGED = 1 << 20
+MAX_MERGED = 2 << 20
 #: A request without a reader is dropped when a task takes one that is more than this many later.
 _PASSED = 64
 #: Most ranges to remember that were read before their request, and need none.
