@@ -1,4 +1,4 @@
-"""Threads and memory of the cluster or the process that will compute a graph.
+"""The cluster or the process that computes a graph: threads, memory, progress.
 
 dask does not pass the scheduler to the optimizer. Unless the user's settings name a local
 scheduler, a client computes on its cluster. A process with a scheduler but without a client
@@ -10,16 +10,22 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import dask
 import numpy as np
+from dask.callbacks import Callback
 
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.system import memory_limit
 
 logger = logging.getLogger("b2nd_dask")
+
+#: Takes the number of finished steps and the number of all steps.
+Progress = Callable[[int, int], None]
 
 #: Maximum wait for a scheduler's list of workers; then tasks are sized for this process.
 ANSWER_SECONDS = 10
@@ -148,3 +154,16 @@ def _cluster() -> tuple[int, int]:
         return 0, 0
     workers = found["workers"].values()
     return sum(w["nthreads"] for w in workers), sum(w["memory_limit"] or 0 for w in workers)
+
+
+@contextmanager
+def tasks_shown(show: Progress) -> Iterator[None]:
+    """Report the finished tasks of dask's local schedulers while the block runs."""
+
+    def after_task(_key: Any, _result: Any, _graph: Any, state: Any, _worker: Any) -> None:
+        done = len(state["finished"])
+        open_ = sum(len(state[name]) for name in ("ready", "waiting", "running"))
+        show(done, done + open_)
+
+    with Callback(posttask=after_task):
+        yield

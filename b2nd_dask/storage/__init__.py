@@ -25,7 +25,7 @@ from b2nd_dask.storage.read.container import (
     read_text_file,
     zip_members,
 )
-from b2nd_dask.storage.read.local_reader import changes_show, identity_at, is_same_file
+from b2nd_dask.storage.read.local_reader import changes_show, is_same_file
 from b2nd_dask.storage.read.location import Location, matches_of, natural_key, split_store, store_in
 from b2nd_dask.storage.read.prefetch import Prefetch, reading_ahead
 from b2nd_dask.storage.redaction import Secrets, printable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -27,6 +27,11 @@ class Span(NamedTuple):
 
     start: int
     stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +71,6 @@ class Requester(Protocol):
     def begin(self, member: str, span: Span) -> Future[Response]:
         """Request a range without waiting for the response."""
 
-    def has_in_memory(self, member: str, span: Span) -> bool:
-        """Whether a range needs no request."""
-
 
 class Item(NamedTuple):
     """A range to prefetch."""
@@ -91,6 +93,8 @@ class ByteReader(ABC):
     """Whether `identity` costs microseconds, so that every read can check it."""
     batch_nbytes: int = 1 << 20
     """Best number of bytes per call, for callers that read more in several calls."""
+    fills_buffers: bool = False
+    """Whether `read_each` needs buffers."""
     # from the page cache a pread costs less than to merge ranges and cut them out again
     max_gap: int = 0
     """Number of bytes whose reading costs about as much as a separate request.
@@ -108,7 +112,7 @@ class ByteReader(ABC):
         return False
 
     def item(self, member: str, span: Span) -> Item | None:
-        """A range to prefetch, as in `read`; None if the reader does not support prefetches."""
+        """A range of `read` to prefetch; None if it needs no request, or cannot be prefetched."""
         return None
 
     @abstractmethod
@@ -130,14 +134,14 @@ class ByteReader(ABC):
 
     def read_each(
         self, items: Sequence[tuple[str, Span]], buffers: Sequence[memoryview]
-    ) -> Iterator[tuple[memoryview, int]]:
+    ) -> Generator[tuple[memoryview, int]]:
         """Read byte ranges one after the other, or as the responses of a store arrive.
 
         Names of members and spans are those of `read`; names may repeat. A result has the bytes,
-        fewer than the span at the end of the member, and the size of the member. Bytes of a file
-        are in the buffer, which is writable, contiguous and as long as the span; a store's are not.
-        Requests to a store are concurrent. Raises FileNotFoundError if the object or a member does
-        not exist; `filename` ends with the member's name.
+        fewer than the span at the end of the member, and the size of the member. If the reader
+        fills buffers, the bytes are in that of their span, which is writable, contiguous and as
+        long. Requests to a store are concurrent. Raises FileNotFoundError if the object or a member
+        does not exist; `filename` ends with the member's name.
         """
         size = self.opened_identity().size
         for member, span in items:

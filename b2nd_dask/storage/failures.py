@@ -33,7 +33,7 @@ NO_BUCKET = "No such bucket"
 #: Of S3 and of Azure.
 _NO_BUCKET_CODES = frozenset({"NoSuchBucket", "ContainerNotFound"})
 
-_NO_CREDENTIALS = "for public data pass storage_options={'anon': True}"
+_NO_CREDENTIALS = "configure AWS credentials; for public data pass storage_options={'anon': True}"
 #: Advice for several frames that are to become one array.
 TOGETHER = (
     "from_b2nd takes a list of paths or a pattern such as 'data/*.b2nd', and concatenates the "

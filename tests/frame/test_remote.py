@@ -97,12 +97,13 @@ def test_a_plane_is_few_requests(place: Place, tmp_path: Path, axis: int) -> Non
     place.store(CUBE, tmp_path, chunks=(24, 24, 24), blocks=(12, 12, 12), cparams={"clevel": 0})
     frame = place.open()
     place.requests()
-    place.server.traffic.wanted = 2
+    # chunks of 110 kB: 16 in a row, in one request; 4 rows of 4; 16 apart
+    expected = [1, 4, 16][axis]
+    place.server.traffic.wanted = min(expected, 2)
     index = tuple(50 if i == axis else slice(None) for i in range(3))
     np.testing.assert_array_equal(frame[index], CUBE[index])
-    # Chunks of 110 kB: 16 in a row, by requests of up to 1 MB; 4 rows of 4; 16 apart.
-    assert place.requests() == [2, 4, 16][axis]
-    assert place.server.traffic.peak > 1
+    assert place.requests() == expected
+    assert place.server.traffic.peak >= min(expected, 2)
 
 
 def test_blocks_of_a_large_chunk_are_not_a_request_each(place: Place, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage import Location, Span
+from b2nd_dask.storage import Location, OffsetReader, Span
+from b2nd_dask.storage.read.container import BytesReader
+from b2nd_dask.storage.read.local_reader import LocalReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,3 +58,14 @@ def test_a_directory_has_no_offset(tmp_path: Path, http_server: HttpServer) -> N
             reader.identity()
         with pytest.raises(FrameFormatError, match="no byte offset"):
             reader.read([Span(0, 1)])
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_nothing_behind_a_frame_is_read(tmp_path: Path, in_memory: bool) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"before" + b"frame" + b"after")
+    inner = BytesReader(path.read_bytes()) if in_memory else LocalReader(str(path))
+    with closing(OffsetReader(inner, 6, 5, "x")) as reader:
+        buffers = [memoryview(bytearray(9)) for _ in range(2)]
+        found = list(reader.read_each([("", Span(2, 11)), ("", Span(5, 14))], buffers))
+    assert [(bytes(data), size) for data, size in found] == [(b"ame", 5), (b"", 5)]

@@ -111,12 +111,13 @@ def test_looks_at_an_object_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fs, "_info", counted)
     store = AnyRanges(fs, "/shared/a.b2nd", Secrets("memory://shared/a.b2nd"), "a.b2nd")
     known = RangeRequest(RemoteObject("/shared/a.b2nd", "a.b2nd"), Span(0, len(DATA)))
-    assert len(list(store.get([known]))) == 1
+    store.begin(known).result()
     looks = 0
     requests = [known._replace(span=Span(at, at + 10)) for at in range(0, 2000, 10)]
-    found = store.get(requests)
-    assert [each.data for each in found] == [DATA[at : at + 10] for at in range(0, 2000, 10)]
+    with store.get(requests) as found:
+        data = [each.data for each in found]
+    assert data == [DATA[at : at + 10] for at in range(0, 2000, 10)]
     assert looks <= len(requests) / 2
     memory.pipe_file("/shared/a.b2nd", NEW)
-    with pytest.raises(StaleFrameError):
-        list(store.get(requests))
+    with pytest.raises(StaleFrameError), store.get(requests) as found:
+        list(found)

@@ -145,6 +145,42 @@ def test_the_bytes_in_flight_are_bounded(
     (http_server.folder / "a.b2nd").unlink()
 
 
+def test_chunks_in_any_order_of_the_file_arrive_one_by_one(http_server: HttpServer) -> None:
+    """A parallel write leaves them so."""
+    step = 4 * MAX_GAP
+    data = random.Random(5).randbytes(40 * step)
+    reader = Location.of(http_server.put("a.b2nd", data)).open()
+    reader.identity()
+    http_server.reset()
+    items = [("", Span(at, at + 500)) for at in range(38 * step, step, -step)]
+    found = reader.read_each(items, [memoryview(b"")] * len(items))
+    for (_, (start, stop)), (part, size) in zip(items, found, strict=True):
+        assert (part, size) == (data[start:stop], len(data))
+    # requested in the order of the items
+    asked = [int(str(each.range).split("=")[1].split("-")[0]) for each in http_server.requests]
+    assert asked[0] > asked[-1]
+    (http_server.folder / "a.b2nd").unlink()
+
+
+def test_a_read_that_is_given_up_sends_no_more(
+    http_server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "b2nd", {CONCURRENCY: 2})
+    reader = Location.of(http_server.put("a.b2nd", bytes(100 * MAX_GAP))).open()
+    reader.identity()
+    http_server.reset()
+    http_server.latency = 0.05
+    # the first range is there already
+    items = [("", Span(at, at + 9)) for at in range(0, 90 * MAX_GAP, 2 * MAX_GAP)]
+    found = reader.read_each(items, [memoryview(b"")] * len(items))
+    assert next(found) == (bytes(9), 100 * MAX_GAP)
+    found.close()
+    reader.read([Span(99 * MAX_GAP, 99 * MAX_GAP + 9)])
+    # which would have waited for all of them
+    assert len(http_server.requests) < len(items) / 2
+    (http_server.folder / "a.b2nd").unlink()
+
+
 @pytest.mark.parametrize(("slash", "requests"), [("", 3), ("/", 1), ("/?signature=a/b", 1)])
 def test_a_directory_of_a_web_server(http_server: HttpServer, slash: str, requests: int) -> None:
     http_server.put("sparse/chunks.b2frame", b"main")

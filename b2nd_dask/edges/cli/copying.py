@@ -16,12 +16,12 @@ from b2nd_dask.edges.cli.group import FAILED, Verb, safe
 from b2nd_dask.edges.cli.shared import PATH, lengths, progress, storage_options
 from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.convert.shared import label_of
-from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.format.chunk.compression import CODECS, FILTERS
 from b2nd_dask.frame.access import locate, open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.checksums import verify_noting
 from b2nd_dask.frame.info import decimal, lengths_text
+from b2nd_dask.graph.resources import tasks_shown
 from b2nd_dask.graph.write.rechunk import rechunk
 from b2nd_dask.storage import MAIN_MEMBER, Location
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from b2nd_dask.edges.cli.group import Verb, safe
 from b2nd_dask.edges.cli.shared import progress
-from b2nd_dask.edges.progress import Progress, tasks_shown
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
+from b2nd_dask.graph.resources import Progress, tasks_shown
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.lazy import require
 

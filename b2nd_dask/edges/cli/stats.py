@@ -27,7 +27,6 @@ from b2nd_dask.edges.cli.shared import (
     progress,
     storage_options,
 )
-from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.labels import MISSING
 from b2nd_dask.frame.access import open_b2nd
@@ -35,6 +34,7 @@ from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import decimal, lengths_text, packing_of, records_of
 from b2nd_dask.frame.upkeep import add_stats
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
+from b2nd_dask.graph.resources import tasks_shown
 
 #: Bytes of elements per task; small because narrow elements become floats of eight bytes.
 _BLOCK = "16MiB"

@@ -22,9 +22,8 @@ from b2nd_dask.edges.convert.write_hdf5 import hdf5_writer
 from b2nd_dask.edges.convert.zarr_store import read_zarr, zarr_tree, zarr_writer
 from b2nd_dask.edges.datasets.staged import local_target, staged
 from b2nd_dask.edges.datasets.tree import Tree, announce, entries_of, keep_attrs
-from b2nd_dask.edges.progress import Progress
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
-from b2nd_dask.graph.resources import available, nbytes_of
+from b2nd_dask.graph.resources import Progress, available, nbytes_of
 from b2nd_dask.graph.write.to_b2nd import Writer, write_array
 from b2nd_dask.storage import Secrets, split_path
 

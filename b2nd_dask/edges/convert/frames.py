@@ -22,8 +22,8 @@ from b2nd_dask.edges.datasets.tree import (
     entries_of,
     keep_attrs,
 )
-from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.format.labels import NAME
+from b2nd_dask.graph.resources import tasks_shown
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 from b2nd_dask.lazy import require
 

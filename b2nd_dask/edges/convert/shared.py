@@ -23,10 +23,10 @@ from dask.array.core import normalize_chunks
 from dask.base import tokenize
 
 from b2nd_dask.edges.datasets.tree import Member, Tree
-from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.read.sizes import MAX_TASKS, is_length
+from b2nd_dask.graph.resources import Progress
 from b2nd_dask.storage import Location, Secrets, public_error, public_url
 
 #: Bytes of a block: smaller chunks are read together, larger ones singly.

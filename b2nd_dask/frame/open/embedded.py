@@ -57,7 +57,7 @@ def parsed_once(
 class EmbedStore(OffsetReader):
     """An opened embed store, which reads byte ranges of its elements as a `ByteReader`."""
 
-    # the outer object has compressed bytes
+    # spans count decoded bytes, which the outer reader does not have
     read_each, item = ByteReader.read_each, ByteReader.item
 
     def __init__(self, reader: ByteReader, location: Location) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -205,9 +205,8 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
                     target[:] = row.data[run.start : run.stop]
                 else:
                     missing.append((row.request, run, target))
-        for (_, _, target), (request, data, _) in zip(
-            missing, _read_each(opened, missing), strict=True
-        ):
+        each = _read_each(opened, missing)
+        for (_, _, target), (request, data, _) in zip(missing, each, strict=True):
             if len(data) < len(target):
                 raise CorruptChunkError("the file ends inside the chunk", chunk=request.chunk)
             if data.obj is not target.obj:  # bytes of a store
@@ -224,19 +223,21 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
 def _read(
     opened: OpenedFrame, wanted: list[tuple[ChunkRequest, Span]]
 ) -> Iterator[Iterator[tuple[ChunkRequest, memoryview, int]]]:
-    """Read spans relative to chunk starts into a scratch buffer; see `_read_each`."""
-    with scratch.borrow(sum(b - a for _, (a, b) in wanted)) as room:
+    """Read spans relative to chunk starts, if needed into a scratch buffer; see `_read_each`."""
+    nbytes = sum(span.nbytes for _, span in wanted) if opened.reader.fills_buffers else 0
+    with scratch.borrow(nbytes) as room:
         rows, rest = [], room.data
         for request, span in wanted:
-            length = span.stop - span.start
-            rows.append((request, span, rest[:length]))
-            rest = rest[length:]
-        yield _read_each(opened, rows)
+            rows.append((request, span, rest[: span.nbytes]))
+            rest = rest[span.nbytes :]
+        # after an error no more requests are sent
+        with closing(_read_each(opened, rows)) as found:
+            yield found
 
 
 def _read_each(
     opened: OpenedFrame, rows: list[tuple[ChunkRequest, Span, memoryview]]
-) -> Iterator[tuple[ChunkRequest, memoryview, int]]:
+) -> Generator[tuple[ChunkRequest, memoryview, int]]:
     """Read spans relative to chunk starts, clipped at the ends of their objects.
 
     Each result includes the size of the object, and comes as soon as its bytes.

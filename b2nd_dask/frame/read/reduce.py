@@ -149,9 +149,8 @@ def expected_reads(
         plan = plan.without(_pruned(opened.parsed, plan, predicate))
     for each in requests_of(opened, list(plan.parts()), axes):
         span = Span(each.start, each.start + each.first)
-        if (item := opened.reader.item(each.member, span)) is None:
-            return
-        yield item
+        if item := opened.reader.item(each.member, span):
+            yield item
 
 
 def reduce_region(opened: OpenedFrame, axes: Axes, fill: Fill, how: Reduction) -> PartialResult:

@@ -35,8 +35,6 @@ T = TypeVar("T")
 LEAST_OF_A_THREAD = 1 << 22
 #: Least batches per thread in a shared read, so that all threads have work until the end.
 BATCHES_OF_A_THREAD = 3
-#: Smallest batch, as a divisor of the store's best size: each batch is a request.
-SMALLEST_BATCH = 8
 
 
 def read_region(
@@ -95,8 +93,7 @@ def read_parts(
         threads = min(threads, 1 + decoded // LEAST_OF_A_THREAD)
         header = opened.parsed.header
         compressed = decoded * header.cbytes / header.nbytes
-        share = compressed / (threads * BATCHES_OF_A_THREAD)
-        nbytes = min(nbytes, max(nbytes / SMALLEST_BATCH, share))
+        nbytes = min(nbytes, compressed / (threads * BATCHES_OF_A_THREAD))
 
     def decode(batch: list[ChunkRequest]) -> None:
         for fetched in fetch(opened, batch):

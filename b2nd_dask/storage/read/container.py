@@ -22,7 +22,7 @@ from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.storage.byte_reader import HEAD_NBYTES, ByteReader, Identity, Item, Span, clip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
 #: Most bytes of the list of files at the end of an archive: 200,000 entries with short names.
 MAX_DIRECTORY = 1 << 24
@@ -79,6 +79,7 @@ class OffsetReader(ByteReader):
         self.label = label
         self.identity_is_cheap = reader.identity_is_cheap
         self.batch_nbytes = reader.batch_nbytes
+        self.fills_buffers = reader.fills_buffers
         self.max_gap = reader.max_gap
         self._reader = reader
         self._offset = offset
@@ -99,10 +100,12 @@ class OffsetReader(ByteReader):
 
     def read_each(
         self, items: Sequence[tuple[str, Span]], buffers: Sequence[memoryview]
-    ) -> Iterator[tuple[memoryview, int]]:
+    ) -> Generator[tuple[memoryview, int]]:
         """Read byte ranges, counted from the offset; see `ByteReader.read_each`."""
         size = self.opened_identity().size
         outer = [(member, self._outer(span)) for member, span in items]
+        # a buffer is as long as its span, which the end of the frame may have cut
+        buffers = [each[: b - a] for each, (_, (a, b)) in zip(buffers, outer, strict=True)]
         for data, _ in self._reader.read_each(outer, buffers):
             yield data, size
 

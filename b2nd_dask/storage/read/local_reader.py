@@ -17,7 +17,7 @@ from b2nd_dask.storage.failures import what_directory, why_missing
 from b2nd_dask.system import NO_FD, open_to_read, pread, pread_into
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
 _CLOCK_STEP_NS = 2 * 10**9
 
@@ -33,6 +33,8 @@ class LocalReader(ByteReader):
     does not exist, `FrameFormatError` for a directory that is not a sparse frame, and for fifos,
     devices and sockets.
     """
+
+    fills_buffers = True
 
     def __init__(self, path: str) -> None:
         self.label = path
@@ -71,15 +73,16 @@ class LocalReader(ByteReader):
 
     def read_each(
         self, items: Sequence[tuple[str, Span]], buffers: Sequence[memoryview]
-    ) -> Iterator[tuple[memoryview, int]]:
+    ) -> Generator[tuple[memoryview, int]]:
         """Read byte ranges into buffers; see `ByteReader.read_each`."""
         rows = zip(items, buffers, strict=True)
         # a chunk file with several spans in a row is opened once
         for member, group in itertools.groupby(rows, key=lambda row: row[0][0]):
             with self._opened(member) as fd:
                 size = os.fstat(fd).st_size
-                for (_, span), buffer in group:
-                    yield buffer[: _fill(fd, span.start, buffer)], size
+                found = [buffer[: _fill(fd, span.start, buffer)] for (_, span), buffer in group]
+            # no file stays open meanwhile
+            yield from ((data, size) for data in found)
 
     def close(self) -> None:
         """Close the file when the running reads have finished."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from b2nd_dask.storage.byte_reader import Item, coalesce
 from b2nd_dask.storage.read.connection import READ_AHEAD, requests_at_once, setting
+from b2nd_dask.storage.read.traffic import slots_of
 from b2nd_dask.system import at_fork
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Most bytes of responses until a task has used one of them.
-_FIRST = 4 << 20
 #: Bytes of items to search for neighbours: parallel writes leave chunks in any order.
 _TOGETHER = 4 << 20
 #: Most items per search, for small ones.
@@ -55,16 +54,14 @@ class Prefetch:
     """Prefetch of the reads of one computation in this process.
 
     The items come in the order of the reads. Reading threads take a few at a time; an exception
-    ends the prefetch. Raises ValueError if the setting ``read_ahead`` is invalid.
+    ends the prefetch.
     """
 
     def __init__(self, items: Iterator[Item]) -> None:
-        setting(READ_AHEAD)  # raises if it is invalid
         self._items = items
         # numbered in the order of the items
         self._segments: dict[int, _Segment] = {}
         self._count = 0
-        self._is_of_use = False
         self._noted: set[tuple[int, str, int]] = set()
         # protects the fields above; held for microseconds
         self._lock = threading.Lock()
@@ -72,10 +69,10 @@ class Prefetch:
         self._feeding = threading.Lock()
 
     def begin(self) -> None:
-        """Send the first requests; each later read sends more."""
+        """Send the first requests; raise ValueError if the setting ``read_ahead`` is invalid."""
         if setting(READ_AHEAD):
             _active.append(self)
-            self._fill()
+            self.fill()
 
     def close(self) -> None:
         """Cancel the unread requests and drop their responses."""
@@ -92,7 +89,7 @@ class Prefetch:
         with self._lock:
             return self._find(item) is not None
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
         """Send requests up to the limits, unless another thread does it."""
         if not self._feeding.acquire(blocking=False):
             return
@@ -107,19 +104,13 @@ class Prefetch:
             self._feeding.release()
 
     def take(self, item: Item) -> Future[Response] | None:
-        """Take the request that contains a range, None if there is none; send further requests."""
-        found = self._taken(item)
-        self._fill()
-        return found
-
-    def _taken(self, item: Item) -> Future[Response] | None:
+        """Take the request that contains a range, None if there is none."""
         with self._lock:
             number = self._find(item)
             if number is None:
                 if len(self._noted) < _MOST_NOTED:
                     self._noted.add(_note_of(item))
                 return None
-            self._is_of_use = True
             segment = self._segments[number]
             segment.left -= 1
             if not segment.left:
@@ -138,16 +129,14 @@ class Prefetch:
         return None
 
     def _has_room(self) -> bool:
-        share = setting(READ_AHEAD) / max(1, len(_active))
-        most = share if self._is_of_use else min(share, _FIRST)
+        most = setting(READ_AHEAD) / max(1, len(_active))
         with self._lock:
-            segments = self._segments.values()
-            spans = (each.item.span for each in segments)
-            if sum(stop - start for start, stop in spans) >= most:
-                return False
-            waiting = sum(not each.future.done() for each in segments)
-        # others are for requests that tasks already wait for
-        return self in _active and waiting < requests_at_once() / 2
+            segments = list(self._segments.values())
+        if self not in _active or sum(each.item.span.nbytes for each in segments) >= most:
+            return False
+        slots = sum(slots_of(each.item.span.nbytes) for each in segments if not each.future.done())
+        # the last quarter is for requests that tasks already wait for
+        return slots < requests_at_once() * 3 / 4
 
     def _pulled(self) -> list[Item]:
         """Take the next items that still need a request."""
@@ -157,12 +146,10 @@ class Prefetch:
             with self._lock:
                 is_read = noted in self._noted
                 self._noted.discard(noted)
-            if is_read or item.requester.has_in_memory(item.member, item.span):
-                continue
-            if any(each is not self and each.holds(item) for each in tuple(_active)):
+            if is_read or any(each is not self and each.holds(item) for each in tuple(_active)):
                 continue
             pulled.append(item)
-            nbytes += item.span.stop - item.span.start
+            nbytes += item.span.nbytes
             if nbytes >= _TOGETHER or len(pulled) == _MOST_TOGETHER:
                 break
         return pulled
@@ -208,3 +195,9 @@ def prefetched(item: Item) -> Future[Response] | None:
     for each in tuple(_active):
         found = found or each.take(item)
     return found
+
+
+def fill_prefetches() -> None:
+    """Send further requests, after a read has taken some and sent its own."""
+    for each in tuple(_active):
+        each.fill()

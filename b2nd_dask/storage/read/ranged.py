@@ -9,6 +9,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,11 +84,6 @@ class RangeRequest(NamedTuple):
     span: Span
     """Not empty; may go past the end of the object. ``Span(-n, 0)`` are its last n bytes."""
 
-    @property
-    def nbytes(self) -> int:
-        """Number of requested bytes."""
-        return self.span.stop - self.span.start
-
     def bytes_of(self, size: int) -> Span:
         """Requested bytes in an object of `size` bytes."""
         start, _ = self.span
@@ -144,23 +140,24 @@ class RemoteStore(Connection, ABC):
         loop = self.fs.loop if isinstance(self.fs, AsyncFileSystem) else get_loop()
         return asyncio.run_coroutine_threadsafe(self._begun(request, attempts), loop)
 
-    def get(self, requests: Iterable[RangeRequest]) -> Iterator[Response]:
-        """Request ranges concurrently, without waiting; iterate over the responses in order.
+    @contextmanager
+    def get(self, requests: Iterable[RangeRequest]) -> Iterator[Iterator[Response]]:
+        """Request ranges concurrently; give an iterator over the responses, in order.
 
-        Raises the error of the first failed request, in order; no more requests start then.
+        The iterator raises the error of the first failed request. No more requests start when the
+        block ends.
         """
         rest = iter(requests)
         waiting = deque(map(self.begin, itertools.islice(rest, _MOST_WAITING)))
-        return self._answers(waiting, rest)
 
-    def _answers(
-        self, waiting: deque[Future[Response]], rest: Iterator[RangeRequest]
-    ) -> Iterator[Response]:
-        try:
+        def responses() -> Iterator[Response]:
             while waiting:
                 response = waiting.popleft().result()
                 waiting.extend(map(self.begin, itertools.islice(rest, 1)))
                 yield response
+
+        try:
+            yield responses()
         finally:
             for future in waiting:
                 future.cancel()
@@ -184,7 +181,7 @@ class RemoteStore(Connection, ABC):
         return await self._fetched(request)
 
     async def _fetched(self, request: RangeRequest) -> Response:
-        async with in_flight(request.nbytes):
+        async with in_flight(request.span.nbytes):
             response = await self.fetch(request)
         # of several first responses, the event loop handles one after the other
         request.require_known(response.identity)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from concurrent.futures import wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from fsspec.asyn import AsyncFileSystem
@@ -24,13 +24,13 @@ from b2nd_dask.storage.byte_reader import (
     coalesce,
 )
 from b2nd_dask.storage.failures import what_directory
-from b2nd_dask.storage.read.prefetch import MAX_MERGED, prefetched
+from b2nd_dask.storage.read.prefetch import MAX_MERGED, fill_prefetches, prefetched
 from b2nd_dask.storage.read.ranged import RangeRequest, RemoteObject, RemoteStore, require_short
 from b2nd_dask.storage.read.ranged_stores import remote_store
 from b2nd_dask.storage.urls import below, split_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from b2nd_dask.storage.read.location import Location
@@ -87,8 +87,7 @@ class RemoteReader(ByteReader):
             # an archive: an open file system shows its state at opening
             store = remote_store(self._location)
         current = RemoteObject(self._main().path, self.label)
-        (response,) = store.get([RangeRequest(current, Span(start, start + 1))])
-        return response.identity
+        return store.begin(RangeRequest(current, Span(start, start + 1))).result().identity
 
     def opened_identity(self) -> Identity:
         """State of the object that all reads see."""
@@ -100,16 +99,13 @@ class RemoteReader(ByteReader):
 
     def item(self, member: str, span: Span) -> Item | None:
         """See `ByteReader.item`; None if the server ignores ranges."""
-        return None if self._main().ends[0].ranges_ignored else Item(self, member, span)
+        is_kept = _kept(self._object(member), span) is not None
+        return None if is_kept or self._main().ends[0].ranges_ignored else Item(self, member, span)
 
     def begin(self, member: str, span: Span) -> Future[Response]:
         """Request a range; see `Requester.begin`."""
         # readers repeat a failed request
         return self._connected().begin(RangeRequest(self._object(member), span), attempts=1)
-
-    def has_in_memory(self, member: str, span: Span) -> bool:
-        """Whether a range came with the first response; see `Requester.has_in_memory`."""
-        return _kept(self._object(member), span) is not None
 
     def close(self) -> None:
         """Release the file system, which fsspec may share with other users."""
@@ -118,36 +114,35 @@ class RemoteReader(ByteReader):
 
     def read_each(
         self, items: Sequence[tuple[str, Span]], buffers: Sequence[memoryview] = ()
-    ) -> Iterator[tuple[memoryview, int]]:
+    ) -> Generator[tuple[memoryview, int]]:
         """Send all requests, then read the responses; see `ByteReader.read_each`."""
         wanted = {i: (self._object(member), span) for i, (member, span) in enumerate(items)}
         found: dict[int, tuple[memoryview, int]] = {}
         ahead: dict[int, Future[Response]] = {}
         for i, (each, span) in wanted.items():
-            if (data := _kept(each, span)) is not None:
-                found[i] = data, each.size
+            if kept := _kept(each, span):
+                found[i] = _part(kept, span)
             elif future := prefetched(Item(self, *items[i])):
                 ahead[i] = future
-        known = {*found, *ahead}
-        responses = self._requested({i: each for i, each in wanted.items() if i not in known})
-        for i, (each, span) in wanted.items():
-            if future := ahead.pop(i, None):
-                with suppress(Exception):
-                    found[i] = _part(future.result(), span)
-                if i not in found:
-                    # failed requests are repeated at the same time
-                    failed = [i, *(j for j, other in ahead.items() if _failed(other))]
-                    for parts in self._requested({j: wanted[j] for j in failed}):
-                        found |= parts
-                    ahead = {j: other for j, other in ahead.items() if j not in failed}
-            while i not in found:
-                # the others are empty
-                found |= next(responses, {i: (memoryview(b""), each.size)})
-            yield found.pop(i)
+        others = {i: each for i, each in wanted.items() if i not in found and i not in ahead}
+        with self._requested(others) as responses:
+            fill_prefetches()
+            for i, (each, span) in wanted.items():
+                if future := ahead.pop(i, None):
+                    with suppress(Exception):
+                        found[i] = _part(future.result(), span)
+                    if i not in found:
+                        repeated = self._connected().begin(RangeRequest(each, span))
+                        found[i] = _part(repeated.result(), span)
+                while i not in found:
+                    # the others are empty
+                    found |= next(responses, {i: (memoryview(b""), each.size)})
+                yield found.pop(i)
 
+    @contextmanager
     def _requested(
         self, wanted: Mapping[int, tuple[RemoteObject, Span]]
-    ) -> Iterator[dict[int, tuple[memoryview, int]]]:
+    ) -> Iterator[Iterator[dict[int, tuple[memoryview, int]]]]:
         """Send requests for spans; iterate over the responses, each with the bytes of its spans."""
         objects = [each for each, _ in wanted.values()]
         spans = [clip(span, each.size) for each, span in wanted.values()]
@@ -155,16 +150,18 @@ class RemoteReader(ByteReader):
         ignored = self._main().ends[0].ranges_ignored
         gap, most = (sys.maxsize, sys.maxsize) if ignored else (MAX_GAP, MAX_MERGED)
         merged = coalesce(spans, objects, max_gap=gap, max_size=most)
+        # not in the order of the file, which is any after a parallel write
+        merged.sort(key=lambda row: min(row[1]))
         requests = [RangeRequest(objects[inside[0]], span) for span, inside in merged]
         for each, span in requests if ignored else ():
             if each.known is not None:
                 require_short(each.size, span.stop, each.label)
         numbers = list(wanted)
-        rows = zip(self._connected().get(requests), merged, strict=True)
-        return (
-            {numbers[i]: _part(response, spans[i]) for i in inside}
-            for response, (_, inside) in rows
-        )
+        with self._connected().get(requests) as responses:
+            yield (
+                {numbers[i]: _part(response, spans[i]) for i in inside}
+                for response, (_, inside) in zip(responses, merged, strict=True)
+            )
 
     def _object(self, member: str) -> RemoteObject:
         main = self._main()
@@ -243,17 +240,14 @@ class RemoteReader(ByteReader):
         return main
 
 
-def _kept(each: RemoteObject, span: Span) -> memoryview | None:
-    """Bytes of a span, if the kept responses have them."""
+def _kept(each: RemoteObject, span: Span) -> Response | None:
+    """The kept response that has the bytes of a span, if any."""
     start, stop = clip(span, each.size)
-    for first, data, identity, _ in each.ends:
-        if first <= start and stop <= first + len(data) and identity == each.known:
-            return memoryview(data)[start - first : stop - first]
+    for kept in each.ends:
+        has_all = kept.start <= start and stop <= kept.start + len(kept.data)
+        if has_all and kept.identity == each.known:
+            return kept
     return None
-
-
-def _failed(future: Future[Response]) -> bool:
-    return future.done() and (future.cancelled() or future.exception() is not None)
 
 
 def _part(response: Response, span: Span) -> tuple[memoryview, int]:

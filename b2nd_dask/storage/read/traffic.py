@@ -16,9 +16,9 @@ from b2nd_dask.storage.read.connection import LOW_SPEED, alone, requests_at_once
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-#: Bytes of a request that counts as one; a larger one counts as several. With more bytes in flight
-#: the first ones would arrive later, and nothing could be decoded meanwhile.
-_OF_ONE = 512 << 10
+#: A larger request takes several slots: with more bytes in flight the first ones would arrive
+#: later, and nothing could be decoded meanwhile.
+_SLOT_NBYTES = 512 << 10
 
 #: Least number of concurrent requests of a client: botocore's default for connections.
 _CONNECTIONS = 10
@@ -31,7 +31,7 @@ class _Traffic:
         # not the loop's own threads, which also resolve host names: all could wait in `alone`
         self.caller = ThreadPoolExecutor(1, "b2nd-dask-store")
         # one request at a time takes its slots, or two could wait for each other
-        self.next = asyncio.Lock()
+        self.turn = asyncio.Lock()
         # by the limit, which users may change
         self.slots: dict[int, asyncio.Semaphore] = {}
         self.sizes: list[int] = []
@@ -48,14 +48,19 @@ def _own_traffic() -> _Traffic:
     return _traffic[loop]
 
 
+def slots_of(nbytes: int) -> int:
+    """Number of slots that a request takes, of the setting `CONCURRENCY`."""
+    return max(1, min(requests_at_once(), math.ceil(nbytes / _SLOT_NBYTES)))
+
+
 @asynccontextmanager
 async def in_flight(nbytes: int) -> AsyncIterator[None]:
     """Wait until a request for `nbytes` may start, and count it as in flight."""
     traffic, most = _own_traffic(), requests_at_once()
     async with AsyncExitStack() as held:
-        async with traffic.next:
+        async with traffic.turn:
             slots = traffic.slots.setdefault(most, asyncio.Semaphore(most))
-            for _ in range(max(1, min(most, math.ceil(nbytes / _OF_ONE)))):
+            for _ in range(slots_of(nbytes)):
                 await held.enter_async_context(slots)
         traffic.sizes.append(nbytes)
         held.callback(traffic.sizes.remove, nbytes)

@@ -28,7 +28,7 @@ import errno
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
@@ -96,7 +96,8 @@ class BaseObjectStaging(Staging):
         try:
             store.each(call, [self.check_target, self.make_area])
         except BaseException:
-            self.clean_up()
+            with suppress(Exception):  # nothing is staged yet
+                self.discard()
             raise
 
     def make_area(self) -> None:
