@@ -52,11 +52,12 @@ def test_seconds_of_a_run_that_is_easily_computed() -> None:
     # 134 tasks, of which the scheduler handles one at a time
     slow = replace(free, scheduler_task=2.0)
     assert predict(SUM, Cluster(1000), slow, None).seconds == pytest.approx(134 * 2 + 2)
-    # header and index before, by the client and by the workers; then a request for each task
+    # header and index before, by the client and by the workers; then five requests for each task,
+    # of at most 2 MiB
     store = Store(latency=3.0, connection=1e12, process=1e12, requests=1e12)
     waiting = predict(SUM, Cluster(50), free, store)
     assert waiting.seconds == pytest.approx(2 * 2 * 3 + 2 * 3, rel=1e-3)
-    assert waiting.requests == 51 * 2 + 100
+    assert waiting.requests == 51 * 2 + 100 * 5
 
 
 def test_more_workers_take_no_longer_and_large_indexes_take_memory() -> None:

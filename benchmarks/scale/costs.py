@@ -81,7 +81,7 @@ class Store:
     max_part: int = 5 << 30
     max_object: int = 5 << 40
 
-    def fetch(self, nbytes: float, at_once: int = 1) -> float:
+    def fetch(self, nbytes: float, at_once: float = 1) -> float:
         """Seconds to fetch or put so many bytes by requests that run at the same time."""
         bandwidth = min(at_once * self.connection, self.process)
         return self.latency + nbytes / bandwidth

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from b2nd_dask.format.metalayers import MAX_CHUNKS
 from b2nd_dask.frame.open.opening import PART_NBYTES
 from b2nd_dask.graph.write.write_tasks import FAN_IN
+from b2nd_dask.storage.read.connection import requests_at_once
 from b2nd_dask.storage.read.prefetch import MAX_MERGED
 from b2nd_dask.storage.read.remote import RemoteReader
+from b2nd_dask.storage.read.traffic import slots_of
 from b2nd_dask.storage.write.object_staging import ObjectStaging
 from b2nd_dask.storage.write.object_store import CONCURRENCY as COPIES
 from b2nd_dask.storage.write.s3_join import Limits
@@ -123,7 +125,8 @@ def _slot_seconds(work: Workload, cluster: Cluster, costs: Costs, store: Store |
     shared = Store(store.latency, store.connection, store.process / cluster.threads)
     nbytes = work.task_stored_nbytes
     batches = max(1, math.ceil(nbytes / RemoteReader.batch_nbytes))
-    at_once = max(1, math.ceil(nbytes / batches / MAX_MERGED))
+    most = requests_at_once() / slots_of(MAX_MERGED)
+    at_once = min(most, max(1, math.ceil(nbytes / batches / MAX_MERGED)))
     waiting = batches * shared.fetch(nbytes / batches, at_once)
     if work.writes:
         objects = _objects_of_task(work)
