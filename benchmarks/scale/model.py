@@ -126,7 +126,7 @@ def _slot_seconds(work: Workload, cluster: Cluster, costs: Costs, store: Store |
     nbytes = work.task_stored_nbytes
     batches = max(1, math.ceil(nbytes / RemoteReader.batch_nbytes))
     most = requests_at_once() / slots_of(MAX_MERGED)
-    at_once = min(most, max(1, math.ceil(nbytes / batches / MAX_MERGED)))
+    at_once = min(most, _reads_of_task(work) / batches)
     waiting = batches * shared.fetch(nbytes / batches, at_once)
     if work.writes:
         objects = _objects_of_task(work)
@@ -135,13 +135,19 @@ def _slot_seconds(work: Workload, cluster: Cluster, costs: Costs, store: Store |
     return computing + waiting
 
 
+def _reads_of_task(work: Workload) -> int:
+    """Requests of a task: one for neighbouring whole chunks."""
+    together = max(1, MAX_MERGED * work.ratio // work.chunk_nbytes)
+    return math.ceil(work.chunks_of_task / together)
+
+
 def _objects_of_task(work: Workload) -> int:
     return max(1, math.ceil(work.task_stored_nbytes / STAGED))
 
 
 def _requests(work: Workload, cluster: Cluster, costs: Costs, store: Store) -> float:
     opening = (1 + cluster.workers) * _opening_requests(work, costs)
-    reading = work.blocks * max(1, math.ceil(work.task_stored_nbytes / MAX_MERGED))
+    reading = work.blocks * _reads_of_task(work)
     if not work.writes:
         return opening + reading
     objects = work.blocks * _objects_of_task(work)
