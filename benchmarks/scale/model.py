@@ -125,7 +125,7 @@ def _slot_seconds(work: Workload, cluster: Cluster, costs: Costs, store: Store |
     shared = Store(store.latency, store.connection, store.process / cluster.threads)
     nbytes = work.task_stored_nbytes
     batches = max(1, math.ceil(nbytes / RemoteReader.batch_nbytes))
-    most = requests_at_once() / slots_of(MAX_MERGED)
+    most = requests_at_once() / slots_of(MAX_MERGED, requests_at_once())
     at_once = min(most, _reads_of_task(work) / batches)
     waiting = batches * shared.fetch(nbytes / batches, at_once)
     if work.writes:

@@ -205,12 +205,12 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
                     target[:] = row.data[run.start : run.stop]
                 else:
                     missing.append((row.request, run, target))
-        each = _read_each(opened, missing)
-        for (_, _, target), (request, data, _) in zip(missing, each, strict=True):
-            if len(data) < len(target):
-                raise CorruptChunkError("the file ends inside the chunk", chunk=request.chunk)
-            if data.obj is not target.obj:  # bytes of a store
-                target[:] = data
+        with closing(_read_each(opened, missing)) as rest_found:
+            for (_, _, target), (request, data, _) in zip(missing, rest_found, strict=True):
+                if len(data) < len(target):
+                    raise CorruptChunkError("the file ends inside the chunk", chunk=request.chunk)
+                if data.obj is not target.obj:  # bytes of a store
+                    target[:] = data
         for row, chunk in zip(found, chunks, strict=True):
             request = row.request
             if not row.some_blocks:

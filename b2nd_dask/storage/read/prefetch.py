@@ -134,9 +134,9 @@ class Prefetch:
             segments = list(self._segments.values())
         if self not in _active or sum(each.item.span.nbytes for each in segments) >= most:
             return False
-        slots = sum(slots_of(each.item.span.nbytes) for each in segments if not each.future.done())
+        slots, pending = requests_at_once(), (each for each in segments if not each.future.done())
         # the last quarter is for requests that tasks already wait for
-        return slots < requests_at_once() * 3 / 4
+        return sum(slots_of(each.item.span.nbytes, slots) for each in pending) < slots * 3 / 4
 
     def _pulled(self) -> list[Item]:
         """Take the next items that still need a request."""

@@ -48,9 +48,9 @@ def _own_traffic() -> _Traffic:
     return _traffic[loop]
 
 
-def slots_of(nbytes: int) -> int:
-    """Number of slots that a request takes, of the setting `CONCURRENCY`."""
-    return max(1, min(requests_at_once(), math.ceil(nbytes / _SLOT_NBYTES)))
+def slots_of(nbytes: int, most: int) -> int:
+    """Number of slots that a request takes, of `most` (the setting `CONCURRENCY`)."""
+    return max(1, min(most, math.ceil(nbytes / _SLOT_NBYTES)))
 
 
 @asynccontextmanager
@@ -60,7 +60,7 @@ async def in_flight(nbytes: int) -> AsyncIterator[None]:
     async with AsyncExitStack() as held:
         async with traffic.turn:
             slots = traffic.slots.setdefault(most, asyncio.Semaphore(most))
-            for _ in range(slots_of(nbytes)):
+            for _ in range(slots_of(nbytes, most)):
                 await held.enter_async_context(slots)
         traffic.sizes.append(nbytes)
         held.callback(traffic.sizes.remove, nbytes)
