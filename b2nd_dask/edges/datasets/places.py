@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +19,6 @@ from typing import Any, TypeVar
 from b2nd_dask.errors import (
     B2ndError,
     FrameFormatError,
-    StaleFrameError,
     UnsupportedFrameError,
     locating,
 )
@@ -322,7 +322,7 @@ def open_snapshot(
     """Open a dataset; retry if it was replaced during the opening.
 
     Manifest and frames are opened one after the other, by name. Afterwards each opened frame raises
-    StaleFrameError if it changes, as does this function if each attempt was in vain.
+    StaleFrameError if it changes. Raises BlockingIOError if each attempt was in vain.
     """
     if not isinstance(source, str | os.PathLike):
         return build()
@@ -337,7 +337,8 @@ def open_snapshot(
             continue
         if _version(location) == before:
             return found
-    raise StaleFrameError("it is replaced again and again while it is opened", path=location.label)
+    problem = "it is replaced again and again while it is opened; try again"
+    raise BlockingIOError(errno.EAGAIN, problem, location.label)
 
 
 def _version(location: Location) -> Identity | None:

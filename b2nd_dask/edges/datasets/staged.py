@@ -187,7 +187,7 @@ def staged(
     `list_staging` shows it and `remove_staging` removes it. With `fsync` all files are synced
     before the rename. `advice` is the user's spelling of `replace`, for messages. Raises
     FileExistsError if the target exists and may not be replaced, FileNotFoundError if its directory
-    does not exist, StaleFrameError if another process changes the dataset to replace.
+    does not exist, BlockingIOError if another process changes the dataset to replace.
     """
     require_writable(str(target))
     if os.path.lexists(target) and not replace:

@@ -171,7 +171,7 @@ def locked(path: Path) -> Iterator[tuple[xr.Dataset, Manifest]]:
     """Open a dataset, and its manifest, to change it; other processes cannot change it meanwhile.
 
     Raises FileNotFoundError if it does not exist, ValueError if it cannot be changed in place,
-    StaleFrameError if another process changes it.
+    BlockingIOError if another process changes it.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: the dataset does not exist")

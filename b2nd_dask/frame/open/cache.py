@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import warnings
 from collections import OrderedDict
@@ -245,7 +246,8 @@ def _open(location: Location, parsed: ParsedFrame | None) -> OpenedFrame:
             # the replacement of a sparse frame between two calls empties its directory
             if not reader.is_directory:
                 raise
-    raise StaleFrameError("it is replaced again and again while it is opened", path=location.label)
+    problem = "it is replaced again and again while it is opened; try again"
+    raise BlockingIOError(errno.EAGAIN, problem, location.label)
 
 
 #: The cache of this process.

@@ -185,8 +185,8 @@ def frame_locked(
     `identity` is that of the expected frame.
 
     Raises FileNotFoundError if there is no frame, or the staging area was removed; OSError if the
-    file system has no locks; `StaleFrameError` if another frame has replaced the expected one, or
-    another process holds the lock and `wait` is false.
+    file system has no locks; `StaleFrameError` if another frame has replaced the expected one;
+    BlockingIOError if another process holds the lock and `wait` is false.
     """
     require_writable(str(path))
     with _unless_replaced(path, identity):
@@ -240,7 +240,7 @@ def _wait_for(
                 return fd
         if not (wait or is_ours):
             problem = "another process changes this dataset; try again when it is done"
-            raise StaleFrameError(problem, path=label)
+            raise BlockingIOError(errno.EAGAIN, problem, label)
         if time.monotonic() - began > _LONG * (said + 1):
             said += 1
             logger.info("%s: waits for another process that changes it", label)
