@@ -48,6 +48,7 @@ from b2nd_dask.storage.write.staging import Run, Staging
 from b2nd_dask.storage.write.targets import (
     StagingInfo,
     list_staging,
+    log_others,
     remove_staging,
     staging_for,
     update_staging_for,

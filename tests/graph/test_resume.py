@@ -517,6 +517,23 @@ def test_staging_is_listed_and_removed_from_the_command_line(target, tmp_path):
     assert len(list_staging(other)) == 1
 
 
+def test_a_write_mentions_what_other_writes_have_left(target, caplog):
+    fail_once(target)
+    fail_once(target.with_name(f"{target.name}2"))
+    # the same write is no other one
+    fail_once(target)
+    assert not caplog.records
+    (left,) = list_staging(target)
+    write(target, Work(), resume=False)
+    (record,) = caplog.records
+    assert record.message.startswith(f"{target}: staging areas of other writes")
+    assert left.key in record.message
+    caplog.clear()
+    remove_staging(target)
+    write(target, Work(), resume=False, mode="w")
+    assert not caplog.records
+
+
 def test_targets_whose_names_begin_alike_or_are_long(tmp_path):
     names = ["a" * 200 + ".1", "a" * 200 + ".2", "é" * 100, "a[*]?.b2nd"]
     for name in names:

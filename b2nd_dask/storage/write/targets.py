@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import stat
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,11 @@ from b2nd_dask.storage.write.object_store import ObjectStore
 from b2nd_dask.storage.write.staging import Staging
 from b2nd_dask.system import require_writable
 
+logger = logging.getLogger("b2nd_dask")
+
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
+#: Most names in a folder that a write looks through for the staging areas of others.
+_LOOKED_THROUGH = 1000
 
 
 def staging_for(
@@ -200,6 +206,25 @@ def remove_staging(
             is_beside = area.parent == path.parent
             remove_area(area, path if is_beside else Path(target_of(info.path)))
     return removed
+
+
+def log_others(location: Location, own_key: str) -> None:
+    """Log a warning if other writes to a local path have staging areas, unless its folder is large.
+
+    Nothing shows whether they are in progress or were killed.
+    """
+    path, keys = Path(os.path.realpath(location.url)), []
+    # a missing folder is an error later
+    with suppress(OSError), os.scandir(path.parent) as found:
+        hidden = [each.name for each in islice(found, _LOOKED_THROUGH) if each.name[0] == "."]
+        keys = [key for name in hidden if (key := key_of(Path(name), path)) not in (None, own_key)]
+    if keys:
+        logger.warning(
+            "%s: staging areas of other writes, in progress or killed, are beside it: %s; "
+            "list_staging (`b2nd-dask staging`) shows them, remove_staging (--remove) removes them",
+            location.label,
+            ", ".join(map(str, keys)),
+        )
 
 
 def _local(location: Location) -> Iterator[StagingInfo]:
