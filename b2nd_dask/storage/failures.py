@@ -49,6 +49,7 @@ MEANWHILE = (
 #: Labels end in the offset of a frame, as in ``a.zip[38:]``.
 _PATTERN = re.compile(r"[*?]|\[(?!\d+:\])[^\]]+\]")
 _ZARR = {"zarr.json", ".zarray", ".zgroup", ".zmetadata"}
+_STORE = {"dataset.json", "embed.b2e"}
 
 
 class OriginalError(Exception):
@@ -157,13 +158,9 @@ def what_directory(path: str, names: Collection[str] = ()) -> str:
         return " (it is a Zarr array or group: da.from_zarr reads an array)"
     if any(name.endswith(".chunk") for name in names):
         return " (there are chunks, but the index of a sparse frame is missing)"
-    if "dataset.json" in names:
-        return (
-            " (it is a dataset: xarray.open_dataset opens it, and `b2nd-dask info PATH` lists its "
-            "arrays; the path of an array is PATH/NAME.b2nd)"
-        )
-    if "embed.b2e" in names or path.endswith(".b2d"):
-        return f" (a .b2d is a store of python-blosc2: {OPEN_STORE})"
+    if not _STORE.isdisjoint(names) or path.endswith(".b2d"):
+        kind = "a dataset or a store of python-blosc2"
+        return f" (it is {kind}: xarray.open_dataset opens it, {OPEN_STORE})"
     frames = sorted(name for name in names if name.endswith(".b2nd"))
     if frames:
         return f" (it contains frames, such as {frames[0]}: pass the path of one)"

@@ -71,7 +71,8 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
     if is_there and is_named_store(named) and list_members(named) is not None:
         raise ValueError(
             f"{location.label}: this is a store of python-blosc2, not a frame: b2nd_dask can "
-            f"change only the frames in separate files of a .b2d: pass STORE.b2d/KEY{ARRAY}"
+            f"change only the frames in separate files of a .b2d (pass STORE.b2d/KEY{ARRAY}); "
+            "`b2nd-dask convert` writes a store anew"
         )
     if not is_there:
         _require_own_file(named)
