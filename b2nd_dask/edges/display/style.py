@@ -6,12 +6,12 @@ of chunks are legible on white and on black; known dark themes get lighter ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
 
 from b2nd_dask.edges.display.chunk_values import KINDS
 
-#: Selectors of the dark themes of JupyterLab, VS Code and Sphinx.
+#: Selectors of pages in the dark themes of JupyterLab, VS Code and Sphinx.
 _DARK = (
     'body[data-jp-theme-light="false"] .b2nd',
     "body.vscode-dark .b2nd",
@@ -57,35 +57,27 @@ border:1px solid rgba(128,128,128,.6)}
 .b2nd .b2nd-mark{display:inline-block;margin-bottom:5px;
 padding:0 7px;border-radius:3px;font-weight:600;
 border:1.5px solid}
-.b2nd .b2nd-good{color:var(--b2nd-good)}
-.b2nd .b2nd-bad{color:var(--b2nd-bad)}
-.b2nd .b2nd-warn{color:var(--b2nd-warn)}
 """
 
-
-#: Colours on white and on black, of kinds of chunks and of results.
-_COLOURS = {kind.css: (kind.light, kind.dark) for kind in KINDS.values()} | {
+#: Colours of results, on white and on black.
+_RESULTS = {
     "good": ("#00724c", "#3ecf9b"),
     "bad": ("#b23a00", "#ff8a4c"),
     "warn": ("#8a6100", "#f0b93a"),
 }
 
 
-def _colours() -> str:
-    # light-dark() follows the color-scheme of pages that follow the system
-    light, dark, both = (
-        "".join(f"--b2nd-{name}:{value.format(*pair)};" for name, pair in _COLOURS.items())
-        for value in ("{0}", "{1}", "light-dark({0},{1})")
-    )
-    fills = "".join(
-        f".b2nd .b2nd-{k.css}{{fill:var(--b2nd-{k.css});background:var(--b2nd-{k.css})}}"
-        for k in KINDS.values()
-    )
-    media = f"@supports (color:light-dark(red,red)){{.b2nd{{{both}}}}}"
-    return f".b2nd{{{light}}}{media}{','.join(_DARK)}{{{dark}}}{fills}"
+def _colours() -> Iterator[str]:
+    """Rules for colours; `light-dark` chooses one by the `color-scheme` of the page."""
+    yield f"{','.join(_DARK)}{{color-scheme:dark}}"
+    for kind in KINDS.values():
+        colour = f"light-dark({kind.light},{kind.dark})"
+        yield f".b2nd .b2nd-{kind.css}{{fill:{colour};background:{colour}}}"
+    for name, (light, dark) in _RESULTS.items():
+        yield f".b2nd .b2nd-{name}{{color:light-dark({light},{dark})}}"
 
 
-STYLE = f"<style>{_SHEET.strip()}{_colours()}</style>".replace("\n", "")
+STYLE = f"<style>{_SHEET.strip()}{''.join(_colours())}</style>".replace("\n", "")
 
 
 def page(parts: Iterable[str]) -> str:
