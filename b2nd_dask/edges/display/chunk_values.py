@@ -31,7 +31,7 @@ _UNITS = {"cbytes": "compressed", "ratio": "compression ratio"}
 
 
 class Kind(NamedTuple):
-    """Name, colours on white and on black, characters and colour in a terminal."""
+    """Name, CSS class, colours on white and on black; characters and colour in a terminal."""
 
     name: str
     css: str

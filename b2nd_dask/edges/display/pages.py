@@ -37,11 +37,11 @@ from b2nd_dask.graph.plan.plan import Plan, sections
 
 #: Most entries of a table, and most characters of a value and of a name.
 _MOST_ENTRIES, _MOST_TEXT, _MOST_NAME = 100, 600, 80
-#: Facts in the first rows of the table or in the legend; not repeated below.
-_TOLD_BESIDE = {"shape", "chunks", "blocks", "chunk kinds", "special chunks"}
+#: Facts of the first rows of the table and of the legend, which the other rows do not repeat.
+_SHOWN_ABOVE = {"shape", "chunks", "blocks", "chunk kinds", "special chunks"}
 #: Most damaged chunks to list.
 _MOST_LISTED = 100
-#: With at most so many attributes their section is open.
+#: The section of attributes is open if there are at most this many.
 _FEW = 4
 
 
@@ -84,7 +84,7 @@ def _layout(frame: Frame, known: ChunkTable, problem: str) -> str:
         ("count", "", f"{frame.nchunks:,}", f"{per_chunk:,} per chunk" if per_chunk else ""),
     ]
     facts = layout_rows(reference, known, problem)
-    others = [(name, text) for name, text in facts if name not in _TOLD_BESIDE]
+    others = [(name, text) for name, text in facts if name not in _SHOWN_ABOVE]
     return table([*rows, *others], ("", "array", "chunk", "block"))
 
 

@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from html import escape
 
-from b2nd_dask.edges.display.chunk_values import KINDS
+from b2nd_dask.edges.display.chunk_values import KINDS, Kind
 
-#: Selectors of the dark themes of JupyterLab, VS Code and Sphinx.
-_DARK = (
-    'body[data-jp-theme-light="false"] .b2nd',
-    "body.vscode-dark .b2nd",
-    "body.vscode-high-contrast .b2nd",
-    'html[data-theme="dark"] .b2nd',
-)
-
+#: `light-dark` follows the `color-scheme` of the page. The last rule sets it in the dark themes of
+#: JupyterLab, VS Code and Sphinx.
 _SHEET = """
 .b2nd{color:inherit;background:transparent;font-size:13px;line-height:1.45;max-width:66em;
 text-align:left}
@@ -57,35 +51,21 @@ border:1px solid rgba(128,128,128,.6)}
 .b2nd .b2nd-mark{display:inline-block;margin-bottom:5px;
 padding:0 7px;border-radius:3px;font-weight:600;
 border:1.5px solid}
-.b2nd .b2nd-good{color:var(--b2nd-good)}
-.b2nd .b2nd-bad{color:var(--b2nd-bad)}
-.b2nd .b2nd-warn{color:var(--b2nd-warn)}
+.b2nd .b2nd-good{color:light-dark(#00724c,#3ecf9b)}
+.b2nd .b2nd-bad{color:light-dark(#b23a00,#ff8a4c)}
+.b2nd .b2nd-warn{color:light-dark(#8a6100,#f0b93a)}
+body[data-jp-theme-light="false"] .b2nd,body.vscode-dark .b2nd,
+body.vscode-high-contrast .b2nd,html[data-theme="dark"] .b2nd{color-scheme:dark}
 """
 
 
-#: Colours on white and on black, of kinds of chunks and of results.
-_COLOURS = {kind.css: (kind.light, kind.dark) for kind in KINDS.values()} | {
-    "good": ("#00724c", "#3ecf9b"),
-    "bad": ("#b23a00", "#ff8a4c"),
-    "warn": ("#8a6100", "#f0b93a"),
-}
+def _fill(kind: Kind) -> str:
+    colour = f"light-dark({kind.light},{kind.dark})"
+    return f".b2nd .b2nd-{kind.css}{{fill:{colour};background:{colour}}}"
 
 
-def _colours() -> str:
-    # light-dark() follows the color-scheme of pages that follow the system
-    light, dark, both = (
-        "".join(f"--b2nd-{name}:{value.format(*pair)};" for name, pair in _COLOURS.items())
-        for value in ("{0}", "{1}", "light-dark({0},{1})")
-    )
-    fills = "".join(
-        f".b2nd .b2nd-{k.css}{{fill:var(--b2nd-{k.css});background:var(--b2nd-{k.css})}}"
-        for k in KINDS.values()
-    )
-    media = f"@supports (color:light-dark(red,red)){{.b2nd{{{both}}}}}"
-    return f".b2nd{{{light}}}{media}{','.join(_DARK)}{{{dark}}}{fills}"
-
-
-STYLE = f"<style>{_SHEET.strip()}{_colours()}</style>".replace("\n", "")
+_FILLS = "".join(map(_fill, KINDS.values()))
+STYLE = f"<style>{_SHEET}{_FILLS}</style>".replace("\n", "")
 
 
 def page(parts: Iterable[str]) -> str:

@@ -50,7 +50,7 @@ _MOST_FRAMES, _LARGEST, _BINS = 6, 10, 40
 _MOST_IN_A_ROW = 64
 #: Most cells along a side of a picture with lines between cells.
 _MOST_LINED = 80
-_SUBJECTS = {"kind": "kinds", "cbytes": "compressed bytes", "ratio": "compression ratio"}
+_SUBJECTS = {"kind": "kinds", "cbytes": "compressed bytes", "codec": "codecs"}
 
 
 def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any = None) -> Axes:
@@ -109,7 +109,7 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
         axes.set_axis_off()
         axes.text(0.5, 0.5, "no chunks", transform=axes.transAxes, ha="center")
     title = title_of(opened) if by in STATISTICS else short_path(opened.path)
-    subject = _SUBJECTS.get(by, f"{by}s" if by == "codec" else by)
+    subject = _SUBJECTS.get(by, values.unit)
     axes.set_title(plain(f"{title}: {subject} of chunks"), loc="left", fontsize=10)
     return axes
 
@@ -190,23 +190,23 @@ def _aspect(layout: Layout, chunks: tuple[int, ...], picture: tuple[int, ...]) -
 
 def _label(axes: Axes, frame: Frame, layout: Layout) -> None:
     """Label the axes and the panels."""
-    names = axis_names(reference_of(frame))
+    reference = reference_of(frame)
+    names = axis_names(reference)
     along = [
         f"{name}, chunks of {length}" for name, length in zip(names, frame.chunks, strict=True)
     ]
-    if frame.ndim != 2:
-        axes.set_xticks([])
-        axes.set_yticks([])
-    if frame.ndim > 1:
-        axes.set_ylabel(plain(along[-2]))
     if frame.ndim == 2:
         whole_ticks(axes.xaxis, 6)
         whole_ticks(axes.yaxis, 6)
-    elif frame.ndim > 2:
-        _name_panels(axes, layout, frame.chunk_kinds().shape[:-2], ", ".join(names[:-2]))
+    else:
+        axes.set(xticks=[], yticks=[])
+    if frame.ndim > 1:
+        axes.set_ylabel(plain(along[-2]))
+    if frame.ndim > 2:
+        _name_panels(axes, layout, reference.grid.counts[:-2], ", ".join(names[:-2]))
     if along:
         order = ", row by row" * (frame.ndim == 1 and layout.cells[0] > layout.across)
-        step = layout.step[{1: slice(1), 2: slice(1, 3)}.get(frame.ndim, slice(3))]
+        step = layout.step[:1] if frame.ndim == 1 else layout.step[-frame.ndim :]
         axes.set_xlabel(plain("; ".join(filter(None, [along[-1] + order, cell_text(step)]))))
 
 
@@ -258,10 +258,10 @@ def compression(frames: Any, *, figure: Figure | None = None) -> Figure:
     >>> len(b2nd_dask.plot.compression(path).axes)
     3
     """
-    given = list(frames) if isinstance(frames, list | tuple) else [frames]
-    if not 0 < len(given) <= _MOST_FRAMES:
-        raise ValueError(f"{len(given)} frames; from 1 to {_MOST_FRAMES} are shown side by side")
-    opened = [frame_of(one) for one in given]
+    inputs = frames if isinstance(frames, list | tuple) else [frames]
+    if not 0 < len(inputs) <= _MOST_FRAMES:
+        raise ValueError(f"{len(inputs)} frames; from 1 to {_MOST_FRAMES} are shown side by side")
+    opened = [frame_of(one) for one in inputs]
     tables = [chunk_table(reference_of(frame)) for frame in opened]
     for frame, table in zip(opened, tables, strict=True):
         require_known(frame, table, "cbytes")
@@ -289,8 +289,8 @@ def _draw_ratios(axes: Axes, frames: list[Frame], tables: list[ChunkTable]) -> N
         axes.set_xscale("log")
     overall = [f"ratio {ratio_text(f.cratio)}" if f.cbytes else "no data" for f in frames]
     labels = [plain(f"{short_path(f.path)}: {o}", 40) for f, o in zip(frames, overall, strict=True)]
-    how: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.5} if len(frames) > 1 else {}
-    axes.hist(ratios, bins, color=PALETTE[: len(frames)], label=labels, **how)
+    style: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.5} if len(frames) > 1 else {}
+    axes.hist(ratios, bins, color=PALETTE[: len(frames)], label=labels, **style)
     # reversed: matplotlib lists the last histogram first
     legend_below(axes, 1, reverse=len(frames) > 1)
 
@@ -303,8 +303,9 @@ def _draw_kinds(axes: Axes, frames: list[Frame], tables: list[ChunkTable]) -> No
     for code, kind in KINDS.items():
         shares = 100 * np.array([each.counts.get(code, 0) for each in tables]) / totals
         if shares.any():
-            look: dict[str, Any] = {"color": kind.light, "ec": "#888888", "lw": 0.5}
-            axes.barh(rows, shares, 0.6, left, label=kind.name, **look)
+            axes.barh(
+                rows, shares, 0.6, left, color=kind.light, label=kind.name, ec="#888888", lw=0.5
+            )
             left += shares
     labels = [
         f"{plain(short_path(f.path), 24)}\n{decimal(f.nbytes)} \u2192 {decimal(f.cbytes)}"

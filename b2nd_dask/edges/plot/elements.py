@@ -57,9 +57,9 @@ def thumbnail(
     size : int
         Pixels along the longer side, at most.
     method : {"mean", "max", "nearest"}
-        Value of a pixel: the mean or the maximum of its square, or one element, in the middle if
-        the last squares reach so far. Mean and maximum read all chunks; "nearest" decodes only the
-        blocks with one of these elements.
+        Value of a pixel: the mean or the maximum of its square, or one element of it: the middle
+        one, or an earlier one if the squares at the edge end before. Mean and maximum read all
+        chunks; "nearest" decodes only the blocks of these elements.
     ax : matplotlib.axes.Axes, optional
         Axes for the picture; by default those of a new figure.
     colorbar : bool
@@ -77,9 +77,9 @@ def thumbnail(
     ImportError
         matplotlib is not installed.
     ValueError
-        Another number of axes, no elements, an unknown method, a size below 1.
+        Another number of axes, no elements, an unknown shape or method, a size below 1.
     TypeError
-        Elements that have no colour: texts, times, records, complex numbers.
+        Elements that have no colour (texts, times, records, complex numbers), or a mask.
 
     Examples
     --------
@@ -231,9 +231,9 @@ def slices(
     ImportError
         matplotlib is not installed.
     ValueError
-        Another number of axes, no elements, no such axis, a count below 1.
+        Another number of axes, no elements, an unknown shape, no such axis, a count below 1.
     TypeError
-        Elements that have no colour.
+        Elements that have no colour, or a mask.
 
     Examples
     --------
@@ -263,9 +263,8 @@ def slices(
 
 
 def _has_windows() -> bool:
-    matplotlib = require("plot", "matplotlib")
+    name = require("plot", "matplotlib").get_backend().lower()
     backends = require("plot", "matplotlib.backends")
-    name = str(matplotlib.get_backend()).lower()
     windows = backends.backend_registry.list_builtin(backends.BackendFilter.INTERACTIVE)
     return name in windows or any(part in name for part in _WINDOWS)
 
@@ -274,17 +273,18 @@ def _mosaic(
     planes: Planes, numbers: list[int], figure: Figure | None, image: dict[str, Any]
 ) -> Figure:
     """Draw planes side by side with a common colour scale."""
-    found = [planes.read(number) for number in numbers]
-    columns = max(1, min(len(found), round((len(found) * 1.5 * planes.tall) ** 0.5)))
-    rows = -(-len(found) // columns)
+    count = len(numbers)
+    columns = min(count, round((count * 1.5 * planes.tall) ** 0.5))
+    rows = -(-count // columns)
     figure = figure or new_figure((min(2.2 * columns, 11) + 0.8, min(2.2 * rows * planes.tall, 11)))
     grid = figure.subplots(rows, columns, squeeze=False)
-    how = dict(image)
-    scale = require("plot", "matplotlib.cm").ScalarMappable(how.pop("norm", None))
-    scale.set_clim(how.pop("vmin", None), how.pop("vmax", None))
-    scale.norm.autoscale_None(np.concatenate([plane[np.isfinite(plane)] for plane in found]))
-    for axes, number, plane in zip(grid.flat, numbers, found, strict=False):
-        shown = _draw(axes, plane, *planes.layout, how | {"norm": scale.norm})
+    others = dict(image)
+    scale = require("plot", "matplotlib.cm").ScalarMappable(others.pop("norm", None))
+    scale.set_clim(others.pop("vmin", None), others.pop("vmax", None))
+    elements = [planes.read(number) for number in numbers]
+    scale.norm.autoscale_None(np.concatenate([plane[np.isfinite(plane)] for plane in elements]))
+    for axes, number, plane in zip(grid.flat, numbers, elements, strict=False):
+        shown = _draw(axes, plane, *planes.layout, others | {"norm": scale.norm})
         axes.set_title(plain(planes.label(number)), fontsize=8)
     for axes in grid.flat:
         axes.set_axis_off()
@@ -293,13 +293,13 @@ def _mosaic(
 
 
 class SliceBrowser:
-    """Shows one plane of an array, and a slider to choose it; `image` is for `imshow`."""
+    """Shows one plane of an array, and a slider to choose it; `image` has arguments of `imshow`."""
 
     def __init__(self, planes: Planes, figure: Figure, image: dict[str, Any]) -> None:
         self._planes = planes
         # its thread ends after the figure is deleted
         pool = ThreadPoolExecutor(1, "b2nd-planes")
-        self._asked = lru_cache(_KEPT)(lambda number: pool.submit(planes.read, number))
+        self._requested = lru_cache(_KEPT)(lambda number: pool.submit(planes.read, number))
         self.axes, below = figure.subplots(2, 1, height_ratios=(20, 1))
         self._bounds: list[Any] = []
         self._has_limits = any(name in image for name in ("vmin", "vmax", "norm", "clim"))
@@ -308,9 +308,8 @@ class SliceBrowser:
         self.image = _draw(self.axes, plane, *planes.layout, image)
         figure.colorbar(self.image, ax=self.axes, shrink=0.8)
         label, last = plain(planes.axis.label, 24), max(planes.count - 1, 1)
-        whole = {"valinit": middle, "valstep": 1, "valfmt": "%d"}
         slider = require("plot", "matplotlib.widgets").Slider
-        self.slider = slider(below, label, 0, last, **whole)
+        self.slider = slider(below, label, 0, last, valinit=middle, valstep=1, valfmt="%d")
         self.slider.on_changed(self.show)
         figure.canvas.mpl_connect("key_press_event", self._press)
         self._name(middle, plane)
@@ -326,15 +325,15 @@ class SliceBrowser:
     def _plane(self, number: int) -> NDArray[Any]:
         """Read a plane, or take it from the cache; prefetch its neighbours in the thread."""
         try:
-            found = self._asked(number).result()
+            plane: NDArray[Any] = self._requested(number).result()
         except BaseException:
             # removes the error from the cache: the next read may succeed
-            self._asked.cache_clear()
+            self._requested.cache_clear()
             raise
         for beside in (number + 1, number - 1):
             if 0 <= beside < self._planes.count:
-                self._asked(beside)
-        return found
+                self._requested(beside)
+        return plane
 
     def _name(self, number: int, plane: NDArray[Any]) -> None:
         self.axes.set_title(plain(self._planes.label(number)), fontsize=9)

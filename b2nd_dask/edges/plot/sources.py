@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import axis_names, packing_of
+from b2nd_dask.graph.read.from_b2nd import expressions, is_expression
 from b2nd_dask.graph.write.options import source_frames
 from b2nd_dask.lazy import require
 
@@ -69,8 +70,9 @@ def source_of(x: Any) -> Source:
     if _is_labelled(x):
         axes = tuple(_axis_of(x, dim) for dim in x.dims)
         return Source(x.variable, axes, str(x.name or ""))
-    if isinstance(x, da.Array | np.ndarray):
-        return Source(da.asarray(x), tuple(Axis(f"axis {axis}") for axis in range(x.ndim)), "")
+    array = _dask_array_of(x)
+    if array is not None:
+        return Source(array, tuple(Axis(f"axis {axis}") for axis in range(array.ndim)), "")
     frame = x if isinstance(x, Frame) else open_b2nd(x)
     names = axis_names(reference_of(frame))
     return Source(frame, tuple(map(Axis, names)), title_of(frame))
@@ -80,25 +82,32 @@ def frame_of(x: Any) -> Frame:
     """Open the user's input as a frame; raise ValueError if it reads none, or several."""
     if isinstance(x, Frame):
         return x
-    x = x.chunk().data if _is_labelled(x) else x
-    if not isinstance(x, da.Array | np.ndarray):
+    array = _dask_array_of(x.chunk().data if _is_labelled(x) else x)
+    if array is None:
         # without verification: a map is also drawn of a frame with damaged metadata
         return open_b2nd(x, verify=False)
-    found = source_frames(da.asarray(x))
-    if len(found) != 1:
+    frames = source_frames(array)
+    if len(frames) != 1:
         raise ValueError(
-            f"the array reads {len(found) or 'no'} frames, but only the chunks of one can be "
+            f"the array reads {len(frames) or 'no'} frames, but only the chunks of one can be "
             "shown; pass its path, or open_b2nd(path)"
         )
-    return Frame(found[0])
+    return Frame(frames[0])
+
+
+def _dask_array_of(x: Any) -> da.Array | None:
+    """Make a dask array of an array without labels; None for any other object."""
+    if is_expression(x):
+        return expressions().classic_array(x)  # type: ignore[no-any-return]
+    return da.asarray(x) if isinstance(x, da.Array | np.ndarray) else None
 
 
 def drawn_axes(source: Source, count: int, what: str, *always: int) -> list[int]:
     """The `count` axes of an array to draw: those longer than 1, and those in `always`.
 
     If they are too few, the first axes of length 1 are added: a row is a plane. Raises ValueError
-    for another number of axes or no elements, TypeError for elements that have no colour; the
-    messages explain what to give instead.
+    for another number of axes, no elements or an unknown shape, TypeError for elements that have
+    no colour and for masks; the messages explain what to give instead.
     """
     shape = source.array.shape
     kept = [axis for axis, length in enumerate(shape) if length != 1 or axis in always]
@@ -106,6 +115,8 @@ def drawn_axes(source: Source, count: int, what: str, *always: int) -> list[int]
     kept = sorted(kept + others[: max(0, count - len(kept))])
     if 0 in shape:
         raise ValueError(f"an array of shape {shape} has no elements")
+    if np.isnan(shape).any():
+        raise ValueError(f"the shape {shape} is unknown: call x.compute_chunk_sizes() first")
     if len(kept) != count:
         advice = f", as x[{', '.join('0' * kept[-count])}]" if len(kept) > count else ""
         if count == 2 and len(kept) == 3:
@@ -116,7 +127,9 @@ def drawn_axes(source: Source, count: int, what: str, *always: int) -> list[int]
 
 
 def _check_colours(array: Any) -> None:
-    """Raise TypeError if elements are no numbers: only these have colours."""
+    """Raise TypeError if elements are not numbers, which alone have colours, or are masked."""
+    if isinstance(getattr(array, "_meta", None), np.ma.MaskedArray):
+        raise TypeError("masks are not drawn: give da.ma.filled(x, value)")
     dtype = array.dtype
     if dtype.kind in "biuf":
         return
@@ -145,8 +158,7 @@ _MOST_PIXELS = 1200
 class Planes:
     """Planes along one axis of an array, with axes and shape for drawing.
 
-    Raises ValueError for another number of axes, no elements or no such axis, TypeError for
-    elements that have no colour.
+    Raises ValueError if there is no such axis, and the errors of `drawn_axes`.
     """
 
     def __init__(self, source: Source, axis: int | str) -> None:

@@ -61,6 +61,18 @@ def test_anything_that_is_one_frame(path: Path) -> None:
             plot.chunk_map(given)
 
 
+def test_arrays_of_dask_array(path: Path, values: np.ndarray) -> None:
+    pytest.importorskip("dask_array", reason="an extra")
+    x = from_b2nd(path, array_type="dask-array")
+    expected = picture(plot.chunk_map(path))
+    for given in (x, xr.DataArray(x)):
+        np.testing.assert_array_equal(picture(plot.chunk_map(given)), expected)
+        pixels = plot.thumbnail(given).images[0].get_array()
+        np.testing.assert_array_equal(pixels.filled(np.nan), values)
+    stacked = plot.slices(x[None]).axes[0].images[0].get_array()
+    np.testing.assert_array_equal(stacked.filled(np.nan), values)
+
+
 def test_given_axes_are_drawn_in(path: Path) -> None:
     figure = Figure()
     ax = figure.subplots()

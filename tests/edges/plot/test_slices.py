@@ -76,7 +76,7 @@ def test_a_plane_is_read_once_and_its_neighbours_before(
     browser.slider.set_val(7)
     browser.slider.set_val(6)
     # the one after these, so that they are read
-    browser._asked(9).result()
+    browser._requested(9).result()
     assert len(read) == len(set(read))
     assert {6, 7} <= set(read) <= {5, 6, 7, 8, 9}
 

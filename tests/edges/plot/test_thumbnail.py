@@ -36,6 +36,10 @@ def expected(values: np.ndarray, step: int, method: str) -> np.ndarray:
     return found
 
 
+def unknown_rows() -> da.Array:
+    return da.ones((3, 4))[da.ones(3) > 0]
+
+
 @pytest.mark.parametrize("method", ["mean", "max"])
 @pytest.mark.parametrize("size", [1, 7, 20, 59, 100])
 def test_squares_equal_numpy(path: Path, values: np.ndarray, method: str, size: int) -> None:
@@ -180,6 +184,9 @@ def test_axes_and_arguments_of_imshow(path: Path) -> None:
         (np.ones((2, 3, 4)), {}, ValueError, r"\(2, 3, 4\) is not a picture.*plot\.slices"),
         (np.ones(4), {}, ValueError, r"\(4,\) is not a picture; give 2 axes$"),
         (np.ones((0, 4)), {}, ValueError, "no elements"),
+        (unknown_rows(), {}, ValueError, r"\(nan, 4\).*compute_chunk_sizes"),
+        (np.ma.masked_equal(np.ones((2, 2)), 1), {}, TypeError, r"da\.ma\.filled"),
+        (da.ma.masked_equal(da.ones((2, 2)), 1), {}, TypeError, r"da\.ma\.filled"),
         (np.array([["a"]]), {}, TypeError, "have no colour"),
         (np.ones((2, 2), complex), {}, TypeError, r"abs\(x\)"),
         (np.ones((2, 2)), {"method": "median"}, ValueError, "one of 'mean', 'max', 'nearest'"),
