@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +129,10 @@ def _fill(tree: Tree, group: Any, reading: _Reading) -> None:
     tree.attrs = _attrs(group, label, tree.lost)
     for name in group:
         inner = f"{label}/{printable(name)}"
-        link = group.get(name, getlink=True)
-        if not isinstance(link, h5py.HardLink):
+        child = _child(group, name)
+        if child is None:
             tree.lost.append(f"{inner}, which is a soft or external link")
-            continue
-        child = group[name]
-        if isinstance(child, h5py.Group):
+        elif isinstance(child, h5py.Group):
             if h5py.h5o.get_info(child.id).addr in reading.seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
             elif (inside := tree.inside(name)) is not None:
@@ -146,14 +144,26 @@ def _fill(tree: Tree, group: Any, reading: _Reading) -> None:
             tree.add(_own_name(name, group), described)
 
 
+def _child(group: Any, name: str) -> Any:
+    """The object of this name; None behind other links than hard ones, which may leave the file."""
+    h5py = require("convert", "h5py")
+    is_own = isinstance(group, h5py.Group) and isinstance(
+        group.get(name, getlink=True), h5py.HardLink
+    )
+    return group[name] if is_own else None
+
+
 def _member(dataset: Any, label: str, lost: list[str], reading: _Reading) -> Member:
     """Describe an opened dataset.
 
     Raises TypeError for references, enumerations, objects, empty datasets and, if `other_files` is
     false, for elements in other files.
     """
-    if not reading.options.other_files:
-        _require_own_elements(dataset)
+    if not reading.options.other_files and not _has_own_elements(dataset):
+        raise TypeError(
+            "its elements lie in other files, or behind links; copy them into this file, "
+            "or give convert other_files=True (--other-files) if you trust its author"
+        )
     dtype, is_text = _element_dtype(dataset, label, reading.options.block_nbytes)
     attrs = _attrs(dataset, label, lost)
     # the NetCDF library gives all arrays a fill value; it is valid only with the attribute
@@ -189,16 +199,23 @@ def _lengthened(array: da.Array, dataset: Any, scales: list[str], reading: _Read
     return array
 
 
-def _require_own_elements(dataset: Any) -> None:
-    """Check that no elements lie in other files: the author may refer to any file of the user."""
-    is_virtual = dataset.shape is not None and dataset.is_virtual
-    # "." is the file itself, even if it was given by its name
-    sources = [source.file_name for source in dataset.virtual_sources()] if is_virtual else []
-    if dataset.external or any(name != "." for name in sources):
-        raise TypeError(
-            "its elements lie in other files, which this file refers to; copy them into this file, "
-            "or give convert other_files=True (--other-files) if you trust its author"
-        )
+def _has_own_elements(dataset: Any) -> bool:
+    """Whether no elements lie in other files: the author may refer to any file of the user."""
+    pending, seen = [dataset], set[str]()
+    while pending:
+        part = pending.pop()
+        if not hasattr(part, "shape") or part.external:
+            return False
+        is_virtual = part.shape is not None and part.is_virtual
+        for source in part.virtual_sources() if is_virtual else ():
+            # "." is the file itself, even if it was given by its name
+            if source.file_name != ".":
+                return False
+            if source.dset_name not in seen:
+                seen.add(source.dset_name)
+                names = source.dset_name.strip("/").split("/")
+                pending.append(reduce(_child, names, dataset.file))
+    return True
 
 
 def _is_netcdf(node: Any) -> bool:
@@ -282,9 +299,8 @@ def _own_name(name: str, group: Any) -> str:
     own = name.removeprefix(NO_COORDINATE)
     if own == name:
         return name
-    # other links are left out, and are not followed
-    is_kept = isinstance(group.get(own, getlink=True), require("convert", "h5py").HardLink)
-    return name if is_kept and not _is_bare_dim(group[own]) else own
+    other = _child(group, own)
+    return own if other is None or _is_bare_dim(other) else name
 
 
 def _is_bare_dim(node: Any) -> bool:

@@ -482,8 +482,30 @@ def test_virtual_datasets_of_the_file_itself(tmp_path: Path) -> None:
         layout[0] = h5py.VirtualSource(file["a"])
         layout[1] = h5py.VirtualSource(".", "a", (4,))
         file.create_virtual_dataset("both", layout)
+        # also of virtual datasets
+        layout = h5py.VirtualLayout((4,), "f8")
+        layout[:] = h5py.VirtualSource(file["both"])[1]
+        file.create_virtual_dataset("g/nested", layout)
     convert("own.h5", "own.b2d")
     assert open_b2nd("own.b2d/both.b2nd")[...].tolist() == [[0, 1, 2, 3]] * 2
+    assert open_b2nd("own.b2d/g/nested.b2nd")[...].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("source", ["external", "link/x", "soft", "nested", "none"])
+def test_virtual_datasets_reach_no_other_file_by_datasets_of_their_own(source: str) -> None:
+    Path("secret").write_bytes(bytes(16))
+    with h5py.File("secret.h5", "w") as file:
+        file["x"] = np.arange(4, dtype="i4")
+    with h5py.File("src.h5", "w") as file:
+        file.create_dataset("external", (4,), "i4", external=[("secret", 0, 16)])
+        file["link"] = h5py.ExternalLink("secret.h5", "/")
+        file["soft"] = h5py.SoftLink("/link/x")
+        for name, its_source in (("nested", "external"), ("x", source)):
+            layout = h5py.VirtualLayout((4,), "i4")
+            layout[:] = h5py.VirtualSource(".", its_source, (4,), "i4")
+            file.create_virtual_dataset(name, layout, fillvalue=-1)
+    with pytest.raises(TypeError, match=r"^src\.h5/x: its elements lie in other files"):
+        convert("src.h5::x", "new.npy")
 
 
 @pytest.mark.parametrize("prefix", ["", "./", "file://{}/", "local://{}/"])
