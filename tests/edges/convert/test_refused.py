@@ -461,6 +461,21 @@ def test_neighbours_are_apart(tmp_path: Path) -> None:
     convert("tree.b2d", "tree.b2d2", target_format="b2d", check=True)
 
 
+@pytest.mark.parametrize("kind", ["h5", "zarr"])
+def test_names_of_dims_that_are_the_same_are_a_named_loss(kind: str) -> None:
+    if kind == "h5":
+        with h5py.File("src.h5", "w") as file:
+            file["x"] = np.ones((2, 2))
+            for dim in file["x"].dims:
+                dim.label = "same"
+    else:
+        zarr.create_array("src.zarr/x", data=np.ones((2, 2)), dimension_names=("same", "same"))
+        zarr.open_group("src.zarr", mode="a")
+    loss = rf"cannot hold: names of dims of src\.{kind}/x, since .* \['same', 'same'\]"
+    with pytest.warns(UserWarning, match=loss):
+        convert(f"src.{kind}", "new.b2d")
+
+
 def test_a_part_of_a_file_does_not_replace_the_others() -> None:
     np.save("x.npy", np.arange(5))
     with h5py.File("o.h5", "w") as file:
