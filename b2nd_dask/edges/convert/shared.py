@@ -174,9 +174,8 @@ def readable(label: str, secrets: Secrets | None = None) -> Iterator[None]:
 def _named(error: Exception, label: str) -> Exception:
     if isinstance(error, TypeError):
         return TypeError(f"{label}: {error}")
-    code = errno.ENOENT if isinstance(error, FileNotFoundError) else None
-    if isinstance(error, OSError) and (code := error.errno or code) is not None:
-        return OSError(code, error.strerror or str(error), label)
+    if isinstance(error, OSError) and (error.errno or isinstance(error, FileNotFoundError)):
+        return OSError(error.errno or errno.ENOENT, error.strerror or str(error), label)
     reason = f"{type(error).__name__}: {error}"
     return ValueError(f"{label}: it cannot be read and may be damaged: {reason}")
 

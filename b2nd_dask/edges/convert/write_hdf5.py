@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -144,7 +143,7 @@ def _write(
     tree: Tree, options: Options, compression: dict[str, Any], netcdf: bool, ready: Path
 ) -> None:
     h5py = require("convert", "h5py")
-    with closing(SurvivingFile(ready)) as disk:
+    with SurvivingFile(ready) as disk:
         copier = Copier(tree, options)
         with h5py.File(disk, "w", track_order=True) as file:
             for path, level in tree.as_group().levels():
