@@ -476,6 +476,16 @@ def test_names_of_dims_that_are_the_same_are_a_named_loss(kind: str) -> None:
         convert(f"src.{kind}", "new.b2d")
 
 
+def test_a_dim_of_several_lengths_is_refused_in_netcdf() -> None:
+    """The NetCDF library would add elements to the shorter array."""
+    for name, length in (("a", 4), ("b", 2)):
+        zarr.create_array(f"src.zarr/{name}", data=np.ones(length), dimension_names=("x",))
+    zarr.open_group("src.zarr", mode="a")
+    with pytest.raises(ValueError, match=r"the dim 'x' has the length 4 in 'a' and 2 in 'b'"):
+        convert("src.zarr", "new.nc")
+    convert("src.zarr", "new.h5", check=True)
+
+
 def test_a_part_of_a_file_does_not_replace_the_others() -> None:
     np.save("x.npy", np.arange(5))
     with h5py.File("o.h5", "w") as file:
