@@ -34,7 +34,7 @@ class _Format(NamedTuple):
     suffixes: tuple[str, ...]
     read: Callable[[str, Options], Tree]
     writer: Callable[[Tree, Options], Callable[[Path], None]]
-    """Checks that a tree can be written, adapts it to the format, and returns what writes it."""
+    """Checks a tree, adapts it to the format, and returns the function that writes it."""
 
 
 _FRAMES = ("b2nd", "b2d", "b2z")
@@ -86,7 +86,8 @@ def convert(
         The suffix gives the format: ``.b2nd`` (one array, with its coordinates; also Caterva's
         ``.caterva``), ``.b2d`` (directory), ``.b2z`` (one file of several arrays), ``.zarr`` (also
         ``.zip``; written as version 3), ``.h5``, ``.nc``, ``.npy``, ``.npz``. For frames and zarr
-        ``src`` may be a URL. It may end in ``::/group/array`` to convert only this member.
+        ``src`` may be a URL. It may end in ``::/group/array`` to convert only this member; `dst` in
+        HDF5 may do so to name its one array.
     source_format, target_format : str, optional
         ``"b2nd"``, ``"b2d"``, ``"b2z"``, ``"zarr"``, ``"hdf5"``, ``"netcdf"``, ``"npy"`` or
         ``"npz"``, if the suffix does not give it.
@@ -152,7 +153,7 @@ def convert(
     >>> b2nd_dask.open_b2nd(path)[1]
     array([4., 5., 6., 7.])
     """
-    # for all formats, as the target
+    # ~ is the home in paths of all formats, as in the target
     path = os.path.expanduser(os.fspath(src))  # noqa: PTH111 - Path's raises if no such user exists
     source, member = _split_member(path, member)
     target, inner = _split_member(os.fspath(dst), None)
@@ -201,7 +202,7 @@ def _split_member(path: str, member: str | None) -> tuple[str, str | None]:
 
 
 def _format_of(path: str, given: str | None, argument: str) -> str:
-    """The format of a file, by the user's choice, the value of `argument`, or by its suffix."""
+    """The format of a file: the user's choice, the value of `argument`, or that of its suffix."""
     if given is not None:
         if given not in FORMATS:
             raise ValueError(f"{argument}={given!r}: known are {', '.join(FORMATS)}")

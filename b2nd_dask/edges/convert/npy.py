@@ -36,7 +36,7 @@ def read_npy(path: str, options: Options) -> Tree:
 def read_npz(path: str, options: Options) -> Tree:
     """Describe the arrays of a .npz file; they are unpacked into `scratch` to be read in parts."""
     tree = Tree(path)
-    # of its own: with check=True the written file is unpacked, too
+    # a folder for each file: with check=True the written one is unpacked, too
     folder = Path(tempfile.mkdtemp(dir=options.scratch))
     with zipfile.ZipFile(path) as archive:
         for number, entry in enumerate(archive.infolist()):

@@ -62,14 +62,9 @@ class _File:
     @cached_property
     def _datasets(self) -> list[Any]:
         """All arrays of the file but scalars."""
-        found: list[Any] = []
-
-        def visit(_name: str, node: Any) -> None:
-            if getattr(node, "shape", None):
-                found.append(node)
-
-        self._file.visititems(visit)
-        return found
+        nodes: list[Any] = []
+        self._file.visititems(lambda _name, node: nodes.append(node))
+        return [node for node in nodes if getattr(node, "shape", None)]
 
     @cached_property
     def _scales_by_number(self) -> dict[int, str]:
@@ -120,7 +115,7 @@ def hdf5_tree(node: Any, label: str, options: Options) -> Tree:
     """Describe an opened group or dataset."""
     tree, file = Tree(label, is_array=hasattr(node, "shape")), _File(node.file, options)
     if tree.is_array:
-        # as long as the user sees it
+        # the user's dataset ends where h5py says, not where its unlimited dims end
         file.lengths = {}
         described = partial(_member, node, label, tree.lost, file)
         tree.add((node.name or "").rpartition("/")[2], described)
@@ -152,7 +147,7 @@ def _fill(tree: Tree, group: Any, file: _File) -> None:
 
 
 def _child(group: Any, name: str) -> Any:
-    """The object of this name; None behind other links than hard ones, which may leave the file."""
+    """The object of a hard link; None for other links, which may lead to other files."""
     link = group.get(name, getlink=True) if hasattr(group, "get") else None
     return group[name] if isinstance(link, require("convert", "h5py").HardLink) else None
 
@@ -296,7 +291,7 @@ def plain(value: Any) -> Any:
 
 
 def _own_name(name: str, group: Any) -> str:
-    """Name of a variable without the NetCDF library's prefix, unless the group has such another."""
+    """Name of a variable without NetCDF's prefix, unless another one in the group has it."""
     own = name.removeprefix(NO_COORDINATE)
     if own == name:
         return name

@@ -33,7 +33,7 @@ from b2nd_dask.storage import Location, Secrets, public_error, public_url
 _BLOCK_NBYTES = 8 << 20
 #: Copies of a block in memory while it is read and compressed.
 _COPIES = 4
-#: Bytes of a text of any length, if it is a short one, with its Python object.
+#: Estimated bytes of a text of any length, with its Python object.
 _TEXT_NBYTES = 64
 #: Most regions that wait for one thread.
 _AT_ONCE = 16
@@ -249,11 +249,8 @@ def blocks_of(
     >>> blocks_of((4, 64, 64), None, 8, 1 << 16)
     ((2, 2), (64,), (64,))
     """
-    sizes = (
-        [1] * len(shape)
-        if unit is None
-        else [max(1, min(u, n)) for u, n in zip(unit, shape, strict=True)]
-    )
+    units = [1] * len(shape) if unit is None else unit
+    sizes = [max(1, min(u, n)) for u, n in zip(units, shape, strict=True)]
     for axis in reversed(range(len(shape))):
         have = math.prod(sizes) * max(1, itemsize)
         times = max(1, min(nbytes // have, -(-shape[axis] // sizes[axis])))

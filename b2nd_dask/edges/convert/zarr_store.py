@@ -133,7 +133,7 @@ def _fill_attrs(array: Any) -> dict[str, Any]:
 
 
 def full_dims(dims: Any, ndim: int, label: str, lost: list[str]) -> tuple[str, ...] | None:
-    """Names of all axes, if at least one has a name; names of which two are the same are lost."""
+    """Names of all axes, if at least one has a name; they are lost if two are the same."""
     if dims is None or len(dims) != ndim or not any(dims):
         return None if ndim or dims is None else ()
     names = tuple(str(dim) if dim else f"dim_{axis}" for axis, dim in enumerate(dims))
@@ -216,7 +216,7 @@ def _attr(name: str, value: Any, member: Member | None) -> Any:
     """An attribute as JSON, with the fill value in xarray's encoding."""
     if name == "_FillValue" and member is not None:
         coder, dtype = require("convert", "xarray.backends.zarr").FillValueCoder, member.array.dtype
-        # the coder cuts fractions
+        # the coder would cut fractions
         return coder.encode(element_of(value, dtype) if dtype.kind in "biufc" else value, dtype)
     return as_json(value)
 
