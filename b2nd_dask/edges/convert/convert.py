@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from b2nd_dask.edges.convert.frames import folder_writer, frame_writer, read_frames
+from b2nd_dask.edges.convert.frames import folder_writer, frame_writer, read_frames, reduce_to_array
 from b2nd_dask.edges.convert.npy import npy_writer, npz_writer, read_npy, read_npz
 from b2nd_dask.edges.convert.read_hdf5 import hdf5_tree, read_hdf5
 from b2nd_dask.edges.convert.shared import Options, compare, label_of, location_of, readable
@@ -34,24 +34,23 @@ class _Format(NamedTuple):
     suffixes: tuple[str, ...]
     read: Callable[[str, Options], Tree]
     writer: Callable[[Tree, Options], Callable[[Path], None]]
-    """Checks that a tree can be written, adapts it to the format, and returns what writes it."""
+    """Checks a tree, adapts it to the format, and returns the function that writes it."""
 
 
 _FRAMES = ("b2nd", "b2d", "b2z")
 _CHUNKED = (*_FRAMES, "zarr", "hdf5", "netcdf")
 #: Options of a new target, and the formats that have them.
 _OPTIONS = {"blocks": _FRAMES, "chunks": _CHUNKED, "cparams": _CHUNKED}
-_ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
-_HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".mat")
-_NETCDF = (".nc", ".nc4", ".cdf", ".netcdf")
 _CATERVA = (".caterva", ".cat2", ".cat")
 FORMATS = {
     "b2nd": _Format((".b2nd", *_CATERVA), read_frames, frame_writer),
     "b2d": _Format((".b2d",), read_frames, folder_writer),
     "b2z": _Format((".b2z", ".b2e"), read_frames, partial(folder_writer, packed=True)),
-    "zarr": _Format(_ZARR, read_zarr, zarr_writer),
-    "hdf5": _Format(_HDF5, read_hdf5, hdf5_writer),
-    "netcdf": _Format(_NETCDF, read_hdf5, partial(hdf5_writer, netcdf=True)),
+    "zarr": _Format((".zarr", ".zip", ".zr", ".zgroup"), read_zarr, zarr_writer),
+    "hdf5": _Format((".h5", ".hdf5", ".hdf", ".he5", ".mat"), read_hdf5, hdf5_writer),
+    "netcdf": _Format(
+        (".nc", ".nc4", ".cdf", ".netcdf"), read_hdf5, partial(hdf5_writer, netcdf=True)
+    ),
     "npy": _Format((".npy",), read_npy, npy_writer),
     "npz": _Format((".npz",), read_npz, npz_writer),
 }
@@ -87,7 +86,8 @@ def convert(
         The suffix gives the format: ``.b2nd`` (one array, with its coordinates; also Caterva's
         ``.caterva``), ``.b2d`` (directory), ``.b2z`` (one file of several arrays), ``.zarr`` (also
         ``.zip``; written as version 3), ``.h5``, ``.nc``, ``.npy``, ``.npz``. For frames and zarr
-        ``src`` may be a URL. It may end in ``::/group/array`` to convert only this member.
+        ``src`` may be a URL. It may end in ``::/group/array`` to convert only this member; `dst` in
+        HDF5 may do so to name its one array.
     source_format, target_format : str, optional
         ``"b2nd"``, ``"b2d"``, ``"b2z"``, ``"zarr"``, ``"hdf5"``, ``"netcdf"``, ``"npy"`` or
         ``"npz"``, if the suffix does not give it.
@@ -153,7 +153,7 @@ def convert(
     >>> b2nd_dask.open_b2nd(path)[1]
     array([4., 5., 6., 7.])
     """
-    # for all formats, as the target
+    # ~ is the home in paths of all formats, as in the target
     path = os.path.expanduser(os.fspath(src))  # noqa: PTH111 - Path's raises if no such user exists
     source, member = _split_member(path, member)
     target, inner = _split_member(os.fspath(dst), None)
@@ -171,8 +171,8 @@ def convert(
         tree = _read(source, read_as, options)
         if member is not None:
             tree = tree.part(member, with_coords=write_as == "b2nd")
-        if inner is not None and tree.is_array:
-            tree.members = dict.fromkeys([inner.strip("/")], *tree.members.values())
+        if inner is not None:
+            _rename(tree, inner.strip("/"))
         write = _writer_of(tree, write_as, options)
         advice = "overwrite=True (--overwrite)"
         with staged(place, replace=overwrite, advice=advice, any_format=True) as ready:
@@ -202,7 +202,7 @@ def _split_member(path: str, member: str | None) -> tuple[str, str | None]:
 
 
 def _format_of(path: str, given: str | None, argument: str) -> str:
-    """The format of a file, by the user's choice, the value of `argument`, or by its suffix."""
+    """The format of a file: the user's choice, the value of `argument`, or that of its suffix."""
     if given is not None:
         if given not in FORMATS:
             raise ValueError(f"{argument}={given!r}: known are {', '.join(FORMATS)}")
@@ -235,6 +235,15 @@ def _place_of(target: str, inner: str | None, write_as: str) -> Path:
             str(place),
         )
     return place
+
+
+def _rename(tree: Tree, name: str) -> None:
+    """Change the name of a tree's one array; its coordinates keep theirs."""
+    old, member = reduce_to_array(tree, with_coords=True)
+    coords = {n: each for n, each in tree.members.items() if n != old}
+    if name in coords:
+        raise ValueError(f"{tree.label}: its coordinate is called {name}; choose another name")
+    tree.members = {name: member, **coords}
 
 
 def _require_apart(source: str, place: Path) -> None:

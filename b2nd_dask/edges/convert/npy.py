@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,7 @@ def read_npy(path: str, options: Options) -> Tree:
 def read_npz(path: str, options: Options) -> Tree:
     """Describe the arrays of a .npz file; they are unpacked into `scratch` to be read in parts."""
     tree = Tree(path)
-    if not zipfile.is_zipfile(path):
-        Path(path).stat()
-        raise ValueError(f"{path}: it is not a .npz file (a zip of .npy files)")
-    # of its own: with check=True the written file is unpacked, too
+    # a folder for each file: with check=True the written one is unpacked, too
     folder = Path(tempfile.mkdtemp(dir=options.scratch))
     with zipfile.ZipFile(path) as archive:
         for number, entry in enumerate(archive.infolist()):
@@ -82,12 +79,12 @@ def npz_writer(tree: Tree, options: Options) -> Callable[[Path], None]:
 
 def _lose_labels(tree: Tree) -> None:
     """Add the labels of a tree to the losses."""
-    lost: list[tuple[str, str, Collection[str]]]
-    lost = [("attributes", level.label, level.attrs) for _, level in tree.levels()]
+    lost = [(f"attributes of {level.label}", [*level.attrs]) for _, level in tree.levels()]
     for path, member in tree.walk():
         owner = path or tree.label
-        lost += [("attributes", owner, member.attrs), ("dims", owner, member.dims or ())]
-    tree.lost += [f"{what} of {owner}: {', '.join(names)}" for what, owner, names in lost if names]
+        lost += [(f"attributes of {owner}", [*member.attrs])]
+        lost += [(f"dims of {owner}", [*(member.dims or ())])]
+    tree.lost += [f"{what}: {', '.join(names)}" for what, names in lost if names]
 
 
 def _write_npz(tree: Tree, options: Options, ready: Path) -> None:

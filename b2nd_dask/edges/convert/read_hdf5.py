@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +41,6 @@ class StoredDataset:
     is_text: bool
     """Whether the bytes are text, which is decoded."""
 
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return (self.path, self.state, self.name)
-
     def __getitem__(self, index: Any) -> Any:
         h5py = require("convert", "h5py")
         with h5py.File(self.path, "r") as file:
@@ -54,17 +50,50 @@ class StoredDataset:
             return dataset[index]
 
 
-@dataclass
-class _Reading:
+class _File:
     """What all groups of a file share."""
 
-    options: Options
-    scales: Mapping[int, str] = field(default_factory=dict)
-    """Names of the scales of NetCDF's dims, by the numbers of the dims."""
-    lengths: Mapping[str, int] = field(default_factory=dict)
-    """Lengths of NetCDF's dims; shorter arrays of unlimited dims end with fill values."""
-    seen: set[int] = field(default_factory=set)
-    """Addresses of the groups so far: a group may have several names, even inside itself."""
+    def __init__(self, file: Any, options: Options) -> None:
+        self._file, self.options = file, options
+        self.is_netcdf = "_NCProperties" in file.attrs
+        self.seen: set[int] = set()
+        """Addresses of the groups so far: a group may have several names, even inside itself."""
+
+    @cached_property
+    def _datasets(self) -> list[Any]:
+        """All arrays of the file but scalars."""
+        nodes: list[Any] = []
+        self._file.visititems(lambda _name, node: nodes.append(node))
+        return [node for node in nodes if getattr(node, "shape", None)]
+
+    @cached_property
+    def _scales_by_number(self) -> dict[int, str]:
+        """Names of the scales of NetCDF's dims, by the numbers of the dims."""
+        scales = [node for node in self._datasets if node.is_scale]
+        numbers = ((node.attrs.get("_Netcdf4Dimid"), node.name) for node in scales)
+        return {int(n): name for n, name in numbers if isinstance(n, np.integer)}
+
+    @cached_property
+    def lengths(self) -> dict[str, int]:
+        """Lengths of NetCDF's dims by the names of their scales: those of the longest arrays."""
+        found: dict[str, int] = {}
+        for node in self._datasets if self.is_netcdf else ():
+            for scale, n in zip(self.scales(node), node.shape, strict=True):
+                found[scale] = max(found.get(scale, 0), n)
+        # arrays without dims have lengths of their own
+        found.pop("", None)
+        return found
+
+    def scales(self, dataset: Any) -> list[str]:
+        """Name of the scale of each axis; empty for an axis without one."""
+        if dataset.is_scale and dataset.ndim == 1:
+            return [dataset.name]
+        if dataset.is_scale and "_Netcdf4Coordinates" in dataset.attrs:
+            # a scale has no scales of its own: the NetCDF library stores the numbers of its dims
+            numbers = np.ravel(dataset.attrs["_Netcdf4Coordinates"]).tolist()
+            if len(numbers) == dataset.ndim:
+                return [self._scales_by_number.get(number, "") for number in numbers]
+        return [(dim[0].name or "") if len(dim) else "" for dim in dataset.dims]
 
 
 def read_hdf5(path: str, options: Options) -> Tree:
@@ -84,80 +113,60 @@ def read_hdf5(path: str, options: Options) -> Tree:
 
 def hdf5_tree(node: Any, label: str, options: Options) -> Tree:
     """Describe an opened group or dataset."""
-    tree = Tree(label, is_array=hasattr(node, "shape"))
-    reading = _Reading(options, _scales_by_number(node.file) if _is_netcdf(node) else {})
+    tree, file = Tree(label, is_array=hasattr(node, "shape")), _File(node.file, options)
     if tree.is_array:
-        described = partial(_member, node, label, tree.lost, reading)
+        # the user's dataset ends where h5py says, not where its unlimited dims end
+        file.lengths = {}
+        described = partial(_member, node, label, tree.lost, file)
         tree.add((node.name or "").rpartition("/")[2], described)
     else:
-        lengths = _lengths_of_dims(node.file, reading.scales) if _is_netcdf(node) else {}
-        _fill(tree, node, replace(reading, lengths=lengths))
+        _fill(tree, node, file)
     return tree
 
 
-def _lengths_of_dims(file: Any, by_number: Mapping[int, str]) -> dict[str, int]:
-    """Lengths of NetCDF's dims by the names of their scales: those of the longest arrays."""
-    found: dict[str, int] = {}
-
-    def visit(_name: str, node: Any) -> None:
-        if getattr(node, "shape", None):
-            for scale, n in zip(_scales(node, by_number), node.shape, strict=True):
-                if scale:
-                    found[scale] = max(found.get(scale, 0), n)
-
-    file.visititems(visit)
-    return found
-
-
-def _scales_by_number(file: Any) -> dict[int, str]:
-    """Names of the scales of a file by the NetCDF library's numbers of dims."""
-    found: dict[int, str] = {}
-
-    def visit(_name: str, node: Any) -> None:
-        number = node.attrs.get("_Netcdf4Dimid") if getattr(node, "is_scale", False) else None
-        if isinstance(number, np.integer):
-            found[int(number)] = node.name
-
-    file.visititems(visit)
-    return found
-
-
-def _fill(tree: Tree, group: Any, reading: _Reading) -> None:
+def _fill(tree: Tree, group: Any, file: _File) -> None:
     """Add the contents of a group to its tree."""
     h5py, label = require("convert", "h5py"), tree.label
-    reading.seen.add(h5py.h5o.get_info(group.id).addr)
-    tree.attrs = _attrs(group, label, tree.lost)
+    file.seen.add(h5py.h5o.get_info(group.id).addr)
+    tree.attrs = _attrs(group, label, tree.lost, file)
     for name in group:
         inner = f"{label}/{printable(name)}"
-        link = group.get(name, getlink=True)
-        if not isinstance(link, h5py.HardLink):
+        child = _child(group, name)
+        if child is None:
             tree.lost.append(f"{inner}, which is a soft or external link")
-            continue
-        child = group[name]
-        if isinstance(child, h5py.Group):
-            if h5py.h5o.get_info(child.id).addr in reading.seen:
+        elif isinstance(child, h5py.Group):
+            if h5py.h5o.get_info(child.id).addr in file.seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
             elif (inside := tree.inside(name)) is not None:
-                _fill(inside, child, reading)
+                _fill(inside, child, file)
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
-            described = partial(_member, child, inner, tree.lost, reading)
+            described = partial(_member, child, inner, tree.lost, file)
             tree.add(_own_name(name, group), described)
 
 
-def _member(dataset: Any, label: str, lost: list[str], reading: _Reading) -> Member:
+def _child(group: Any, name: str) -> Any:
+    """The object of a hard link; None for other links, which may lead to other files."""
+    link = group.get(name, getlink=True) if hasattr(group, "get") else None
+    return group[name] if isinstance(link, require("convert", "h5py").HardLink) else None
+
+
+def _member(dataset: Any, label: str, lost: list[str], file: _File) -> Member:
     """Describe an opened dataset.
 
     Raises TypeError for references, enumerations, objects, empty datasets and, if `other_files` is
     false, for elements in other files.
     """
-    if not reading.options.other_files:
-        _require_own_elements(dataset)
-    dtype, is_text = _element_dtype(dataset, label, reading.options.block_nbytes)
-    attrs = _attrs(dataset, label, lost)
+    if not file.options.other_files and not _has_own_elements(dataset):
+        raise TypeError(
+            "its elements lie in other files, or behind links; copy them into this file, "
+            "or give convert other_files=True (--other-files) if you trust its author"
+        )
+    dtype, is_text = _element_dtype(dataset, label, file.options.block_nbytes)
+    attrs = _attrs(dataset, label, lost, file)
     # the NetCDF library gives all arrays a fill value; it is valid only with the attribute
-    own_fill = not _is_netcdf(dataset) and "_FillValue" not in attrs
+    own_fill = not file.is_netcdf and "_FillValue" not in attrs
     if own_fill and dataset.dtype.kind in "biufc" and dataset.fillvalue:
         attrs["fill_value"] = dataset.fillvalue
     source: Any = dataset
@@ -168,41 +177,47 @@ def _member(dataset: Any, label: str, lost: list[str], reading: _Reading) -> Mem
         raise TypeError("strings need a file that is open for reading only; open it with mode 'r'")
     # chunks of strings hold pointers: as text of a fixed length they would be many times larger
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
-    array = lazy(source, unit, reading.options.block_nbytes, label, dtype)
-    scales = _scales(dataset, reading.scales)
-    array = _lengthened(array, dataset, scales, reading)
+    array = lazy(source, unit, file.options.block_nbytes, label, dtype)
+    scales = file.scales(dataset)
+    array = _lengthened(array, dataset, scales, file)
+    # the name of the attached scale, or the label
+    axes = zip(scales, dataset.dims, strict=True)
+    names = [scale.rpartition("/")[2] or dim.label for scale, dim in axes]
+    dims = full_dims(names, dataset.ndim, label, lost)
     unlimited = tuple(axis for axis, n in enumerate(dataset.maxshape) if n is None)
-    return Member(array, _dims(dataset, scales, label, lost), attrs, unlimited=unlimited)
+    return Member(array, dims, attrs, unlimited=unlimited)
 
 
-def _lengthened(array: da.Array, dataset: Any, scales: list[str], reading: _Reading) -> da.Array:
+def _lengthened(array: da.Array, dataset: Any, scales: list[str], file: _File) -> da.Array:
     """Add the fill values that the NetCDF library reads behind the end of an array."""
-    axes = zip(scales, dataset.shape, dataset.maxshape, strict=True)
-    missing = [reading.lengths.get(scale, n) - n if most is None else 0 for scale, n, most in axes]
     fill = dataset.fillvalue if array.dtype.kind in "biufc" else np.zeros((), array.dtype)
-    for axis, more in enumerate(missing):
-        if more:
+    axes = zip(scales, dataset.shape, dataset.maxshape, strict=True)
+    for axis, (scale, n, most) in enumerate(axes):
+        if most is None and (more := file.lengths.get(scale, n) - n):
             shape = (*array.shape[:axis], more, *array.shape[axis + 1 :])
-            sizes = blocks_of(shape, None, array.dtype.itemsize, reading.options.block_nbytes)
+            sizes = blocks_of(shape, None, array.dtype.itemsize, file.options.block_nbytes)
             filled = da.full(shape, fill, dtype=array.dtype, chunks=sizes)
             array = da.concatenate([array, filled], axis)
     return array
 
 
-def _require_own_elements(dataset: Any) -> None:
-    """Check that no elements lie in other files: the author may refer to any file of the user."""
-    is_virtual = dataset.shape is not None and dataset.is_virtual
-    # "." is the file itself, even if it was given by its name
-    sources = [source.file_name for source in dataset.virtual_sources()] if is_virtual else []
-    if dataset.external or any(name != "." for name in sources):
-        raise TypeError(
-            "its elements lie in other files, which this file refers to; copy them into this file, "
-            "or give convert other_files=True (--other-files) if you trust its author"
-        )
-
-
-def _is_netcdf(node: Any) -> bool:
-    return "_NCProperties" in node.file.attrs
+def _has_own_elements(dataset: Any) -> bool:
+    """Whether no elements lie in other files: the author may refer to any file of the user."""
+    pending, seen = [dataset], set[str]()
+    while pending:
+        part = pending.pop()
+        if not hasattr(part, "shape") or part.external:
+            return False
+        is_virtual = part.shape is not None and part.is_virtual
+        for source in part.virtual_sources() if is_virtual else ():
+            # "." is the file itself, even if it was given by its name
+            if source.file_name != ".":
+                return False
+            if source.dset_name not in seen:
+                seen.add(source.dset_name)
+                names = source.dset_name.strip("/").split("/")
+                pending.append(reduce(_child, names, dataset.file))
+    return True
 
 
 def _element_dtype(dataset: Any, label: str, block_nbytes: int) -> tuple[np.dtype[Any], bool]:
@@ -218,9 +233,8 @@ def _element_dtype(dataset: Any, label: str, block_nbytes: int) -> tuple[np.dtyp
         is_text = text.encoding == "utf-8"
         return np.dtype(f"{'U' if is_text else 'S'}{text.length}"), is_text
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
-    for each in fields:
-        if h5py.check_enum_dtype(each) is not None:
-            raise TypeError("a frame cannot hold the names of an enumeration; write integers")
+    if any(h5py.check_enum_dtype(each) is not None for each in fields):
+        raise TypeError("a frame cannot hold the names of an enumeration; write integers")
     if dtype.hasobject:
         known = {
             "references": h5py.check_ref_dtype,
@@ -232,7 +246,7 @@ def _element_dtype(dataset: Any, label: str, block_nbytes: int) -> tuple[np.dtyp
     return dtype, False
 
 
-def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
+def _attrs(node: Any, label: str, lost: list[str], file: _File) -> dict[str, Any]:
     """Attributes that a frame can hold; the others are added to `lost`."""
     found = {}
     for name in node.attrs:
@@ -243,10 +257,9 @@ def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
         except (OSError, TypeError, ValueError) as reason:
             lost.append(f"attribute {name!r} of {label} ({reason})")
             continue
-        is_single = np.shape(value) == (1,) and not isinstance(value, str)
         # NetCDF stores a number as a list of one
-        squeezed = is_single and (name == "_FillValue" or _is_netcdf(node))
-        found[name] = value[0] if squeezed else value
+        is_number = np.shape(value) == (1,) and (file.is_netcdf or name == "_FillValue")
+        found[name] = value[0] if is_number else value
     return found
 
 
@@ -278,40 +291,15 @@ def plain(value: Any) -> Any:
 
 
 def _own_name(name: str, group: Any) -> str:
-    """Name of a variable without the NetCDF library's prefix, unless the group has such another."""
+    """Name of a variable without NetCDF's prefix, unless another one in the group has it."""
     own = name.removeprefix(NO_COORDINATE)
     if own == name:
         return name
-    # other links are left out, and are not followed
-    is_kept = isinstance(group.get(own, getlink=True), require("convert", "h5py").HardLink)
-    return name if is_kept and not _is_bare_dim(group[own]) else own
+    other = _child(group, own)
+    return own if other is None or _is_bare_dim(other) else name
 
 
 def _is_bare_dim(node: Any) -> bool:
     name = node.attrs.get("NAME", b"")
     is_scale = getattr(node, "is_scale", False)
     return is_scale and isinstance(name, bytes) and name.startswith(NO_VARIABLE.encode())
-
-
-def _dims(dataset: Any, scales: list[str], label: str, lost: list[str]) -> tuple[str, ...] | None:
-    """Names of the axes: the name of the attached scale, or the label."""
-    names = [
-        scale.rpartition("/")[2] or dim.label or None
-        for scale, dim in zip(scales, dataset.dims, strict=True)
-    ]
-    dims = full_dims(names, dataset.ndim)
-    if dims is None and any(names):
-        lost.append(f"names of dims of {label}, since two are the same: {names}")
-    return dims
-
-
-def _scales(dataset: Any, by_number: Mapping[int, str]) -> list[str]:
-    """Name of the scale of each axis; empty for an axis without one."""
-    if dataset.is_scale and dataset.ndim == 1:
-        return [dataset.name]
-    if dataset.is_scale and "_Netcdf4Coordinates" in dataset.attrs:
-        # no scales can be attached to a scale: the NetCDF library stores the numbers of its dims
-        numbers = np.ravel(dataset.attrs["_Netcdf4Coordinates"]).tolist()
-        if len(numbers) == dataset.ndim:
-            return [by_number.get(number, "") for number in numbers]
-    return [(dim[0].name or "") if len(dim) else "" for dim in dataset.dims]

@@ -33,7 +33,7 @@ from b2nd_dask.storage import Location, Secrets, public_error, public_url
 _BLOCK_NBYTES = 8 << 20
 #: Copies of a block in memory while it is read and compressed.
 _COPIES = 4
-#: Bytes of a text of any length, if it is a short one, with its Python object.
+#: Estimated bytes of a text of any length, with its Python object.
 _TEXT_NBYTES = 64
 #: Most regions that wait for one thread.
 _AT_ONCE = 16
@@ -174,9 +174,8 @@ def readable(label: str, secrets: Secrets | None = None) -> Iterator[None]:
 def _named(error: Exception, label: str) -> Exception:
     if isinstance(error, TypeError):
         return TypeError(f"{label}: {error}")
-    code = errno.ENOENT if isinstance(error, FileNotFoundError) else None
-    if isinstance(error, OSError) and (code := error.errno or code) is not None:
-        return OSError(code, error.strerror or str(error), label)
+    if isinstance(error, OSError) and (error.errno or isinstance(error, FileNotFoundError)):
+        return OSError(error.errno or errno.ENOENT, error.strerror or str(error), label)
     reason = f"{type(error).__name__}: {error}"
     return ValueError(f"{label}: it cannot be read and may be damaged: {reason}")
 
@@ -250,11 +249,8 @@ def blocks_of(
     >>> blocks_of((4, 64, 64), None, 8, 1 << 16)
     ((2, 2), (64,), (64,))
     """
-    sizes = (
-        [1] * len(shape)
-        if unit is None
-        else [max(1, min(u, n)) for u, n in zip(unit, shape, strict=True)]
-    )
+    units = [1] * len(shape) if unit is None else unit
+    sizes = [max(1, min(u, n)) for u, n in zip(units, shape, strict=True)]
     for axis in reversed(range(len(shape))):
         have = math.prod(sizes) * max(1, itemsize)
         times = max(1, min(nbytes // have, -(-shape[axis] // sizes[axis])))

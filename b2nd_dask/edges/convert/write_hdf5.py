@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from b2nd_dask.edges.datasets.tree import (
     keep_attrs,
     name_coordinates,
     refuse_paths,
+    sizes_of,
 )
 from b2nd_dask.lazy import require
 
@@ -41,10 +41,12 @@ def hdf5_writer(tree: Tree, options: Options, *, netcdf: bool = False) -> Callab
     """Convert a tree to types of h5py, and return the function that writes it into a new file.
 
     NetCDF-4 has fewer types. Raises TypeError if the file cannot hold the elements of a single
-    array, ValueError if the compression is unknown.
+    array, ValueError if the compression is unknown, or if a dim of NetCDF has several lengths.
     """
     compression = _compression_of(options.cparams)
     refuse_paths(tree, r"\.?")
+    for _, level in tree.levels() if netcdf else ():
+        sizes_of(level)
     given = dict(tree.walk())
     tree.convert(_of_netcdf if netcdf else _with_numbers)
     for path, member in tree.walk():
@@ -114,7 +116,7 @@ def _with_numbers(member: Member) -> Member:
 
 
 def _attr(trial: Any, name: str, value: Any, member: Member | None) -> Any:
-    """An attribute as a type of h5py, which tells by a trial: an array of objects for texts."""
+    """Convert an attribute to a type that h5py can store, as a trial shows."""
     if name in BOOKKEEPING:
         raise TypeError("HDF5 uses this name itself")
     if name == "_FillValue" and member is not None and member.array.dtype.kind in "iufc":
@@ -144,7 +146,7 @@ def _write(
     tree: Tree, options: Options, compression: dict[str, Any], netcdf: bool, ready: Path
 ) -> None:
     h5py = require("convert", "h5py")
-    with closing(SurvivingFile(ready)) as disk:
+    with SurvivingFile(ready) as disk:
         copier = Copier(tree, options)
         with h5py.File(disk, "w", track_order=True) as file:
             for path, level in tree.as_group().levels():
@@ -155,8 +157,8 @@ def _write(
                 for name, member in level.members.items():
                     how = {"chunks": options.chunks_of(member.array), **compression}
                     # in NetCDF the scale of a dim needs the name of the dim
-                    is_beside = netcdf and name in dims and member.dims != (name,)
-                    stored = f"{NO_COORDINATE}{name}" if is_beside else name
+                    is_namesake = netcdf and name in dims and member.dims != (name,)
+                    stored = f"{NO_COORDINATE}{name}" if is_namesake else name
                     made[name] = _created(member, stored, group, how)
                     copier.copy(member, _Target(made[name], disk, name))
                 _name_dims(level, group, made)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,42 +42,45 @@ def read_zarr(path: str, options: Options) -> Tree:
     zarr, label = require("convert", "zarr"), label_of(path)
     location = location_of(path)
     if location.is_url:
-        given = dict(options.storage_options or {})
-        return zarr_tree(zarr.open(path, mode="r", storage_options=given or None), label, options)
-    # not the path: zarr would take characters such as # for parts of a URL
+        group = zarr.open(path, mode="r", storage_options=options.storage_options or None)
+        return zarr_tree(group, label, options)
     local = Path(location.url)
     if not options.other_files:
         _refuse_links(local, label)
-    is_zip, stores = local.suffix == ".zip", zarr.storage
-    store = stores.ZipStore(local, mode="r") if is_zip else stores.LocalStore(local, read_only=True)
-    return zarr_tree(zarr.open(store, mode="r"), label, options)
+    return zarr_tree(zarr.open(_local_store(local, "r"), mode="r"), label, options)
+
+
+def _local_store(path: Path, mode: str) -> Any:
+    """The store at a path: zarr would take characters such as # in a path for parts of a URL."""
+    stores = require("convert", "zarr").storage
+    if path.suffix.lower() == ".zip":
+        return stores.ZipStore(path, mode=mode)
+    return stores.LocalStore(path, read_only=mode == "r")
 
 
 def _refuse_links(local: Path, label: str) -> None:
     """Check that no link leads out of a local directory: it may lead to any file of the user."""
     root = local.resolve()
-    for folder, folders, files in os.walk(local):
-        for name in (*folders, *files):
-            link = Path(folder, name)
-            if link.is_symlink() and not link.resolve().is_relative_to(root):
-                inner = printable(str(link.relative_to(local)))
-                raise ValueError(
-                    f"{label}: the link {inner} leads out of it; copy the linked "
-                    "file, or give other_files=True (--other-files) if you trust its author"
-                )
+    for path in local.rglob("*"):
+        if path.is_symlink() and not path.resolve().is_relative_to(root):
+            inner = printable(str(path.relative_to(local)))
+            raise ValueError(
+                f"{label}: the link {inner} leads out of it; copy the linked file, or give "
+                "other_files=True (--other-files) if you trust its author"
+            )
 
 
 def zarr_tree(node: Any, label: str, options: Options) -> Tree:
     """Describe an opened array or group."""
     tree = Tree(label, is_array=hasattr(node, "shape"))
     if tree.is_array:
-        tree.add(node.basename, partial(_member, node, label, options.block_nbytes))
+        tree.add(node.basename, partial(_member, node, label, tree.lost, options))
     else:
-        _fill(tree, node, options.block_nbytes)
+        _fill(tree, node, options)
     return tree
 
 
-def _fill(tree: Tree, group: Any, block_nbytes: int) -> None:
+def _fill(tree: Tree, group: Any, options: Options) -> None:
     """Add the contents of a group to its tree."""
     tree.attrs = dict(group.attrs)
     with warnings.catch_warnings():
@@ -86,54 +89,58 @@ def _fill(tree: Tree, group: Any, block_nbytes: int) -> None:
         members = sorted(group.members())
     for name, child in members:
         if hasattr(child, "shape"):
-            tree.add(name, partial(_member, child, f"{tree.label}/{printable(name)}", block_nbytes))
+            inner = f"{tree.label}/{printable(name)}"
+            tree.add(name, partial(_member, child, inner, tree.lost, options))
         elif (inside := tree.inside(name)) is not None:
-            _fill(inside, child, block_nbytes)
+            _fill(inside, child, options)
 
 
-def _member(array: Any, label: str, block_nbytes: int) -> Member:
+def _member(array: Any, label: str, lost: list[str], options: Options) -> Member:
     """Describe an opened array; raise TypeError if the elements are Python objects."""
     try:
-        unit, dtype = array.shards or array.chunks, array.dtype
+        unit = array.shards or array.chunks
     except NotImplementedError:
         # chunks of several lengths along an axis
-        unit, dtype = tuple(map(max, array.write_chunk_sizes)), array.dtype
+        unit = tuple(map(max, array.write_chunk_sizes))
+    dtype = array.dtype
     if dtype.kind == "T":
-        dtype = text_dtype(array, unit, block_nbytes, label)
+        dtype = text_dtype(array, unit, options.block_nbytes, label)
     check_storable(dtype)
     attrs = dict(array.attrs)
     dims = attrs.pop(_DIMS_V2, None)
     if array.metadata.zarr_format == 3:
         dims = array.metadata.dimension_names or dims
-    elements = lazy(array, unit, block_nbytes, label, dtype)
-    attrs |= _fill_attrs(array, labelled=_DIMS_V2 in array.attrs)
-    return Member(elements, full_dims(dims, array.ndim), attrs)
+    elements = lazy(array, unit, options.block_nbytes, label, dtype)
+    return Member(elements, full_dims(dims, array.ndim, label, lost), attrs | _fill_attrs(array))
 
 
-def _fill_attrs(array: Any, *, labelled: bool) -> dict[str, Any]:
+def _fill_attrs(array: Any) -> dict[str, Any]:
     """The fill value as an attribute.
 
     xarray stores `_FillValue` as zarr's fill value in version 2, and as an attribute with encoded
     floats in version 3.
     """
-    fill, attrs = array.fill_value, array.attrs
-    if "_FillValue" in attrs and array.metadata.zarr_format == 3:
+    fill, attrs, version = array.fill_value, array.attrs, array.metadata.zarr_format
+    if "_FillValue" in attrs and version == 3:
         coder = require("convert", "xarray.backends.zarr").FillValueCoder
         try:
             return {"_FillValue": coder.decode(attrs["_FillValue"], array.dtype.str)}
         except (TypeError, ValueError, KeyError):
             return {}
-    if array.metadata.zarr_format == 2 and labelled and fill is not None:
+    if version == 2 and _DIMS_V2 in attrs and fill is not None:
         return {"_FillValue": array.dtype.type(fill)} if array.dtype.kind in "iuf" else {}
     return {"fill_value": fill} if array.dtype.kind in "biufc" and fill else {}
 
 
-def full_dims(dims: Any, ndim: int) -> tuple[str, ...] | None:
-    """Names of all axes, if at least one has a name; None without names, or with a name twice."""
+def full_dims(dims: Any, ndim: int, label: str, lost: list[str]) -> tuple[str, ...] | None:
+    """Names of all axes, if at least one has a name; they are lost if two are the same."""
     if dims is None or len(dims) != ndim or not any(dims):
         return None if ndim or dims is None else ()
     names = tuple(str(dim) if dim else f"dim_{axis}" for axis, dim in enumerate(dims))
-    return names if len(set(names)) == ndim else None
+    if len(set(names)) == ndim:
+        return names
+    lost.append(f"names of dims of {label}, since two are the same: {[*dims]}")
+    return None
 
 
 def element_of(fill: Any, dtype: np.dtype[Any]) -> Any:
@@ -209,16 +216,14 @@ def _attr(name: str, value: Any, member: Member | None) -> Any:
     """An attribute as JSON, with the fill value in xarray's encoding."""
     if name == "_FillValue" and member is not None:
         coder, dtype = require("convert", "xarray.backends.zarr").FillValueCoder, member.array.dtype
-        # the coder cuts fractions
+        # the coder would cut fractions
         return coder.encode(element_of(value, dtype) if dtype.kind in "biufc" else value, dtype)
     return as_json(value)
 
 
 def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Path) -> None:
     zarr = require("convert", "zarr")
-    zipped = ready.suffix == ".zip"
-    store = zarr.storage.ZipStore(ready, mode="w") if zipped else zarr.storage.LocalStore(ready)
-    try:
+    with closing(_local_store(ready, "w")) as store:
         for path, level in tree.levels():
             if not level.is_array:
                 zarr.create_group(store, path=path, zarr_format=3, attributes=level.attrs)
@@ -238,5 +243,3 @@ def _write(tree: Tree, options: Options, compression: dict[str, Any], ready: Pat
                 **compression,
             )
             copier.copy(member, target)
-    finally:
-        store.close()

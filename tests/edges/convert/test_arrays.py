@@ -217,6 +217,20 @@ def test_minus_one_is_the_whole_axis(target: str) -> None:
         convert("x.npy", f"bad{target}", chunks=(20, True))
 
 
+def test_the_name_of_a_dataset_for_an_array_with_coordinates() -> None:
+    array = xr.DataArray(np.ones(3), {"x": [4, 5, 6]}, ("x",), "old")
+    to_b2nd(array, "src.b2nd")
+    convert("src.b2nd", "new.h5::/g/new", check=True)
+    with h5py.File("new.h5") as file:
+        assert (set(file), set(file["g"])) == ({"g", "x"}, {"new"})
+        assert file["g/new"].dims[0][0].name == "/x"
+    to_b2nd(xr.Dataset({"a": ("x", [1, 2]), "b": ("x", [3, 4])}), "src.b2d")
+    with pytest.raises(ValueError, match=r"src\.b2d holds a, b; the target can hold one array"):
+        convert("src.b2d", "other.h5::/new")
+    with pytest.raises(ValueError, match="its coordinate is called x"):
+        convert("src.b2nd", "other.h5::/x")
+
+
 def test_against_the_tool_of_python_blosc2() -> None:
     from blosc2.cli.b2nd_to_zarr import b2nd_to_zarr
 

@@ -159,6 +159,19 @@ def test_a_coordinate_of_several_axes_with_the_name_of_one(engine: str, name: st
                 xr.testing.assert_identical(found.load(), want)
 
 
+def test_dims_of_a_coordinate_of_several_axes_in_old_netcdf() -> None:
+    with pytest.importorskip("netCDF4").Dataset("src.nc", "w") as file:
+        for dim, length in (("time", 3), ("x", 4)):
+            file.createDimension(dim, length)
+        for name in ("a", "time"):
+            file.createVariable(name, "f8", ("time", "x"))[:] = 1
+    with h5py.File("src.nc", "a") as file:
+        # which old versions of the NetCDF library do not write
+        del file.attrs["_NCProperties"]
+    convert("src.nc", "new.b2d", check=True)
+    assert opened("new.b2d").time.dims == ("time", "x")
+
+
 @pytest.mark.parametrize("kind", ["netcdf4", "h5netcdf", "zarr2"])
 @pytest.mark.parametrize("texts", [["a", "naïve", ""], ["", ""], ["long" * 99]])
 def test_texts_of_any_length_are_as_long_as_the_longest(kind: str, texts: list[str]) -> None:

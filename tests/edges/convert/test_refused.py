@@ -461,6 +461,31 @@ def test_neighbours_are_apart(tmp_path: Path) -> None:
     convert("tree.b2d", "tree.b2d2", target_format="b2d", check=True)
 
 
+@pytest.mark.parametrize("kind", ["h5", "zarr"])
+def test_names_of_dims_that_are_the_same_are_a_named_loss(kind: str) -> None:
+    if kind == "h5":
+        with h5py.File("src.h5", "w") as file:
+            file["x"] = np.ones((2, 2))
+            for dim in file["x"].dims:
+                dim.label = "same"
+    else:
+        zarr.create_array("src.zarr/x", data=np.ones((2, 2)), dimension_names=("same", "same"))
+        zarr.open_group("src.zarr", mode="a")
+    loss = rf"cannot hold: names of dims of src\.{kind}/x, since .* \['same', 'same'\]"
+    with pytest.warns(UserWarning, match=loss):
+        convert(f"src.{kind}", "new.b2d")
+
+
+def test_a_dim_of_several_lengths_is_refused_in_netcdf() -> None:
+    """The NetCDF library would add elements to the shorter array."""
+    for name, length in (("a", 4), ("b", 2)):
+        zarr.create_array(f"src.zarr/{name}", data=np.ones(length), dimension_names=("x",))
+    zarr.open_group("src.zarr", mode="a")
+    with pytest.raises(ValueError, match=r"the dim 'x' has the length 4 in 'a' and 2 in 'b'"):
+        convert("src.zarr", "new.nc")
+    convert("src.zarr", "new.h5", check=True)
+
+
 def test_a_part_of_a_file_does_not_replace_the_others() -> None:
     np.save("x.npy", np.arange(5))
     with h5py.File("o.h5", "w") as file:
@@ -482,8 +507,30 @@ def test_virtual_datasets_of_the_file_itself(tmp_path: Path) -> None:
         layout[0] = h5py.VirtualSource(file["a"])
         layout[1] = h5py.VirtualSource(".", "a", (4,))
         file.create_virtual_dataset("both", layout)
+        # also of virtual datasets
+        layout = h5py.VirtualLayout((4,), "f8")
+        layout[:] = h5py.VirtualSource(file["both"])[1]
+        file.create_virtual_dataset("g/nested", layout)
     convert("own.h5", "own.b2d")
     assert open_b2nd("own.b2d/both.b2nd")[...].tolist() == [[0, 1, 2, 3]] * 2
+    assert open_b2nd("own.b2d/g/nested.b2nd")[...].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("source", ["external", "link/x", "soft", "nested", "none"])
+def test_virtual_datasets_reach_no_other_file_by_datasets_of_their_own(source: str) -> None:
+    Path("secret").write_bytes(bytes(16))
+    with h5py.File("secret.h5", "w") as file:
+        file["x"] = np.arange(4, dtype="i4")
+    with h5py.File("src.h5", "w") as file:
+        file.create_dataset("external", (4,), "i4", external=[("secret", 0, 16)])
+        file["link"] = h5py.ExternalLink("secret.h5", "/")
+        file["soft"] = h5py.SoftLink("/link/x")
+        for name, its_source in (("nested", "external"), ("x", source)):
+            layout = h5py.VirtualLayout((4,), "i4")
+            layout[:] = h5py.VirtualSource(".", its_source, (4,), "i4")
+            file.create_virtual_dataset(name, layout, fillvalue=-1)
+    with pytest.raises(TypeError, match=r"^src\.h5/x: its elements lie in other files"):
+        convert("src.h5::x", "new.npy")
 
 
 @pytest.mark.parametrize("prefix", ["", "./", "file://{}/", "local://{}/"])
