@@ -89,11 +89,11 @@ def copy_command(path: str, target: str, **options: Any) -> int:
 @click.option(
     "--chunks",
     required=True,
-    callback=lengths,
+    type=lengths,
     metavar="N,...",
     help="Elements of a chunk along each axis; -1 is the whole axis.",
 )
-@click.option("--blocks", callback=lengths, metavar="N,...", help="Elements of a block.")
+@click.option("--blocks", type=lengths, metavar="N,...", help="Elements of a block.")
 def rechunk_command(path: str, target: str, **options: Any) -> int:
     """Write the frame at SOURCE to TARGET with other chunks, within a memory limit.
 
@@ -172,16 +172,14 @@ def _compression_in(options: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
-    """Compression of the source with the user's changes; None without changes."""
-    if not asked:
-        return None
-    found = dataclasses.asdict(source.cparams)
+def _cparams(source: Frame, asked: dict[str, Any]) -> dict[str, Any]:
+    """Compression of the source with the user's changes."""
+    found = dataclasses.asdict(source.cparams) | asked
     if "codec" in asked:
         found["codec_meta"] = 0
     if "filters" in asked:
         found["filters_meta"] = [0] * len(asked["filters"])
-    return found | asked
+    return found
 
 
 @click.command("convert", cls=Verb)
@@ -193,11 +191,11 @@ def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
 @click.option("--dtype", help="Dtype of the elements of a Caterva frame, which does not store it.")
 @click.option(
     "--chunks",
-    callback=lengths,
+    type=lengths,
     metavar="N,N,...",
     help="Default: those of SRC; small ones are merged, large ones divided.",
 )
-@click.option("--blocks", callback=lengths, metavar="N,N,...", help="Elements of a frame's block.")
+@click.option("--blocks", type=lengths, metavar="N,N,...", help="Elements of a frame's block.")
 @_writing
 @click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
 @click.option("--check", is_flag=True, help="Compare all elements before DST appears.")
@@ -217,11 +215,8 @@ def convert_command(path: str, target: str, **options: Any) -> None:
       b2nd-dask convert archive.b2z archive.nc
     """
     cparams = _compression_in(options) or None
-    with warnings.catch_warnings(record=True) as noted:
-        # whatever the user's filters are: they say what is lost
-        warnings.simplefilter("always", UserWarning)
-        with progress(f"converting {label_of(path)}") as show:
-            convert(path, target, cparams=cparams, progress=show, **options)
-    for message in dict.fromkeys(str(each.message) for each in noted):
-        click.echo(safe(f"Warning: {message}"), err=True)
+    # whatever the user's filters are: warnings say what is lost
+    warnings.simplefilter("default", UserWarning)
+    with progress(f"converting {label_of(path)}") as show:
+        convert(path, target, cparams=cparams, progress=show, **options)
     click.echo(safe(target))

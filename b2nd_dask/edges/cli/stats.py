@@ -50,7 +50,7 @@ _HEAD = ("count", "NaN", "zeros", "min", "max", "mean", "std")
 @paths_argument
 @click.option(
     "--axis",
-    callback=lengths,
+    type=lengths,
     metavar="N,...",
     help="Axes to reduce, such as 0 or 0,-1; all by default. Reads the elements.",
 )
@@ -177,8 +177,8 @@ def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDAr
         wanted |= {"min": da.nanmin(x, axis), "max": da.nanmax(x, axis)}
     if kind in _AVERAGED:
         wide = np.complex128 if kind == "c" else np.float64
-        total, variance = (da.nansum, da.nanvar) if has_nan else (da.sum, da.var)
-        wanted |= {"mean": total(x, axis, dtype=wide), "std": variance(x, axis, dtype=wide)}
+        mean, std = (da.nanmean, da.nanstd) if has_nan else (da.mean, da.std)
+        wanted |= {"mean": mean(x, axis, dtype=wide), "std": std(x, axis, dtype=wide)}
     with warnings.catch_warnings():
         # dask's threads warn about infinities and about blocks with only NaN
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -186,9 +186,9 @@ def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDAr
     size = math.prod(x.shape if axis is None else (x.shape[number] for number in axis))
     nan = np.asarray(found.pop("nan", np.zeros_like(found["zeros"])))
     counts = {"count": size - nan, "nan": nan, "zeros": found.pop("zeros")}
-    if "mean" in found:
-        found["mean"] = found["mean"] / np.maximum(1, counts["count"])
-        found["std"] = np.sqrt(np.real(found["std"]))
+    if "std" in found:
+        # for complex numbers dask gives the root of the variance as a complex number
+        found["std"] = np.real(found["std"])
     none = counts["count"] == 0
     return counts | {name: np.ma.masked_array(value, mask=none) for name, value in found.items()}
 
@@ -201,7 +201,7 @@ def _print(found: dict[str, Any]) -> None:
     click.echo(safe(f"{found['path']}: {stored}"))
     if found["axes"] is None:
         rows = [
-            ("  " + head, _text(found[name]) + _said_of_mark(found[name], name, found["packing"]))
+            ("  " + head, _text(found[name]) + _remark(found, name))
             for name, head in zip(_NAMES, _HEAD, strict=True)
         ]
         print_columns([*rows, ("  records", _said_of_records(found))])
@@ -209,12 +209,15 @@ def _print(found: dict[str, Any]) -> None:
         print_columns(_lines(found), ("  index", *_HEAD))
 
 
-def _said_of_mark(value: Any, name: str, packing: dict[str, Any]) -> str:
-    """Name the attribute of missing elements if its value is the minimum or maximum."""
-    marks = [
-        key for key in MISSING if name in ("min", "max") and value in np.ravel(packing.get(key, ()))
-    ]
-    return f" ({marks[0]}: missing elements)" if marks else ""
+def _remark(found: dict[str, Any], name: str) -> str:
+    """Explain a minimum or maximum that stands for missing elements, and a missing deviation."""
+    if name == "std" and found["source"] == "records" and found["mean"] is not None:
+        return " (not in the statistics of a frame; --read computes it)"
+    if name in ("min", "max"):
+        for mark in MISSING:
+            if found[name] in np.ravel(found["packing"].get(mark, ())):
+                return f" ({mark}: missing elements)"
+    return ""
 
 
 def _said_of_records(found: dict[str, Any]) -> str:
