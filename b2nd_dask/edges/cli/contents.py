@@ -74,9 +74,9 @@ def info_command(paths: tuple[str, ...], as_json: bool, storage_options: dict[st
       b2nd-dask info store.b2z/group/rain
       b2nd-dask info --json *.b2nd | jq '.[].ratio'
     """
-    found, failures = [], Failures()
+    found, failures = [], Failures(storage_options)
     for number, path in enumerate(paths):
-        with failures.noted(path, storage_options):
+        with failures.noted(path):
             shown = _opened(path, storage_options, failures)
             if as_json:
                 facts = facts_of(reference_of(shown)) if isinstance(shown, Frame) else shown
@@ -124,7 +124,7 @@ def _opened(path: str, options: dict[str, Any], failures: Failures) -> Frame | d
         if members is None:
             raise
     attributes: dict[str, Any] = {}
-    with failures.noted(path, options):
+    with failures.noted(path):
         place = found_at(path, options)
         if not isinstance(place, Location):
             attributes = dict(manifest_of(place).attrs)

@@ -14,12 +14,12 @@ import click
 
 from b2nd_dask.edges.cli.group import FAILED, Verb, safe
 from b2nd_dask.edges.cli.shared import PATH, lengths, progress, storage_options
+from b2nd_dask.edges.cli.upkeep import verified
 from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.convert.shared import label_of
 from b2nd_dask.format.chunk.compression import CODECS, FILTERS
-from b2nd_dask.frame.access import locate, open_b2nd
+from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.checksums import verify_noting
 from b2nd_dask.frame.info import decimal, lengths_text
 from b2nd_dask.graph.resources import tasks_shown
 from b2nd_dask.graph.write.rechunk import rechunk
@@ -126,12 +126,11 @@ def _inside(target: str, source: str) -> str:
 
 def _write(path: str, target: str, options: dict[str, Any]) -> int:
     """Write the target, verify it, and print its chunks and sizes; return the exit code."""
-    given = options["storage_options"]
+    given, contiguous = options["storage_options"], options["contiguous"]
     source = open_b2nd(path, storage_options=given if Location.of(path).is_url else None)
     target = _inside(target, path)
     storage = given if Location.of(target).is_url else None
-    label = Location.of(target).label
-    with progress(f"writing {label}") as show, tasks_shown(show):
+    with progress(f"writing {Location.of(target).label}") as show, tasks_shown(show):
         rechunk(
             source,
             target,
@@ -140,9 +139,7 @@ def _write(path: str, target: str, options: dict[str, Any]) -> int:
             cparams=_cparams(source, _compression_in(options)),
             max_mem=options["max_mem"],
             mode="w" if options["overwrite"] else "w-",
-            contiguous=source.contiguous
-            if options["contiguous"] is None
-            else options["contiguous"],
+            contiguous=source.contiguous if contiguous is None else contiguous,
             storage_options=storage,
         )
     written = open_b2nd(target, storage_options=storage)
@@ -153,12 +150,7 @@ def _write(path: str, target: str, options: dict[str, Any]) -> int:
             f"({decimal(source.cbytes)} before)"
         )
     )
-    if not options["verify"]:
-        return 0
-    with progress(f"verifying {label}") as show:
-        result = verify_noting(locate(target, 0, storage), show)
-    click.echo(safe(str(result)))
-    return 0 if result.ok else FAILED
+    return 0 if not options["verify"] or verified(target, storage).ok else FAILED
 
 
 def _compression_in(options: dict[str, Any]) -> dict[str, Any]:

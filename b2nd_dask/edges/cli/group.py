@@ -123,15 +123,17 @@ class Verb(click.Command):
 class Failures:
     """Errors of single paths: each is a message on stderr, and the other paths continue."""
 
-    def __init__(self) -> None:
+    def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
+        # messages hide their values
+        self._options = storage_options
         self.code = 0
         """Exit code of the command."""
 
     @contextmanager
-    def noted(self, path: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
+    def noted(self, path: str) -> Iterator[None]:
         """Report an error of the block as an error of the path."""
         try:
-            with reported({"path": path, "storage_options": options}):
+            with reported({"path": path, "storage_options": self._options}):
                 yield
         except click.ClickException as error:
             error.show()

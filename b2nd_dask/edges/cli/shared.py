@@ -128,18 +128,18 @@ def frames_at(path: str, options: dict[str, Any]) -> list[str]:
 _BETWEEN = 0.1
 
 
-def print_columns(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -> None:
+def print_columns(rows: Iterable[tuple[str, ...]]) -> None:
     """Print texts in left-aligned columns, with control characters escaped."""
-    rows = [tuple(map(safe, row)) for row in ([head, *rows] if head else rows)]
+    rows = [tuple(map(safe, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        first, *others = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        click.echo("  ".join([first, *others]).rstrip())
+        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
 
 
 def print_json(value: Any) -> None:
     """Print JSON; NaN and infinities become texts, since JSON has no such numbers."""
-    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=True, allow_nan=False))
+    click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
 def listed(values: Any) -> Any:
