@@ -28,6 +28,7 @@ _SPELLINGS = (
     (re.compile(r"\bcomponent=KEY reads\b"), "PATH/KEY is"),
     (re.compile(r"\bcomponent=(?=')"), "KEY "),
     (re.compile(r"\bcontiguous=False\b"), "--sparse"),
+    (re.compile(r"\bto_b2nd\(from_b2nd\((\w+)\), ([\w.]+)\)"), r"`b2nd-dask copy \1 \2`"),
     (re.compile(r"\b(\w+)=(True)? \((--[\w-]+[^)]*)\)"), r"\3"),
     (re.compile(r"`?\blist_staging\b`?"), "`b2nd-dask staging PATH`"),
     (re.compile(r"`?\bremove_staging\b`?"), "`b2nd-dask staging PATH --remove`"),

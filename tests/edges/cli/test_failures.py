@@ -172,6 +172,10 @@ def test_advice_is_about_the_command(tmp_path: Path) -> None:
         assert "from_b2nd" not in error
     assert "pass --sparse, or omit the /" in run("copy", path, "memory://folder/").stderr
     assert run("copy", path, "").stderr.startswith("Error: the path is empty")
+    with blosc2.TreeStore(str(tmp_path / "s.b2z"), mode="w") as tree:
+        tree["/x"] = np.arange(3)
+    error = run("stats", "--add", str(tmp_path / "s.b2z" / "x")).stderr
+    assert "Copy it to a separate file by `b2nd-dask copy MEMBER NAME.b2nd`, change" in error
     damaged = "the statistics are damaged; add_stats writes them again"
     assert as_commands(damaged).endswith("`b2nd-dask stats --add PATH` writes them again")
 
