@@ -14,12 +14,12 @@ import click
 
 from b2nd_dask.edges.cli.group import FAILED, Verb, safe
 from b2nd_dask.edges.cli.shared import PATH, lengths, progress, storage_options
+from b2nd_dask.edges.cli.upkeep import verified
 from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.convert.shared import label_of
 from b2nd_dask.format.chunk.compression import CODECS, FILTERS
-from b2nd_dask.frame.access import locate, open_b2nd
+from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.checksums import verify_noting
 from b2nd_dask.frame.info import decimal, lengths_text
 from b2nd_dask.graph.resources import tasks_shown
 from b2nd_dask.graph.write.rechunk import rechunk
@@ -89,11 +89,11 @@ def copy_command(path: str, target: str, **options: Any) -> int:
 @click.option(
     "--chunks",
     required=True,
-    callback=lengths,
+    type=lengths,
     metavar="N,...",
     help="Elements of a chunk along each axis; -1 is the whole axis.",
 )
-@click.option("--blocks", callback=lengths, metavar="N,...", help="Elements of a block.")
+@click.option("--blocks", type=lengths, metavar="N,...", help="Elements of a block.")
 def rechunk_command(path: str, target: str, **options: Any) -> int:
     """Write the frame at SOURCE to TARGET with other chunks, within a memory limit.
 
@@ -126,12 +126,11 @@ def _inside(target: str, source: str) -> str:
 
 def _write(path: str, target: str, options: dict[str, Any]) -> int:
     """Write the target, verify it, and print its chunks and sizes; return the exit code."""
-    given = options["storage_options"]
+    given, contiguous = options["storage_options"], options["contiguous"]
     source = open_b2nd(path, storage_options=given if Location.of(path).is_url else None)
     target = _inside(target, path)
     storage = given if Location.of(target).is_url else None
-    label = Location.of(target).label
-    with progress(f"writing {label}") as show, tasks_shown(show):
+    with progress(f"writing {Location.of(target).label}") as show, tasks_shown(show):
         rechunk(
             source,
             target,
@@ -140,9 +139,7 @@ def _write(path: str, target: str, options: dict[str, Any]) -> int:
             cparams=_cparams(source, _compression_in(options)),
             max_mem=options["max_mem"],
             mode="w" if options["overwrite"] else "w-",
-            contiguous=source.contiguous
-            if options["contiguous"] is None
-            else options["contiguous"],
+            contiguous=source.contiguous if contiguous is None else contiguous,
             storage_options=storage,
         )
     written = open_b2nd(target, storage_options=storage)
@@ -153,12 +150,7 @@ def _write(path: str, target: str, options: dict[str, Any]) -> int:
             f"({decimal(source.cbytes)} before)"
         )
     )
-    if not options["verify"]:
-        return 0
-    with progress(f"verifying {label}") as show:
-        result = verify_noting(locate(target, 0, storage), show)
-    click.echo(safe(str(result)))
-    return 0 if result.ok else FAILED
+    return 0 if not options["verify"] or verified(target, storage).ok else FAILED
 
 
 def _compression_in(options: dict[str, Any]) -> dict[str, Any]:
@@ -172,16 +164,14 @@ def _compression_in(options: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
-    """Compression of the source with the user's changes; None without changes."""
-    if not asked:
-        return None
-    found = dataclasses.asdict(source.cparams)
+def _cparams(source: Frame, asked: dict[str, Any]) -> dict[str, Any]:
+    """Compression of the source with the user's changes."""
+    found = dataclasses.asdict(source.cparams) | asked
     if "codec" in asked:
         found["codec_meta"] = 0
     if "filters" in asked:
         found["filters_meta"] = [0] * len(asked["filters"])
-    return found | asked
+    return found
 
 
 @click.command("convert", cls=Verb)
@@ -193,11 +183,11 @@ def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
 @click.option("--dtype", help="Dtype of the elements of a Caterva frame, which does not store it.")
 @click.option(
     "--chunks",
-    callback=lengths,
+    type=lengths,
     metavar="N,N,...",
     help="Default: those of SRC; small ones are merged, large ones divided.",
 )
-@click.option("--blocks", callback=lengths, metavar="N,N,...", help="Elements of a frame's block.")
+@click.option("--blocks", type=lengths, metavar="N,N,...", help="Elements of a frame's block.")
 @_writing
 @click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
 @click.option("--check", is_flag=True, help="Compare all elements before DST appears.")
@@ -217,11 +207,8 @@ def convert_command(path: str, target: str, **options: Any) -> None:
       b2nd-dask convert archive.b2z archive.nc
     """
     cparams = _compression_in(options) or None
-    with warnings.catch_warnings(record=True) as noted:
-        # whatever the user's filters are: they say what is lost
-        warnings.simplefilter("always", UserWarning)
-        with progress(f"converting {label_of(path)}") as show:
-            convert(path, target, cparams=cparams, progress=show, **options)
-    for message in dict.fromkeys(str(each.message) for each in noted):
-        click.echo(safe(f"Warning: {message}"), err=True)
+    # whatever the user's filters are: warnings say what is lost
+    warnings.simplefilter("default", UserWarning)
+    with progress(f"converting {label_of(path)}") as show:
+        convert(path, target, cparams=cparams, progress=show, **options)
     click.echo(safe(target))

@@ -180,7 +180,7 @@ def land_bands(npz: Path, height: int) -> Iterator[NDArray[np.bool_]]:
 
 
 def write_frame(
-    bands: Iterable[NDArray[np.bool_]], path: Path, chunk: int, show: Progress | None = None
+    bands: Iterable[NDArray[np.bool_]], path: Path, chunk: int, show: Progress = lambda *_: None
 ) -> None:
     """Write bands of `chunk` rows as a frame with square chunks; memory holds one band.
 
@@ -191,8 +191,7 @@ def write_frame(
     growing.unlink(missing_ok=True)
     for number, band in enumerate(bands, 1):
         to_b2nd(band, growing, mode="a", append_axis=0, chunks=chunk)
-        if show is not None:
-            show(number, ROWS // chunk)
+        show(number, ROWS // chunk)
     growing.replace(path)
 
 

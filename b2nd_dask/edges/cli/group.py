@@ -27,11 +27,13 @@ _SPELLINGS = (
     (re.compile(r"\b(?:pass|with) mode=\"w\""), "give --overwrite"),
     (re.compile(r"\bcomponent=KEY reads\b"), "PATH/KEY is"),
     (re.compile(r"\bcomponent=(?=')"), "KEY "),
+    (re.compile(r"\bcontiguous=False\b"), "--sparse"),
+    (re.compile(r"\bto_b2nd\(from_b2nd\((\w+)\), ([\w.]+)\)"), r"`b2nd-dask copy \1 \2`"),
     (re.compile(r"\b(\w+)=(True)? \((--[\w-]+[^)]*)\)"), r"\3"),
     (re.compile(r"`?\blist_staging\b`?"), "`b2nd-dask staging PATH`"),
     (re.compile(r"`?\bremove_staging\b`?"), "`b2nd-dask staging PATH --remove`"),
     (re.compile(r"`?\bb2nd_dask\.(seal|verify|compact)\b`?"), r"`b2nd-dask \1 PATH`"),
-    (re.compile(r"`?\bb2nd_dask\.add_stats\b`?"), "`b2nd-dask stats --add PATH`"),
+    (re.compile(r"`?\b(?:b2nd_dask\.)?add_stats\b`?"), "`b2nd-dask stats --add PATH`"),
 )
 
 
@@ -69,14 +71,15 @@ def message_of(
     `path` and `target` are those of the command.
     """
     # imported here: help and completion do not need it
-    from b2nd_dask.storage import Location, Secrets, split_store
+    from b2nd_dask.storage import TOGETHER, Location, Secrets, split_store
 
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
         # leaves out the error number
         text = f"{error.filename}: {error.strerror}"
+    text = text.replace(TOGETHER, "commands expand no patterns, give each path")
     text = as_commands(text, path, target)
-    if path == "":
+    if "" in (path, target):
         return safe(f"the path is empty: {text}")
     named = False
     for each in filter(None, (target, path)):
@@ -121,15 +124,17 @@ class Verb(click.Command):
 class Failures:
     """Errors of single paths: each is a message on stderr, and the other paths continue."""
 
-    def __init__(self) -> None:
+    def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
+        # messages hide their values
+        self._options = storage_options
         self.code = 0
         """Exit code of the command."""
 
     @contextmanager
-    def noted(self, path: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
+    def noted(self, path: str) -> Iterator[None]:
         """Report an error of the block as an error of the path."""
         try:
-            with reported({"path": path, "storage_options": options}):
+            with reported({"path": path, "storage_options": self._options}):
                 yield
         except click.ClickException as error:
             error.show()

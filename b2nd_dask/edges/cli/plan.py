@@ -30,10 +30,8 @@ from b2nd_dask.graph.write.rechunk import rechunk
 _REDUCTIONS = ("sum", "mean", "std", "min", "max", "any", "all")
 
 
-def _index(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
+def _index(text: str) -> tuple[Any, ...]:
     """Parse an index in the syntax of NumPy, such as ``0:100,:,5``."""
-    if text is None:
-        return ...
     try:
         return tuple(_part(part.strip()) for part in text.strip("[]").split(","))
     except (TypeError, ValueError):
@@ -53,19 +51,17 @@ def _part(text: str) -> Any:
 @click.command("plan", cls=Verb)
 @path_argument
 @click.option(
-    "--slice", "index", callback=_index, metavar="INDEX", help="Part to read; all by default."
+    "--slice", "index", type=_index, metavar="INDEX", help="Part to read; all by default."
 )
 @click.option("--reduce", type=click.Choice(_REDUCTIONS), help="Reduction to compute.")
-@click.option("--axis", callback=lengths, metavar="N,...", help="Axes to reduce; all by default.")
-@click.option(
-    "--rechunk", "chunks", callback=lengths, metavar="N,...", help="New chunks of a rechunk."
-)
+@click.option("--axis", type=lengths, metavar="N,...", help="Axes to reduce; all by default.")
+@click.option("--rechunk", "chunks", type=lengths, metavar="N,...", help="New chunks of a rechunk.")
 @click.option("--max-mem", help='Memory of a rechunk, such as "2GB".')
 @json_option
 @storage_options
 def plan_command(
     path: str,
-    index: Any,
+    index: tuple[Any, ...] | None,
     reduce: str | None,
     axis: int | tuple[int, ...] | None,
     chunks: int | tuple[int, ...] | None,
@@ -86,7 +82,7 @@ def plan_command(
         if max_mem is not None:
             raise click.UsageError("--max-mem needs --rechunk")
         found = plan(_read(frame, index, reduce, axis))
-    elif index is not ... or reduce is not None or axis is not None:
+    elif index is not None or reduce is not None or axis is not None:
         raise click.UsageError("--rechunk is of the whole frame; omit --slice, --reduce, --axis")
     else:
         # no file is made: the write is not computed
@@ -100,10 +96,12 @@ def plan_command(
         click.echo(safe(str(found)))
 
 
-def _read(frame: Frame, index: Any, reduce: str | None, axis: Any) -> da.Array:
+def _read(frame: Frame, index: tuple[Any, ...] | None, reduce: str | None, axis: Any) -> da.Array:
     if axis is not None and reduce is None:
         raise click.UsageError("--axis needs --reduce")
-    x: da.Array = from_b2nd(frame, chunks=own_or_auto(frame.nchunks))[index]
+    x: da.Array = from_b2nd(frame, chunks=own_or_auto(frame.nchunks))
+    if index is not None:
+        x = x[index]
     try:
         found: da.Array = x if reduce is None else getattr(x, reduce)(axis=axis)
     except np.exceptions.AxisError:

@@ -15,7 +15,6 @@ from typing import Any
 import click
 import numpy as np
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from b2nd_dask.edges.cli.group import safe
@@ -65,10 +64,8 @@ storage_options = click.option(
 )
 
 
-def lengths(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
+def lengths(text: str) -> int | tuple[int, ...]:
     """Parse one number per axis, such as ``100,200``, or one number for all axes."""
-    if text is None:
-        return None
     try:
         numbers = tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
@@ -131,18 +128,18 @@ def frames_at(path: str, options: dict[str, Any]) -> list[str]:
 _BETWEEN = 0.1
 
 
-def print_columns(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -> None:
+def print_columns(rows: Iterable[tuple[str, ...]]) -> None:
     """Print texts in left-aligned columns, with control characters escaped."""
-    rows = [tuple(map(safe, row)) for row in ([head, *rows] if head else rows)]
+    rows = [tuple(map(safe, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        first, *others = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        click.echo("  ".join([first, *others]).rstrip())
+        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
 
 
 def print_json(value: Any) -> None:
     """Print JSON; NaN and infinities become texts, since JSON has no such numbers."""
-    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=True, allow_nan=False))
+    click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
 def listed(values: Any) -> Any:
@@ -179,9 +176,9 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     if not console.is_terminal:
         yield lambda _done, _of: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task, shown = bar.add_task(escape(safe(what)), total=None), 0.0
+        task, shown = bar.add_task(safe(what), total=None), 0.0
 
         def show(done: int, of: int) -> None:
             nonlocal shown

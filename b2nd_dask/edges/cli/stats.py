@@ -12,6 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.base import compute as compute_together
+from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.cli.group import Failures, Verb, safe
@@ -50,7 +51,7 @@ _HEAD = ("count", "NaN", "zeros", "min", "max", "mean", "std")
 @paths_argument
 @click.option(
     "--axis",
-    callback=lengths,
+    type=lengths,
     metavar="N,...",
     help="Axes to reduce, such as 0 or 0,-1; all by default. Reads the elements.",
 )
@@ -80,14 +81,14 @@ def stats_command(
       b2nd-dask stats --axis 0,1 era5.b2nd
       b2nd-dask stats --json store.b2z | jq '.[] | [.path, .mean]'
     """
-    found, failures = [], Failures()
+    found, failures = [], Failures(storage_options)
     for path in paths:
-        with failures.noted(path, storage_options):
+        with failures.noted(path):
             local = set(files_in(path) if add else ())
             if add and not local:
                 add_stats(path)
             for name in frames_at(path, storage_options):
-                with failures.noted(name, storage_options):
+                with failures.noted(name):
                     frame = open_b2nd(name, storage_options=storage_options)
                     if name != path and frame.dtype.kind not in _ORDERED + _AVERAGED:
                         click.echo(safe(f"{frame.path}: {frame.dtype}, skipped"), err=True)
@@ -112,22 +113,21 @@ def _add(path: str) -> None:
 
 
 def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) -> dict[str, Any]:
-    axes, kept, recorded = None, None, None
+    axes = kept = None
     if axis is not None:
-        given = np.lib.array_utils.normalize_axis_tuple(axis, frame.ndim, "--axis")
-        axes, kept = sorted(given), [n for n in range(frame.ndim) if n not in given]
-    elif not read:
-        recorded = _recorded(frame)
-    found = _read(frame, axes) if recorded is None else recorded
+        axes = tuple(sorted(normalize_axis_tuple(axis, frame.ndim, "--axis")))
+        kept = [n for n in range(frame.ndim) if n not in axes]
+    recorded = None if read or axes is not None else _recorded(frame)
+    found = recorded or _read(frame, axes)
     return {
         "path": frame.path,
-        "shape": list(frame.shape),
-        "dtype": frame.dtype.str,
+        "shape": frame.shape,
+        "dtype": frame.dtype,
         "axes": axes,
         "kept_axes": kept,
         **{name: listed(found.get(name)) for name in _NAMES},
         "packing": packing_of(reference_of(frame)),
-        "source": "elements" if recorded is None else "records",
+        "source": "records" if recorded else "elements",
         "records": records_of(reference_of(frame)),
     }
 
@@ -152,11 +152,11 @@ def _recorded(frame: Frame) -> dict[str, Any] | None:
     }
 
 
-def _read(frame: Frame, axes: list[int] | None) -> dict[str, Any]:
+def _read(frame: Frame, axes: tuple[int, ...] | None) -> dict[str, Any]:
     with dask.config.set({"array.chunk-size": _BLOCK}):
         x = from_b2nd(frame, chunks="auto")
     with progress(f"computing {frame.path}") as show, tasks_shown(show):
-        return computed(x, None if axes is None else tuple(axes))
+        return computed(x, axes)
 
 
 def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDArray[Any]]:
@@ -177,8 +177,8 @@ def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDAr
         wanted |= {"min": da.nanmin(x, axis), "max": da.nanmax(x, axis)}
     if kind in _AVERAGED:
         wide = np.complex128 if kind == "c" else np.float64
-        total, variance = (da.nansum, da.nanvar) if has_nan else (da.sum, da.var)
-        wanted |= {"mean": total(x, axis, dtype=wide), "std": variance(x, axis, dtype=wide)}
+        mean, std = (da.nanmean, da.nanstd) if has_nan else (da.mean, da.std)
+        wanted |= {"mean": mean(x, axis, dtype=wide), "std": std(x, axis, dtype=wide)}
     with warnings.catch_warnings():
         # dask's threads warn about infinities and about blocks with only NaN
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -186,35 +186,38 @@ def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDAr
     size = math.prod(x.shape if axis is None else (x.shape[number] for number in axis))
     nan = np.asarray(found.pop("nan", np.zeros_like(found["zeros"])))
     counts = {"count": size - nan, "nan": nan, "zeros": found.pop("zeros")}
-    if "mean" in found:
-        found["mean"] = found["mean"] / np.maximum(1, counts["count"])
-        found["std"] = np.sqrt(np.real(found["std"]))
+    if "std" in found:
+        # for complex numbers dask gives the root of the variance as a complex number
+        found["std"] = np.real(found["std"])
     none = counts["count"] == 0
     return counts | {name: np.ma.masked_array(value, mask=none) for name, value in found.items()}
 
 
 def _print(found: dict[str, Any]) -> None:
-    stored = f"{lengths_text(tuple(found['shape']))}, {np.dtype(found['dtype'])}"
+    stored = f"{lengths_text(found['shape'])}, {found['dtype']}"
     if found["packing"]:
         said = ", ".join(f"{name} {value}" for name, value in found["packing"].items())
         stored += f", as stored ({said})"
     click.echo(safe(f"{found['path']}: {stored}"))
     if found["axes"] is None:
         rows = [
-            ("  " + head, _text(found[name]) + _said_of_mark(found[name], name, found["packing"]))
+            ("  " + head, _text(found[name]) + _remark(found, name))
             for name, head in zip(_NAMES, _HEAD, strict=True)
         ]
         print_columns([*rows, ("  records", _said_of_records(found))])
     else:
-        print_columns(_lines(found), ("  index", *_HEAD))
+        print_columns([("  index", *_HEAD), *_lines(found)])
 
 
-def _said_of_mark(value: Any, name: str, packing: dict[str, Any]) -> str:
-    """Name the attribute of missing elements if its value is the minimum or maximum."""
-    marks = [
-        key for key in MISSING if name in ("min", "max") and value in np.ravel(packing.get(key, ()))
-    ]
-    return f" ({marks[0]}: missing elements)" if marks else ""
+def _remark(found: dict[str, Any], name: str) -> str:
+    """Explain a minimum or maximum that stands for missing elements, and a missing deviation."""
+    if name == "std" and found["source"] == "records" and found["mean"] is not None:
+        return " (not in the statistics of a frame; --read computes it)"
+    if name in ("min", "max"):
+        for mark in MISSING:
+            if found[name] in np.ravel(found["packing"].get(mark, ())):
+                return f" ({mark}: missing elements)"
+    return ""
 
 
 def _said_of_records(found: dict[str, Any]) -> str:

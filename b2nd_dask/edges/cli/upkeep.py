@@ -20,7 +20,7 @@ from b2nd_dask.edges.cli.shared import (
 )
 from b2nd_dask.frame.access import locate, open_b2nd
 from b2nd_dask.frame.array import reference_of
-from b2nd_dask.frame.checksums import lacks_checksums, verify_noting
+from b2nd_dask.frame.checksums import Verification, lacks_checksums, verify_noting
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
 from b2nd_dask.frame.info import decimal
 from b2nd_dask.frame.members.writable import local_frame
@@ -51,20 +51,26 @@ def verify_command(
       b2nd-dask verify rain.b2nd
       b2nd-dask verify archive/*.b2nd > report.txt
     """
-    failures = Failures()
+    failures = Failures(storage_options)
     for frame in (each for path in paths for each in frames_at(path, storage_options)):
-        with failures.noted(frame, storage_options):
-            location = locate(frame, 0, storage_options)
-            with progress(f"verifying {location.label}") as show:
-                result = verify_noting(location, show, threads)
-            click.echo(safe(as_commands(str(result), result.path)))
-            for bad in result.bad:
-                click.echo(safe(f"  {bad}"))
+        with failures.noted(frame):
+            result = verified(frame, storage_options, threads)
             if lacks_checksums(result):
                 failures.code = failures.code or NO_CHECKSUMS
             elif not result.ok:
                 failures.code = FAILED
     return failures.code
+
+
+def verified(path: str, options: Any, threads: int | None = None) -> Verification:
+    """Verify a frame; print the result and the damaged chunks."""
+    location = locate(path, 0, options)
+    with progress(f"verifying {location.label}") as show:
+        result = verify_noting(location, show, threads)
+    click.echo(safe(as_commands(str(result), result.path)))
+    for bad in result.bad:
+        click.echo(safe(f"  {bad}"))
+    return result
 
 
 @click.command("seal", cls=Verb)
@@ -150,7 +156,7 @@ def staging_command(
         print_json([asdict(info) | {"removed": remove} for info in found])
         return
     for info in found:
-        when = f"{info.modified:%Y-%m-%d %H:%M:%S}" if info.modified else "unknown"
+        when = f"{info.modified:%Y-%m-%d %H:%M:%S %Z}" if info.modified else "unknown"
         click.echo(safe(f"{info.key}  {decimal(info.nbytes)}  {when}  {info.path}"))
     if not found:
         click.echo("nothing is staged" + (f" with the key {key}" if key and listed else ""))

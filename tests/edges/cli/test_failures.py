@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 import b2nd_dask
 from b2nd_dask.edges.cli import upkeep
+from b2nd_dask.edges.cli.group import as_commands
 from b2nd_dask.edges.cli.shared import storage_options
 from tests.edges.cli.running import rows, run
 from tests.servers import S3Server
@@ -160,6 +161,23 @@ def test_an_error_of_the_target_names_the_target(tmp_path: Path) -> None:
     result = run("copy", str(path), "bogus://u:hunter2@x/y")
     assert result.exit_code == 1
     assert "hunter2" not in result.output
+
+
+def test_advice_is_about_the_command(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.b2nd")
+    b2nd_dask.to_b2nd(np.arange(3), path)
+    for pattern in ("memory://none/*.b2nd", str(tmp_path / "none*.b2nd")):
+        error = run("info", pattern).stderr
+        assert "commands expand no patterns, give each path" in error
+        assert "from_b2nd" not in error
+    assert "pass --sparse, or omit the /" in run("copy", path, "memory://folder/").stderr
+    assert run("copy", path, "").stderr.startswith("Error: the path is empty")
+    with blosc2.TreeStore(str(tmp_path / "s.b2z"), mode="w") as tree:
+        tree["/x"] = np.arange(3)
+    error = run("stats", "--add", str(tmp_path / "s.b2z" / "x")).stderr
+    assert "Copy it to a separate file by `b2nd-dask copy MEMBER NAME.b2nd`, change" in error
+    damaged = "the statistics are damaged; add_stats writes them again"
+    assert as_commands(damaged).endswith("`b2nd-dask stats --add PATH` writes them again")
 
 
 @pytest.mark.parametrize("verb", ["copy", "convert"])

@@ -23,7 +23,9 @@ def test_staging_in_plain_lines(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="no"):
         b2nd_dask.to_b2nd(x, path, resume=True)
     (left,) = b2nd_dask.list_staging(path)
-    assert left.path in run("staging", str(path)).output.splitlines()[0]
+    line = run("staging", str(path)).output.splitlines()[0]
+    assert left.path in line
+    assert " UTC  " in line
     result = run("staging", str(path), "--key", "zz")
     assert result.output == "nothing is staged with the key zz\n"
     result = run("staging", str(path), "--key", "zz", "--remove")

@@ -183,7 +183,9 @@ def test_records_answer_without_the_elements(tmp_path: Path) -> None:
     for name in ("count", "nan", "zeros", "min", "max"):
         assert found[name] == read[name]
     assert found["mean"] == pytest.approx(np.nanmean(values))
-    assert "6 of 6 chunks" in run("stats", str(path)).output
+    text = run("stats", str(path)).output
+    assert "6 of 6 chunks" in text
+    assert "std      - (not in the statistics of a frame; --read computes it)\n" in text
     (again,) = told("stats", "--read", str(path))
     assert again["std"] == read["std"]
     # nothing is read: nobody sees damage of the elements
