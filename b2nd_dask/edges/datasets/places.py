@@ -304,13 +304,18 @@ def in_group(place: Place, group: str) -> Place:
 def found_at(
     source: Any, storage_options: Mapping[str, Any] | None, group: str = ""
 ) -> Place | Location:
-    """The place of a user's dataset, of a group in it or of a store's group; else a location."""
+    """The place of a user's dataset, of a group in it or of a store's group; else a location.
+
+    A path that is the key of an array and of a group is the array's, unless `group` is given.
+    """
     if isinstance(source, str | os.PathLike):
         path, key = split_store(source)
         if key is not None:
             store = place_of(Location.of(path, storage_options=storage_options))
-            if isinstance(store, StoreLevel) and any(k.startswith(f"/{key}/") for k in store.keys):
-                return in_group(store, f"{key}/{group}")
+            if isinstance(store, StoreLevel):
+                is_array = not group and f"/{key}" in store.keys
+                if not is_array and any(each.startswith(f"/{key}/") for each in store.keys):
+                    return in_group(store, f"{key}/{group}")
     location = locate(source, 0, storage_options)
     place = place_of(location)
     return location if place is None else in_group(place, group)

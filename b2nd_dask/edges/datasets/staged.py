@@ -120,12 +120,11 @@ def write_dataset(
     (folder / EMBED).write_bytes(build_embed())
     write(writes)
     if packed:
-        with about(str(ready)):
-            with zipfile.ZipFile(ready, "w", zipfile.ZIP_STORED) as archive:
-                for path in sorted(folder.rglob("*")):
-                    if path.is_file():
-                        archive.write(path, path.relative_to(folder).as_posix())
-            remove_path(folder)
+        with about(str(ready)), zipfile.ZipFile(ready, "w", zipfile.ZIP_STORED) as archive:
+            for path in sorted(folder.rglob("*")):
+                if path.is_file():
+                    archive.write(path, path.relative_to(folder).as_posix())
+        remove_path(folder)
 
 
 def frames_of(tree: Tree, place: Path, **options: Any) -> list[Write]:
@@ -161,12 +160,10 @@ def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Itera
     around = () if replaced else path.parents
     with ExitStack() as held:
         for outer in takewhile(lambda folder: (folder / MANIFEST).is_file(), around):
-            lock = frame_locked(outer, is_directory=True, shared=True, wait=False)
-            held.enter_context(lock)
+            held.enter_context(frame_locked(outer, is_directory=True, shared=True, wait=False))
         if not replaced or path.is_dir():
-            lock = frame_locked(path, is_directory=True, wait=wait)
             try:
-                held.enter_context(lock)
+                held.enter_context(frame_locked(path, is_directory=True, wait=wait))
             except OSError as error:
                 # on a file system without locks a dataset can only be replaced
                 if not replaced or error.errno != errno.ENOLCK:

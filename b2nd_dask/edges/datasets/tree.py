@@ -269,7 +269,7 @@ def holds_bytes(value: Any) -> bool:
     """Whether an attribute is bytes, or a list with bytes."""
     if isinstance(value, list | tuple):
         return any(map(holds_bytes, value))
-    return isinstance(value, bytes) or (isinstance(value, np.ndarray) and value.dtype.kind in "S")
+    return isinstance(value, bytes) or (isinstance(value, np.ndarray) and value.dtype.kind == "S")
 
 
 def refuse_paths(tree: Tree, reserved: str) -> None:

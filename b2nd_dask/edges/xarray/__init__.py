@@ -1,7 +1,8 @@
-"""xarray: the engine ``b2nd``, which opens frames, directories and stores as datasets.
+"""xarray: the engine ``b2nd``, and writes of DataArrays, Datasets and DataTrees.
 
-`variables` makes xarray's variables from the frames and labels of a dataset, `backend_array` reads
-them lazily or makes arrays of `from_b2nd` for ``chunks=``, and `backend` is the entry point.
+The engine: `variables` makes variables of frames and their labels, `backend_array` reads them
+lazily or makes arrays of `from_b2nd` for ``chunks=``, and `backend` is the entry point. Writes:
+`adapter` writes new targets, `append` changes datasets, `encoding` and `packing` encode variables.
 """
 
 from b2nd_dask.lazy import require

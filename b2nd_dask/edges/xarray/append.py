@@ -90,8 +90,7 @@ def region_writes(ds: xr.Dataset, present: xr.Dataset, region: Any) -> list[Writ
                 f"region={region!r}: the length of {dim!r} is {size}, but that of the region "
                 f"{part.sizes[dim]}"
             )
-    unknown = [name for name in ds.variables if name not in present.variables]
-    if unknown:
+    if unknown := [name for name in ds.variables if name not in present.variables]:
         raise ValueError(f"the target has no variable {unknown[0]!r}")
     _require_equal(ds.coords, ds, part, "at that region")
     writes: list[Write] = []
@@ -251,8 +250,7 @@ def _slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hash
         raise TypeError(
             f"region={region!r}: name dims, as in region={{'time': slice(0, 10)}}, or \"auto\""
         )
-    unknown = [dim for dim in region if dim not in present.sizes]
-    if unknown:
+    if unknown := [dim for dim in region if dim not in present.sizes]:
         raise ValueError(
             f"region={region!r}: no dim {unknown[0]!r}; the dims are {list(present.sizes)}"
         )

@@ -130,10 +130,8 @@ class GeogridArray(FrameArray):
         return ("b2nd_dask.GeogridArray", super().__dask_tokenize__(), repr(self._how))
 
     def _elements(self, key: indexing.ExplicitIndexer) -> Any:
-        if isinstance(key, indexing.VectorizedIndexer):
-            outer = indexing.IndexingSupport.OUTER
-            return indexing.explicit_indexing_adapter(key, self.shape, outer, self._outer)
-        return self._outer(key.tuple)
+        outer = indexing.IndexingSupport.OUTER
+        return indexing.explicit_indexing_adapter(key, self.shape, outer, self._outer)
 
     def _outer(self, key: tuple[Any, ...]) -> Any:
         how = self._how

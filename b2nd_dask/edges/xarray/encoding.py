@@ -213,10 +213,9 @@ def _check_decodes(variable: xr.Variable, name: str, where: str) -> None:
     none = np.zeros((0,) * variable.ndim, presented(variable.dtype))
     try:
         empty = xr.Variable(variable.dims, none, variable.attrs)
-        decoded = xr.conventions.decode_cf_variable(
+        xr.conventions.decode_cf_variable(
             name, empty, decode_times=False, decode_timedelta=False
-        )
-        decoded.load()
+        ).load()
     except Exception as error:
         raise ValueError(
             f"{where}: xarray cannot unpack it by its attributes ({error}); correct or rename "

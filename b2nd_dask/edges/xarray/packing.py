@@ -136,7 +136,7 @@ def pack_numbers(
     stored = np.empty(given.shape, dtype)
     numbers = _Numbers.of(given.dtype, dtype, attrs)
     if numbers.fill is not None and numbers.unpacked.kind in "iu":
-        raise _not_held(where, dtype, attrs, _UNREADABLE, "another dtype or _FillValue")
+        raise _not_held(where, dtype, attrs, _UNREADABLE, "a scale_factor of type float")
     flat, integers = given.reshape(-1), stored.reshape(-1).view(numbers.integers)
     # the comparison finds casts and quotients out of range
     with np.errstate(all="ignore"):
@@ -199,12 +199,13 @@ class _Numbers:
     ) -> None:
         """Unpack elements and compare them with the original ones."""
         unpacked = packed.astype(self.unpacked)
+        if self.fill is not None:
+            # like xarray after the cast, which rounds large integers
+            np.copyto(unpacked, np.nan, where=unpacked == self.fill)
         if "scale_factor" in self.attrs:
             unpacked *= self.attrs["scale_factor"]
         if "add_offset" in self.attrs:
             unpacked += self.attrs["add_offset"]
-        if self.fill is not None:
-            np.copyto(unpacked, np.nan, where=packed == self.fill)
         # as floats: integers would wrap around; a difference of infinities is NaN, never less
         wide = np.result_type(unpacked, given, "f4")
         same = abs(np.subtract(unpacked, given, dtype=wide)) < self._allowed(given)

@@ -72,6 +72,16 @@ def test_tree(store):
         xr.open_dataset(store, group="nix")
 
 
+def test_a_path_of_an_array_and_of_a_group(tmp_path):
+    path = str(tmp_path / "s.b2z")
+    with blosc2.DictStore(path, mode="w") as made:
+        made["/a"] = np.arange(4)
+        made["/a/x"] = np.arange(5)
+    assert xr.open_dataset(f"{path}/a", engine="b2nd").sizes == {"dim_0": 4}
+    assert xr.open_dataset(path, engine="b2nd", group="a").sizes == {"dim_0": 5}
+    assert xr.open_dataset(f"{path}/a/x", engine="b2nd").sizes == {"dim_0": 5}
+
+
 def test_no_arrays_at_the_root(tmp_path):
     path = str(tmp_path / "s.b2z")
     with blosc2.TreeStore(path, mode="w") as tree:
