@@ -166,7 +166,7 @@ class PrivateName:
             raise self._changed(f"has changed: expected ({self.parameters}), found ({now})")
         return found
 
-    def found(self) -> Any:
+    def or_placeholder(self) -> Any:
         """As `resolve`; for a changed name of `_COMPARED` an object that equals no function."""
         try:
             return self.resolve()
@@ -195,7 +195,7 @@ def parameters_of(found: Any) -> str:
     return ", ".join(str(p).partition(":")[0].partition("=")[0].strip() for p in parameters)
 
 
-def resolved(library: str, table: Mapping[str, Mapping[str, str]], *chosen: str) -> Any:
+def private_names(library: str, table: Mapping[str, Mapping[str, str]], *chosen: str) -> Any:
     """Private names of another library, by their last parts as attributes.
 
     The table has their parameters by module and name; without `chosen` all are looked up. Raises
@@ -231,7 +231,7 @@ _LAYERS = ("ArrayBlockwiseDep", "ArraySliceDep", "blockwise", "getter")
 def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
         entries = [entry for entry in NAMES if entry.module == _NAMESPACES[name]]
-        found: Any = SimpleNamespace(**{entry.name: entry.found() for entry in entries})
+        found: Any = SimpleNamespace(**{entry.name: entry.or_placeholder() for entry in entries})
     elif name in _DIRECT:
         found = _DIRECT[name].resolve()
     else:
@@ -259,7 +259,7 @@ def optional(name: str) -> Any:
 
 def has_layers() -> bool:
     """Whether graphs of layers can be built; false if dask's arrays are expressions."""
-    return not is_planned() and None not in map(optional, _LAYERS)
+    return not has_query_planning() and None not in map(optional, _LAYERS)
 
 
 def require_layers() -> None:
@@ -271,7 +271,7 @@ def require_layers() -> None:
 
 def only_layer(array: Any) -> Any:
     """The layer of an array whose graph has no other; None for other arrays and expressions."""
-    layers = {} if is_planned() else getattr(array.dask, "layers", {})
+    layers = {} if has_query_planning() else getattr(array.dask, "layers", {})
     return layers.get(array.name) if len(layers) == 1 else None
 
 
@@ -280,7 +280,7 @@ def block_arguments(layer: Any) -> list[Any]:
     return list(getattr(layer, "io_deps", {}).values())
 
 
-def noted(layer: Any, name: str) -> Any:
+def collection_annotation(layer: Any, name: str) -> Any:
     """The note of dask on the array of a layer, such as its chunks; None without a note."""
     return (getattr(layer, "collection_annotations", None) or {}).get(name)
 
@@ -290,7 +290,7 @@ def block_function(layer: Any) -> Any:
     return getattr(getattr(layer, "task", None), "func", None)
 
 
-def held_tasks(layer: Any) -> dict[Any, Any] | None:
+def task_dict(layer: Any) -> dict[Any, Any] | None:
     """The tasks of a layer that dask stores as a dict; None for all other layers."""
     tasks = getattr(layer, "mapping", None)
     return tasks if isinstance(tasks, dict) else None
@@ -303,7 +303,7 @@ def schedulers() -> list[Any]:
     return list(getattr(Scheduler, "_instances", ()))
 
 
-def is_planned() -> bool:
+def has_query_planning() -> bool:
     """Whether dask's arrays are expressions (``array.query-planning``), not graphs of layers."""
     enabled = optional("array_expr_enabled")
     return enabled is not None and bool(enabled())

@@ -99,7 +99,7 @@ def _items(graph: Mapping[Any, Any], nodes: Iterable[Any]) -> Iterator[Item]:
 def _may_read_less(func: Any, args: list[Any]) -> bool:
     """Whether a task may read less than its blocks: by positions or by statistics pruning."""
     return func is index_block or (
-        func is reduce_block and args[1].asks and args[0].source.has_statistics
+        func is reduce_block and args[1].prunes and args[0].source.has_statistics
     )
 
 

@@ -410,7 +410,7 @@ def test_without_layers_dask_slices_the_array_itself(days, monkeypatch, stack):
     paths, want = days
     monkeypatch.setattr(_dask_compat, "has_layers", lambda: False)
     # as where arrays are expressions
-    monkeypatch.setattr(_dask_compat, "is_planned", lambda: True)
+    monkeypatch.setattr(_dask_compat, "has_query_planning", lambda: True)
     x = from_b2nd(paths[::3] if stack else paths, stack=stack)
     want = np.stack([open_b2nd(p)[...] for p in paths[::3]]) if stack else want
     assert same(x[1:, ..., 2].compute(), want[1:, ..., 2])

@@ -22,7 +22,7 @@ from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.compressed import compress
 from b2nd_dask.frame.open import cache
 from b2nd_dask.graph.expression.program import ELEMENTS
-from b2nd_dask.graph.expression.pruning import is_false
+from b2nd_dask.graph.expression.pruning import false_chunks
 from b2nd_dask.graph.read.blocks import ReadBlocks
 from b2nd_dask.storage.read.local_reader import identity_of
 from tests.forked import run_forked
@@ -74,7 +74,7 @@ def test_blocks_are_told_apart_by_what_they_read(path: Path) -> None:
         _blocks(other),
         ReadBlocks.whole(frame, from_b2nd(path, chunks=(12, 10)).chunks),
         _blocks(path, (1, 0)),
-        _blocks(path, (0, 1), partial(is_false, ELEMENTS)),
+        _blocks(path, (0, 1), partial(false_chunks, ELEMENTS)),
     ]
     assert len({tokenize(found) for found in (blocks, *others)}) == 5
     assert tokenize(_blocks(path, (1, 0))) == tokenize(_blocks(path, (1, 0)))

@@ -22,7 +22,7 @@ from b2nd_dask.frame.read import read_cost
 from b2nd_dask.frame.read.read_cost import Boxes
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read import sizes as sizes_module
-from b2nd_dask.graph.read.sizes import is_read_anew
+from b2nd_dask.graph.read.sizes import is_cheap_in_blocks
 from tests.counting import bytes_read
 from tests.graph.pushing import calls, nodes_in
 from tests.graph.telling import chunks_read
@@ -320,14 +320,14 @@ def test_bounds_of_work(maps, monkeypatch):
     assert Boxes(grid, sizes).decodes == 1.0
     # six blocks read from each chunk
     assert Boxes(grid, sizes).work == pytest.approx((6 * 10 + 1) / 11)
-    assert not is_read_anew(frame, sizes, (0, 0, 0))
+    assert not is_cheap_in_blocks(frame, sizes, (0, 0, 0))
     # what does not fit into the memory may take longer
     monkeypatch.setattr(sizes_module, "HELD_SHARE", 0)
-    assert is_read_anew(frame, sizes, (0, 0, 0))
+    assert is_cheap_in_blocks(frame, sizes, (0, 0, 0))
     # of objects in stores no chunk is asked for twice
     monkeypatch.setattr(FrameReference, "is_remote", True)
-    assert not is_read_anew(frame, sizes, (0, 0, 0))
-    assert is_read_anew(frame, from_b2nd(maps, chunks=(10, 30, 20)).chunks, (0, 0, 0))
+    assert not is_cheap_in_blocks(frame, sizes, (0, 0, 0))
+    assert is_cheap_in_blocks(frame, from_b2nd(maps, chunks=(10, 30, 20)).chunks, (0, 0, 0))
 
 
 def reference_of_path(path):
@@ -419,15 +419,15 @@ def test_any_grid_of_joined_frames(data):
 def test_bounds_of_work_of_joined_frames(parts, monkeypatch):
     joined = join([reference_of_path(path) for path in parts], 0, stacked=False)
     sizes = from_b2nd(parts, chunks=SERIES).chunks
-    assert is_read_anew(joined, sizes, (0, 0, 0))
+    assert is_cheap_in_blocks(joined, sizes, (0, 0, 0))
     monkeypatch.setattr(FrameReference, "is_remote", True)
-    assert not is_read_anew(joined, sizes, (0, 0, 0))
+    assert not is_cheap_in_blocks(joined, sizes, (0, 0, 0))
     # whole chunks of each frame
     whole = ((14, 12, 14), (30,), (20,))
-    assert is_read_anew(joined, whole, (0, 0, 0))
-    assert not is_read_anew(joined, ((13, 13, 14), (30,), (20,)), (0, 0, 0))
+    assert is_cheap_in_blocks(joined, whole, (0, 0, 0))
+    assert not is_cheap_in_blocks(joined, ((13, 13, 14), (30,), (20,)), (0, 0, 0))
     # a part of the frames: its blocks end where chunks do
-    assert is_read_anew(joined, ((1, 2, 15, 11), (30,), (20,)), (11, 0, 0))
+    assert is_cheap_in_blocks(joined, ((1, 2, 15, 11), (30,), (20,)), (11, 0, 0))
 
 
 def test_written_parts_of_joined_frames_are_verified(parts, tmp_path):

@@ -42,15 +42,15 @@ _Reduction: Any = getattr(_NAMES, "Reduction", object)
 _ALONE = "alone"
 
 
-def joined(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
+def absorb_call(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
     """Replace an elementwise call of sources by one source; its other arguments become inputs."""
-    found = _joined(parent, dependents)
+    found = _with_call(parent, dependents)
     if isinstance(found, str) and _is_broadcast(source, parent):
         return unfused(source, parent)
     return found
 
 
-def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
+def _with_call(parent: Any, dependents: Dependents) -> FrameExpr | str:
     call = call_of(parent)
     if call is None:
         return "it is not known to be elementwise, or the blocks do not line up"
@@ -59,7 +59,7 @@ def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
     for arg in parent.elemwise_args:
         if compat.rule_names().is_scalar_for_elemwise(arg):
             args.append(Literal(arg))
-        elif _is_inlined(arg, parent, dependents):
+        elif _is_absorbed(arg, parent, dependents):
             args.append(arg.top)
         else:
             args.append(constant_of(arg) or Argument.of(arg))
@@ -75,11 +75,11 @@ def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
     return source_of(top, parent.dtype, parent.chunks)
 
 
-def inlined(source: FrameExpr, parent: FrameExpr, dependents: Dependents) -> Any:
+def absorb_input(source: FrameExpr, parent: FrameExpr, dependents: Dependents) -> Any:
     """Let an expression read the elements of one of its inputs, a source, by itself."""
     if _is_broadcast(source, parent):
         return unfused(source, parent)
-    if not _is_inlined(source, parent, dependents):
+    if not _is_absorbed(source, parent, dependents):
         return "other expressions need it, too"
 
     def own(node: Node) -> Node:
@@ -90,7 +90,7 @@ def inlined(source: FrameExpr, parent: FrameExpr, dependents: Dependents) -> Any
     return parent.with_top(top) if top.size <= MAX_NODES else "they are too many functions together"
 
 
-def _is_inlined(arg: Any, parent: Any, dependents: Dependents) -> bool:
+def _is_absorbed(arg: Any, parent: Any, dependents: Dependents) -> bool:
     """Whether a call absorbs an argument's tree: a source without other dependents."""
     if type(arg) is not FrameExpr or arg.top.filters or _is_broadcast(arg, parent):
         return False
@@ -165,7 +165,7 @@ def users_of(expression: Any, dependents: Dependents) -> list[Any]:
     return list({user._name: user for user in alive if user is not None}.values())
 
 
-def reduced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameReduction | str | None:
+def fold_in(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameReduction | str | None:
     """The reduction that folds into a source; None or a reason if it does not fold.
 
     If statistics answer it completely, other dependents of the blocks do not matter.
@@ -201,7 +201,7 @@ def _reduced_read(source: Any, reduction: Any) -> ReducedRead | str:
     fold = _fold_of(reduction)
     if fold is None or type(source) is not FrameExpr or source.top.filters:
         return "its chunk step does not run chunk by chunk, or depends on the blocks"
-    return ReducedRead.of(source.top, replace(fold, asks="statistics" in active_rules()))
+    return ReducedRead.of(source.top, replace(fold, prunes="statistics" in active_rules()))
 
 
 def _is_combined(fold: Fold, reduction: Any) -> bool:
@@ -263,5 +263,6 @@ class ReducedExpr(ReadingExpr):
             (1,) * len(along) if i in self.fold.axis else along for i, along in enumerate(self.grid)
         )
 
-    def _maker(self, *, asks: bool) -> TaskMaker:
-        return ReducedRead(self.compiled, replace(self.fold, asks=asks)).in_blocks(self.grid).task
+    def _maker(self, *, prunes: bool) -> TaskMaker:
+        fold = replace(self.fold, prunes=prunes)
+        return ReducedRead(self.compiled, fold).in_blocks(self.grid).task

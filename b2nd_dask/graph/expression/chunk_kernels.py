@@ -96,10 +96,10 @@ def moment_kernel(
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = total / n
         in_place = scratch and elements.dtype == mean.dtype
-        apart = np.subtract(elements, mean, out=elements if in_place else None)
-    if apart.dtype.kind == "c":
-        apart = np.abs(apart)
-    squares = np.square(apart, out=apart)
+        deviations = np.subtract(elements, mean, out=elements if in_place else None)
+    if deviations.dtype.kind == "c":
+        deviations = np.abs(deviations)
+    squares = np.square(deviations, out=deviations)
     if missing is not None:
         np.copyto(squares, 0, where=missing)
     summed, _missing = _summed(sum, squares, axis, dtype, scratch=True)

@@ -31,7 +31,7 @@ from b2nd_dask.graph.expression.chunk_kernels import (
 )
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
-from b2nd_dask.graph.expression.pruning import FieldsOf, Question
+from b2nd_dask.graph.expression.pruning import FieldsOf, StatsQuery
 from b2nd_dask.graph.expression.tiles import reduce_in_tiles
 
 #: Keywords of dask's chunk steps.
@@ -87,7 +87,7 @@ class Fold:
     """Axes to reduce."""
     program: Program = ELEMENTS
     """The preceding elementwise work."""
-    asks: bool = False
+    prunes: bool = False
     """Whether statistics of chunks answer it where they suffice."""
 
     @property
@@ -123,7 +123,7 @@ class Fold:
     def combining(self, func: Any) -> Any:
         """A combining step of dask, without results of no element, which become NaN in moments."""
         drops = self.program.filters and self._kind.accumulation is MOMENTS
-        return partial(_combine_found, func) if drops else func
+        return partial(_combine_nonempty, func) if drops else func
 
     def bound(self, inputs: Sequence[Any]) -> Fold:
         """A copy with values as the inputs of its program."""
@@ -140,7 +140,7 @@ class Fold:
     def reduction(self, dtype: np.dtype[Any], ndim: int) -> Reduction:
         """The reduction chunk by chunk of elements of a dtype; the program has no inputs."""
         _, keywords = _with_keywords(self.func)
-        ask = Question(self._kind.fields, keywords, self.program, dtype) if self.asks else None
+        ask = StatsQuery(self._kind.fields, keywords, self.program, dtype) if self.prunes else None
         of_chunk = self._in_tiles
         if not self.program.steps and not self._kind.is_tiled:
             # the elements of a chunk are in the cache
@@ -193,7 +193,7 @@ class Fold:
         return {name: np.asarray(values) for name, values in fields.items()}
 
 
-def _combine_found(func: Any, results: list[Any]) -> Any:
+def _combine_nonempty(func: Any, results: list[Any]) -> Any:
     """Combine the results of blocks in which a filter selects elements; if none, all results."""
     return func([each for each in results if each["n"].any()] or results)
 

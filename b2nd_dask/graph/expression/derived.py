@@ -53,14 +53,14 @@ class Derived:
 
     statistics: ChunkStatistics
     counts: NDArray[np.int64]
-    partly: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    masks: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     """Masks of the chunks whose column is known, for columns not known in all chunks."""
 
-    def knows(self, *columns: str) -> NDArray[np.bool_]:
+    def known_mask(self, *columns: str) -> NDArray[np.bool_]:
         """Mask of chunks whose columns are known, as far as the statistics of the elements are."""
         known = np.ones(len(self.counts), np.bool_)
         for name in columns:
-            known = known & self.partly.get(name, True)
+            known = known & self.masks.get(name, True)
         return known
 
     def filled(self) -> Derived:
@@ -69,8 +69,8 @@ class Derived:
         rest = known.nonzeros - known.nans
         statistics = known._replace(nans=np.zeros_like(known.nans), nonzeros=rest)
         nothing = np.zeros(len(self.counts), np.bool_)
-        partly = {**self.partly, "least": nothing, "greatest": nothing}
-        return Derived(statistics, self.counts, partly)
+        masks = {**self.masks, "least": nothing, "greatest": nothing}
+        return Derived(statistics, self.counts, masks)
 
 
 def derived_from(
@@ -95,9 +95,9 @@ def derived_from(
     total, follows = _total(top, statistics, counts)
     nans = np.where(has_others, 0, counts)
     nothing = np.zeros(n, np.bool_)
-    partly = {"nans": ~has_nan | ~has_others, "total": follows & ~has_nan, "nonzeros": nothing}
+    masks = {"nans": ~has_nan | ~has_others, "total": follows & ~has_nan, "nonzeros": nothing}
     derived = ChunkStatistics(statistics.known, least, greatest, total, nans, statistics.nonzeros)
-    return Derived(derived, counts, partly | reached)
+    return Derived(derived, counts, masks | reached)
 
 
 def _total(

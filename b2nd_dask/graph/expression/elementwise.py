@@ -101,7 +101,7 @@ def _is_dtype(value: Any) -> bool:
     return not dtype.hasobject and dtype.subdtype is None
 
 
-def _of(kind: type) -> Callable[[Any], bool]:
+def _is_a(kind: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kind)
 
 
@@ -110,31 +110,31 @@ _Signature = tuple[range, Mapping[str, Callable[[Any], bool]]]
 positional ones, and keywords whose values meet conditions."""
 
 
-def _taking(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
+def _signature(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
     return range(least, most + 1), keywords
 
 
 _SIGNATURES: dict[Callable[..., Any], _Signature] = {
     **{
-        ufunc: _taking(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_of(str))
+        ufunc: _signature(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_is_a(str))
         for ufunc in (getattr(np, name) for name in _NAMES_OF_UFUNCS.split())
     },
-    **{func: _taking(ufunc.nin, ufunc.nin) for func, ufunc in UFUNCS.items()},
-    operator.pow: _taking(2, 2),
-    chunk.astype: _taking(1, 1, astype_dtype=_is_dtype, casting=_of(str), copy=_of(bool)),
-    np.clip: _taking(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
-    np.imag: _taking(1, 1),
-    np.isclose: _taking(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_of(bool)),
-    np.nan_to_num: _taking(
+    **{func: _signature(ufunc.nin, ufunc.nin) for func, ufunc in UFUNCS.items()},
+    operator.pow: _signature(2, 2),
+    chunk.astype: _signature(1, 1, astype_dtype=_is_dtype, casting=_is_a(str), copy=_is_a(bool)),
+    np.clip: _signature(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
+    np.imag: _signature(1, 1),
+    np.isclose: _signature(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_is_a(bool)),
+    np.nan_to_num: _signature(
         1, 1, copy=lambda value: value is True, nan=is_scalar, posinf=is_scalar, neginf=is_scalar
     ),
-    np.real: _taking(1, 1),
-    np.round: _taking(1, 2, decimals=is_scalar),
-    np.where: _taking(3, 3),
+    np.real: _signature(1, 1),
+    np.round: _signature(1, 2, decimals=is_scalar),
+    np.where: _signature(3, 3),
 }
 
 #: Elementwise functions that may return their argument, or a view of it.
-VIEWING = frozenset({chunk.astype, np.imag, np.real, np.round})
+VIEW_FUNCTIONS = frozenset({chunk.astype, np.imag, np.real, np.round})
 
 
 def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

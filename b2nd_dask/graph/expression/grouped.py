@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.graph._dask_compat import NameChangedError, chunk, resolved, warn_once
+from b2nd_dask.graph._dask_compat import NameChangedError, chunk, private_names, warn_once
 from b2nd_dask.graph.expression.chunk_kernels import count_kernel, sum_kernel
 from b2nd_dask.graph.expression.elementwise import is_among
 
@@ -207,4 +207,4 @@ def _has_kernel(name: Any, fill_value: Any, dtype: np.dtype[Any]) -> bool:
 @cache
 def _names() -> Any:
     """The private names of flox, as attributes; raise `NameChangedError` if one has changed."""
-    return resolved("flox", _NAMES)
+    return private_names("flox", _NAMES)

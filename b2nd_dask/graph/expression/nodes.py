@@ -16,7 +16,7 @@ import numpy as np
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks, finish_of
-from b2nd_dask.graph.read.sizes import is_read_anew
+from b2nd_dask.graph.read.sizes import is_cheap_in_blocks
 
 #: Maximum number of nodes of a tree: nodes below become opaque.
 MAX_NODES = 100
@@ -54,7 +54,7 @@ class Selection:
         return cls(positions, tuple(range(len(before))) if axes is None else axes, chunks)
 
 
-class Refusing:
+class NoPushdown:
     """Accepts no selection."""
 
     is_rechunked = False
@@ -65,7 +65,7 @@ class Refusing:
 
 
 @dataclass(frozen=True, eq=False)
-class Opaque(Refusing):
+class Opaque(NoPushdown):
     """Blocks of a layer that is not understood."""
 
     name: str
@@ -154,7 +154,7 @@ class Read:
                 # each block has the new axis, so an empty block cannot be made
                 return None
         corner = tuple(along.start for along in self.positions)
-        if not is_read_anew(self.source, tuple(sizes), corner):
+        if not is_cheap_in_blocks(self.source, tuple(sizes), corner):
             return None
         return replace(self, chunks=chunks, layers=(layer, *self.layers), is_rechunked=True)
 
@@ -251,7 +251,7 @@ class Elemwise:
 
 
 @dataclass(frozen=True, eq=False)
-class Moved(Refusing):
+class Moved(NoPushdown):
     """A move of another node, which did not accept it."""
 
     child: Node
@@ -283,7 +283,7 @@ def computed_in(node: Node) -> Chunks | None:
     return blocked.chunks  # type: ignore[no-any-return]
 
 
-def repeated(node: Node) -> Literal | None:
+def literal_of(node: Node) -> Literal | None:
     """The element of a constant node; None for other nodes."""
     while isinstance(node, Moved):
         node = node.child

@@ -109,12 +109,12 @@ class Program:
         values: list[Any] = [elements]
         # free the elements when no step needs them any more
         del elements
-        for step, ended in zip(self.steps, self.ended, strict=True):
+        for step, last_uses in zip(self.steps, self.last_uses, strict=True):
             args = [value_of(arg, values, inputs) for arg in step.args]
             keywords = {name: value_of(arg, values, inputs) for name, arg in step.kwargs.items()}
             values.append(step.func(*args, **keywords))
             del args, keywords
-            for old in ended:
+            for old in last_uses:
                 values[old] = None
         return values[-1]
 
@@ -139,7 +139,7 @@ class Program:
 
     # cached, since a program runs many times on tiles
     @cached_property
-    def ended(self) -> tuple[list[int], ...]:
+    def last_uses(self) -> tuple[list[int], ...]:
         """For each step the results that no later step needs."""
         last = {0: 1}
         for number, step in enumerate(self.steps, start=1):

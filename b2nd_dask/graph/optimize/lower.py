@@ -32,7 +32,7 @@ from b2nd_dask.graph._dask_compat import (
     block_function,
     blockwise,
     core,
-    held_tasks,
+    task_dict,
 )
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.grouped import with_kernels
@@ -97,7 +97,7 @@ def lowered_tree(
     labels = tuple(range(len(chunks)))
     pairs: list[Any] = []
     numblocks: dict[str, tuple[int, ...]] = {}
-    apart: dict[str, Any] = {}
+    broadcast_layers: dict[str, Any] = {}
     for each in (found.read, *found.inputs):
         own, source = labels[len(labels) - len(each.chunks or ()) :], each.layers[0]
         counts = tuple(map(len, each.chunks or ()))
@@ -108,13 +108,13 @@ def lowered_tree(
                 continue
             # broadcast to several blocks: read once for all of them
             source = own_name(name, "broadcast", reads)
-            apart[source] = _reading_tasks(source, reads)
+            broadcast_layers[source] = _reading_tasks(source, reads)
         numblocks[source] = counts
         pairs += [source, own]
     compute = partial(compute_block, program=found.program, views=views)
     layer = blockwise(compute, name, labels, *pairs, numblocks=numblocks, _data_producer=True)
-    below = {name: set(numblocks), **{source: set[str]() for source in apart}}
-    return Lowered({name: layer, **apart}, below)
+    below = {name: set(numblocks), **{source: set[str]() for source in broadcast_layers}}
+    return Lowered({name: layer, **broadcast_layers}, below)
 
 
 def _reading_tasks(name: str, reads: ReadBlocks) -> dict[Any, Task]:
@@ -148,7 +148,7 @@ def lowered_positions(layers: Layers, sharing: Sharing, name: str) -> Lowered | 
 
     They read only the frame's blocks that the positions touch.
     """
-    tasks = held_tasks(layers.graph.layers[name])
+    tasks = task_dict(layers.graph.layers[name])
     if tasks is None or not all(isinstance(task, GraphNode) for task in tasks.values()):
         return None
     indexed = {key: task.args[0].key for key, task in tasks.items() if _indexes_block(task)}

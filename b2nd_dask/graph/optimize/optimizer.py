@@ -27,7 +27,7 @@ import dask
 import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.graph._dask_compat import is_planned, logger, resolve_all, warn_once
+from b2nd_dask.graph._dask_compat import has_query_planning, logger, resolve_all, warn_once
 
 Optimizer = Callable[..., Any]
 _UNSET = object()
@@ -63,7 +63,7 @@ def install() -> None:
     The setting itself stays unchanged: dask sends its configuration to the workers of a cluster,
     and a function in it could not be sent.
     """
-    if is_planned():
+    if has_query_planning():
         # expressions have no graph of layers to optimize
         logger.info("array.query-planning is on: graphs that read frames stay as dask makes them")
         return
@@ -163,12 +163,12 @@ def chosen_rules(setting: Any, statistics: Any = True) -> tuple[str, ...]:
     The settings are values of `KEY` and `STATISTICS_KEY`; raises `SettingError` for invalid ones.
     """
     names = _names_in(setting)
-    asks = True if statistics is None else _SWITCHES.get(str(statistics).lower())
-    if asks is None:
+    prunes = True if statistics is None else _SWITCHES.get(str(statistics).lower())
+    if prunes is None:
         raise SettingError(
             f"{STATISTICS_KEY} in dask's configuration must be true or false, not {statistics!r}"
         )
-    left_out = frozenset() if asks else STATISTICS_RULES
+    left_out = frozenset() if prunes else STATISTICS_RULES
     return tuple(name for name in RULE_NAMES if name in names and name not in left_out)
 
 

@@ -16,7 +16,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
 from b2nd_dask.frame.read.reduce import Predicate
-from b2nd_dask.graph._dask_compat import GraphNode, TaskRef, block_function, flatten, held_tasks
+from b2nd_dask.graph._dask_compat import GraphNode, TaskRef, block_function, flatten, task_dict
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read, nodes_of
 from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.expression.pruning import predicate_of
@@ -237,7 +237,7 @@ def _check_outputs(
 
 def _persisted(graph: HighLevelGraph) -> set[Any]:
     """Keys of results that a cluster holds: references to themselves."""
-    held = (held_tasks(layer) or {} for layer in graph.layers.values())
+    held = (task_dict(layer) or {} for layer in graph.layers.values())
     return {
         key
         for tasks in held

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.graph._dask_compat import Alias, M, Task, _shuffle, block_function, core, held_tasks
+from b2nd_dask.graph._dask_compat import Alias, M, Task, _shuffle, block_function, core, task_dict
 from b2nd_dask.graph.expression.elementwise import (
     FILTERS,
     UNKNOWN,
-    VIEWING,
+    VIEW_FUNCTIONS,
     is_among,
     is_elementwise,
     unwrapped,
@@ -42,9 +42,9 @@ WIDE = 4
 #: Maximum number of dependents for which a block is read again.
 MAX_COPIES = 4
 #: Functions whose result may be a view of their argument.
-_PASSING = FILTERS | {np.transpose, np.swapaxes, M.reshape}
+_MOVES = FILTERS | {np.transpose, np.swapaxes, M.reshape}
 #: Functions that join blocks.
-_COPYING = frozenset(
+_JOIN_FUNCTIONS = frozenset(
     {_shuffle.concatenate_arrays, core.concatenate3, core.concatenate_shaped, np.concatenate}
 )
 
@@ -60,13 +60,13 @@ class Sharing:
         self._layers = layers
         # layers that lowered ones use, and the dependents of each layer that are not lowered yet
         self._used: set[str] = set()
-        self._left = {name: set(layers.dependents[name]) for name in layers.order}
+        self._pending = {name: set(layers.dependents[name]) for name in layers.order}
         self._outputs = outputs
         unneeded = {name for name in layers.order if not layers.dependents[name]} - outputs
-        self._end([*answered, *unneeded])
+        self._release([*answered, *unneeded])
         self._rank = {name: number for number, name in enumerate(layers.order)}
         self._late = _LateReads(layers) if "late_reads" in layers.rules else None
-        self._is_cut_up = cache(partial(_is_cut_up, layers))
+        self._is_sliced = cache(partial(_is_sliced, layers))
 
     def absorbed(self, top: Node, dependent: str | None = None) -> Node | None:
         """The tree of a node; layers with other dependents become opaque.
@@ -120,13 +120,13 @@ class Sharing:
     def note_lowered(self, name: str, uses: set[str]) -> None:
         """Note the layers that a lowered layer uses."""
         self._used |= uses
-        self._end([name])
+        self._release([name])
 
-    def _end(self, names: list[str]) -> None:
+    def _release(self, names: list[str]) -> None:
         """Note layers that need no blocks any more, with all below that nothing else needs."""
         for name in names:
             for below in self._layers.graph.dependencies[name]:
-                left = self._left[below]
+                left = self._pending[below]
                 if name in left:
                     left.remove(name)
                     if not left and not self.is_needed(below):
@@ -161,10 +161,10 @@ class Sharing:
         """Whether a tree may absorb a layer."""
         if name in self._outputs:
             return False
-        cut_up = self._is_cut_up(name) if len(self._layers.dependents[name]) > 1 else None
+        cut_up = self._is_sliced(name) if len(self._layers.dependents[name]) > 1 else None
         if cut_up:
             return True
-        if name not in self._used and self._left[name] <= included:
+        if name not in self._used and self._pending[name] <= included:
             return cut_up is None
         return self._late is not None and self._late.is_repeated(name, included)
 
@@ -173,7 +173,7 @@ def _makes_arrays(layer: Any) -> bool:
     """Whether a layer's results are new arrays: elementwise work, and `compute()`."""
     func = block_function(layer)
     if func is None:
-        tasks = list((held_tasks(layer) or {}).values())
+        tasks = list((task_dict(layer) or {}).values())
         # for a single block some versions of dask return the block itself
         return (
             len(tasks) == 1
@@ -182,7 +182,7 @@ def _makes_arrays(layer: Any) -> bool:
         )
     args = [UNKNOWN if labels is not None else value for value, labels in layer.indices]
     kwargs = layer.task.kwargs
-    may_be_views = is_among(unwrapped(func, kwargs)[0], VIEWING)
+    may_be_views = is_among(unwrapped(func, kwargs)[0], VIEW_FUNCTIONS)
     return is_elementwise(func, args, kwargs) and not may_be_views
 
 
@@ -190,10 +190,10 @@ def _passes_blocks(layer: Any) -> bool:
     """Whether the blocks of a layer may be the blocks below, or views of them."""
     func = block_function(layer)
     if func is not None:
-        return is_among(func, _PASSING) and not layer.task.kwargs.get("out")
-    tasks = held_tasks(layer)
+        return is_among(func, _MOVES) and not layer.task.kwargs.get("out")
+    tasks = task_dict(layer)
     return tasks is not None and all(
-        isinstance(task, Alias) or _calls(task, _PASSING | _COPYING)
+        isinstance(task, Alias) or _calls(task, _MOVES | _JOIN_FUNCTIONS)
         for task in itertools.starmap(as_task, tasks.items())
     )
 
@@ -202,7 +202,7 @@ def _calls(task: Any, functions: Set[Any]) -> bool:
     return isinstance(task, Task) and is_among(task.func, functions)
 
 
-def _is_cut_up(layers: Layers, name: str) -> bool | None:
+def _is_sliced(layers: Layers, name: str) -> bool | None:
     """Whether the slices of a layer read no more than it has; None if not all are slices."""
     nodes = [layers.nodes[other] for other in layers.dependents[name]]
     if not all(name in node.layers[1:] for node in nodes):
@@ -232,7 +232,7 @@ class _LateReads:
         self._is_short = total > self._limit
 
     @cached_property
-    def _needed(self) -> dict[str, int]:
+    def _nbytes_below(self) -> dict[str, int]:
         """Bytes of frames that each layer depends on."""
         needed: dict[str, int] = {}
         for name in self._layers.order:
@@ -278,7 +278,7 @@ class _LateReads:
         seen = {source}
         while True:
             below = self._layers.graph.dependencies[name] - seen
-            if any(self._needed[other] > limit for other in below):
+            if any(self._nbytes_below[other] > limit for other in below):
                 return True
             seen.add(name)
             above = list(self._layers.dependents[name])

@@ -20,7 +20,7 @@ _MOST_SHOWN = 10
 
 
 @dataclass(frozen=True)
-class _Described:
+class _FrameFields:
     """A frame: its location, and its grid of chunks and blocks."""
 
     path: str
@@ -57,7 +57,7 @@ def total_of(frames: Iterable[_Counts]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class FrameReads(_Counts, _Described):
+class FrameReads(_Counts, _FrameFields):
     """The reads of a computation from one frame."""
 
     visits: int
@@ -71,7 +71,7 @@ class FrameReads(_Counts, _Described):
 
 
 @dataclass(frozen=True)
-class Target(_Described):
+class Target(_FrameFields):
     """A frame that a computation writes."""
 
     chunks: int
@@ -150,7 +150,7 @@ def plan(*collections: Any) -> Plan:
                 f"argument {number} is a {type(collection).__name__}, not a dask collection: pass "
                 "a result of from_b2nd or to_b2nd(..., compute=False) that is not computed yet"
             )
-    if _dask_compat.is_planned():
+    if _dask_compat.has_query_planning():
         raise NotImplementedError(
             "plan does not support graphs that dask makes with array.query-planning: set "
             "DASK_ARRAY__QUERY_PLANNING=False before dask.array is imported"

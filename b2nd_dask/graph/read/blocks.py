@@ -254,7 +254,7 @@ def mark_as_expression(layer: Any) -> None:
 
 def is_layer_of_expression(layer: Any) -> bool:
     """Whether a layer is marked by `mark_as_expression`."""
-    return bool(_dask_compat.noted(layer, _NOTE))
+    return bool(_dask_compat.collection_annotation(layer, _NOTE))
 
 
 def blockwise_array(
@@ -265,7 +265,7 @@ def blockwise_array(
     `layer` returns the function, its argument with a value for each block (`ArrayBlockwiseDep`),
     and further arguments. Without layers, dask itself cuts the `source`.
     """
-    if not _dask_compat.is_planned():
+    if not _dask_compat.has_query_planning():
         try:
             _dask_compat.require_layers()
             read, argument, *others = layer()

@@ -172,11 +172,11 @@ def _grouped(joined: JoinedReference, limit: int) -> Chunks:
         whole = of_whole_chunks(largest.grid, limit)
         along = _concatenated(frames, axis, whole[axis][0])
         return (*whole[:axis], along, *whole[axis + 1 :])
-    together = _put_together(joined, limit)
+    together = _frame_groups(joined, limit)
     return tuple(together if i == axis else (n,) for i, n in enumerate(joined.shape))
 
 
-def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:
+def _frame_groups(joined: JoinedReference, limit: int) -> tuple[int, ...]:
     """Blocks of whole frames along the joined axis, as many frames as the limits allow."""
     starts, edges = joined.starts, [0]
     most = max(1, limit // max(1, joined.nbytes // joined.shape[joined.axis]))
@@ -187,7 +187,7 @@ def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:
     return tuple(filter(None, np.diff(starts[edges]).tolist()))
 
 
-def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bool:
+def is_cheap_in_blocks(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bool:
     """Whether to read frames in other blocks, which have elements; the first is at `corner`."""
     # constant frames need no read
     found = Counter(

@@ -51,7 +51,7 @@ def as_dask(
     if dtype is not None:
         return _converted(as_dask(_as_elements(arr, dtype), named=named, snapshot=snapshot), dtype)
     # an array of xarray may hold a mapped file
-    arr = held_by(arr)
+    arr = without_labels(arr)
     if not hasattr(arr, "dtype"):
         arr = _in_memory(arr)
     # checked first: dask has no chunks for such arrays
@@ -91,7 +91,7 @@ def is_labelled(given: Any) -> bool:
     return any(base.__module__.split(".")[0] == "xarray" for base in type(given).__mro__)
 
 
-def held_by(arr: Any) -> Any:
+def without_labels(arr: Any) -> Any:
     """The array inside a labelled array of xarray; any other object unchanged."""
     return arr.data if is_labelled(arr) and hasattr(arr, "dtype") else arr
 
@@ -226,7 +226,7 @@ class MappedArray:
             window = np.memmap(self.path, np.uint8, "r", offset=low, shape=(high - low,))
         except ValueError as error:
             # the file ends before the range
-            raise _cut_off(self.path, high) from error
+            raise _truncated(self.path, high) from error
         elements[...] = np.ndarray(self.shape, self.dtype, window, self.first - low, self.strides)
 
 
@@ -248,7 +248,7 @@ def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
     name, end = os.fspath(path), byte_bounds(elements)[1] - shift
     if mapping.size() < end:
         # the mapped file is shorter, whatever its name refers to now; a read would end the process
-        raise _cut_off(name, end)
+        raise _truncated(name, end)
     if elements.mode == "c":
         return None
     # assigned elements are written to the file now, before its time is taken
@@ -279,7 +279,7 @@ def file_state(path: str) -> tuple[int, ...]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _cut_off(path: str, end: int) -> StaleFrameError:
+def _truncated(path: str, end: int) -> StaleFrameError:
     return StaleFrameError(
         f"the file of a memory-mapped array became shorter after it was mapped: the array ends "
         f"at byte {end}, the file ends earlier. Write the file again, and map it again",

@@ -227,19 +227,19 @@ class RechunkJob(Job):
     """The pass that writes elements of frames to a frame with other chunks."""
 
     source: Elements
-    way: OnePass
+    pass_plan: OnePass
 
     def graph(self) -> Delayed:
         """The graph of `Job.graph`: regions, commit."""
         made, name = self.source.made, self.name("write")
-        sizes = tuple(map(steps, self.way.target.shape, self.way.region))
+        sizes = tuple(map(steps, self.pass_plan.target.shape, self.pass_plan.region))
         missing, known = self.missing(sizes, (0,) * len(sizes))
         work = {
             (name, *at): (rechunk_region, made.key, region, self.opened.key)
             for at, region in zip(np.ndindex(missing.shape), regions_of(sizes), strict=True)
             if missing[at]
         }
-        tasks = with_concurrency(work, self.way.concurrency)
+        tasks = with_concurrency(work, self.pass_plan.concurrency)
         return self.committed({**made.dask, **tasks}, list(work), known)
 
 
@@ -269,8 +269,8 @@ class IntermediateFrames:
 
     def rechunked(self, source: Elements, name: str) -> RechunkJob:
         """Make the job that rechunks elements to the target; `name` is the name of its passes."""
-        source, way = self._to_last_pass(source, self._target.plan.grid, name)
-        return RechunkJob(self._target, self.opened, source, way)
+        source, pass_plan = self._to_last_pass(source, self._target.plan.grid, name)
+        return RechunkJob(self._target, self.opened, source, pass_plan)
 
     def written(self, array: da.Array, view: View | None = None) -> Elements:
         """Write an array to an intermediate frame; return a view's elements, by default all."""
@@ -282,12 +282,12 @@ class IntermediateFrames:
 
     def reshaped(self, source: Elements, shape: tuple[int, ...], name: str, view: View) -> Elements:
         """Write elements in another shape, by ranges in C order; return the elements of a view."""
-        way = flat_pass(shape, source.grid.itemsize, self.budget)
-        self.budget = self.budget.without(way.graph_nbytes)
+        pass_plan = flat_pass(shape, source.grid.itemsize, self.budget)
+        self.budget = self.budget.without(pass_plan.graph_nbytes)
         task = FlatSource, source.made.key, source.grid.shape, shape
         flat = self.task("flat", task, source.made)
-        make = partial(RechunkJob, source=source._replace(made=flat), way=way)
-        return self._once(name, way.target, source.dtype, make, view)
+        make = partial(RechunkJob, source=source._replace(made=flat), pass_plan=pass_plan)
+        return self._once(name, pass_plan.target, source.dtype, make, view)
 
     def in_chunks(self, source: Elements, chunks: Chunks, name: str) -> Elements:
         """Rechunk elements to an intermediate frame whose chunks are these blocks."""
@@ -303,9 +303,9 @@ class IntermediateFrames:
         """The last pass to a frame and its source; earlier passes write intermediate frames."""
         passes = plan_passes(source.grid, grid, self.budget)
         log_passes(self._staging.label, passes)
-        for number, way in enumerate(passes.steps[:-1]):
-            make = partial(RechunkJob, source=source, way=way)
-            source = self._once(f"{name}-{number}", way.target, source.dtype, make)
+        for number, pass_plan in enumerate(passes.steps[:-1]):
+            make = partial(RechunkJob, source=source, pass_plan=pass_plan)
+            source = self._once(f"{name}-{number}", pass_plan.target, source.dtype, make)
         return source, passes.steps[-1]
 
     def _once(

@@ -54,28 +54,28 @@ def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJ
     staging, call = staging_of(), ""
     if options.resume:
         call = options.change_key(array, location.label)
-        if (key := _finished_key(frame, call)) is not None:
+        if (key := _key_of_finished_run(frame, call)) is not None:
             done = Transaction(update_plan(frame.parsed, frame.shape), staging_of(resume_key=key))
             return WriteJob(done, opening(done), array, (0,) * frame.ndim)
-    array, axes = _placed(array, frame, options)
+    array, axes = _fit(array, frame, options)
     stops = (along.stop for along in axes)
     plan = update_plan(frame.parsed, tuple(map(max, frame.shape, stops)))
     box = ChunkBox.of(corner_of(axes), tuple(map(len, axes)), plan.grid)
     whole = box.axes(plan.grid)
-    carries = 0 not in array.shape and whole != axes
+    keeps_old = 0 not in array.shape and whole != axes
     if options.resume:
-        old = box.within(frame.grid).chunks(frame.grid) if carries else np.empty(0, np.int64)
-        key = _unpublished_key(call, frame, (corner_of(axes), plan), old)
+        old = box.within(frame.grid).chunks(frame.grid) if keeps_old else np.empty(0, np.int64)
+        key = _key_of_new_run(call, frame, (corner_of(axes), plan), old)
         staging = staging_of(resume_key=key)
     # the frame may be updated concurrently while the old elements of cut chunks are read
-    elements = _completed(array, frame.following(), axes, whole) if carries else array
-    state = frame.parsed.token, frame.shape, box, carries, entries_digest(frame.parsed, box)
+    elements = _completed(array, frame.following(), axes, whole) if keeps_old else array
+    state = frame.parsed.token, frame.shape, box, keeps_old, entries_digest(frame.parsed, box)
     packed = pack_entries(entries, compressed=True)
     update = Update(plan, staging, *state, packed, is_delayed=is_delayed)
     return WriteJob(update, opening(update), elements, corner_of(whole), groups=True)
 
 
-def _placed(array: da.Array, frame: FrameReference, options: WriteOptions) -> tuple[da.Array, Axes]:
+def _fit(array: da.Array, frame: FrameReference, options: WriteOptions) -> tuple[da.Array, Axes]:
     """The elements for a region or an append, and their positions."""
     if options.region is not None:
         axes, singles = region_axes(options.region, frame.shape)
@@ -87,8 +87,8 @@ def _placed(array: da.Array, frame: FrameReference, options: WriteOptions) -> tu
     return array, axes
 
 
-def _unpublished_key(
-    call: str, frame: FrameReference, place: tuple[Any, ...], old: NDArray[np.int64]
+def _key_of_new_run(
+    call: str, frame: FrameReference, target: tuple[Any, ...], old: NDArray[np.int64]
 ) -> str:
     """The key of an update that is not published; `old` are chunks whose old elements stay in part.
 
@@ -97,7 +97,7 @@ def _unpublished_key(
     concurrent updates may change.
     """
     content = content_digest(process_cache.open(frame.location, frame.version), old)
-    keys = (call + tokenize(*place, content, n)[:8] for n in itertools.count())
+    keys = (call + tokenize(*target, content, n)[:8] for n in itertools.count())
     # a key in the history would mean that this update was published, but it was an earlier one
     # of the same elements, which others may have overwritten since
     return next(key for key in keys if key not in frame.parsed.keys)
@@ -108,7 +108,7 @@ def corner_of(axes: Axes) -> tuple[int, ...]:
     return tuple(along.start for along in axes)
 
 
-def _finished_key(frame: FrameReference, call: str) -> str | None:
+def _key_of_finished_run(frame: FrameReference, call: str) -> str | None:
     """The key of an interrupted run of a call that has already changed the frame; else None.
 
     The frame's history contains that write and its staging area still exists: it was killed, or

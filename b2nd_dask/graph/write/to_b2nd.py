@@ -22,7 +22,7 @@ from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.read.from_b2nd import array_of, expressions, is_expression
 from b2nd_dask.graph.read.sizes import own_or_auto
-from b2nd_dask.graph.write.input_arrays import as_dask, held_by
+from b2nd_dask.graph.write.input_arrays import as_dask, without_labels
 from b2nd_dask.graph.write.options import (
     NEW,
     STAGED_LAYOUT,
@@ -244,13 +244,13 @@ def write_array(arr: Any, urlpath: Any, **given: Any) -> Any:
         if not options.compute:
             return staged
         staged.compute()
-        return _as_given(arr, part.elements)
-    return _as_given(arr, run_job(*_job(arr, urlpath, options), compute=options.compute))
+        return _in_library_of(arr, part.elements)
+    return _in_library_of(arr, run_job(*_job(arr, urlpath, options), compute=options.compute))
 
 
-def _as_given(arr: Any, written: da.Array | Delayed) -> Any:
+def _in_library_of(arr: Any, written: da.Array | Delayed) -> Any:
     """Convert the written array to the array library of the argument."""
-    is_array = isinstance(written, da.Array) and is_expression(held_by(arr))
+    is_array = isinstance(written, da.Array) and is_expression(without_labels(arr))
     return expressions().expression_of(written) if is_array else written
 
 

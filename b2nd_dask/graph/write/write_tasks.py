@@ -266,8 +266,8 @@ def _appended(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
     tasks, writes = dict[Any, Any](), dict[Any, Any]()
     arrays: Any = [blocks.array for blocks in each]
     # dask.optimize does not lower all expressions
-    is_planned = _dask_compat.is_planned()
-    arrays = [array.optimize() for array in arrays] if is_planned else dask_optimize(*arrays)
+    planning = _dask_compat.has_query_planning()
+    arrays = [array.optimize() for array in arrays] if planning else dask_optimize(*arrays)
     for blocks, array in zip(each, arrays, strict=True):
         tasks |= {**array.__dask_graph__(), **blocks.job.opened.dask}
         common = blocks.job.origin, blocks.job.opened.key, threads
