@@ -23,7 +23,7 @@ class Rule(NamedTuple):
     """The rule for expressions of one class above a source."""
 
     apply: Callable[[FrameExpr, Any, Dependents], Any]
-    """Returns the replacement, or the reason why the expression stays; None for our own."""
+    """Returns the replacement, or the reason why the expression stays; None if it is folded."""
     switch: str | None
     """Its name in `optimizer.RULE_NAMES`; None if right results depend on it."""
     alone: bool = False
@@ -32,7 +32,7 @@ class Rule(NamedTuple):
 
 @cache
 def rule_table() -> dict[type, Rule]:
-    """The rules by class of expressions; subclasses of reductions use the rule of theirs."""
+    """The rules by class of expressions; all reductions share one."""
     names = compat.rule_names()
     return {
         FrameExpr: Rule(absorb_input, "elementwise"),
@@ -66,7 +66,7 @@ def absorbed(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
 def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
     """Read in other blocks during the lowering of an expression; None if `dask_array` rechunks.
 
-    Other expressions may read the same elements, so elements of a store are not read twice.
+    A source in a store stays: other expressions may read the same elements.
     """
 
     def attempt(_: Rule) -> FrameExpr | str:
@@ -81,10 +81,10 @@ def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
 def _apply_rule(
     source: FrameExpr, kind: type | None, above: str, attempt: Callable[[Rule], Any]
 ) -> Any:
-    """The replacement that the rule for a class finds, without a class that for rechunks.
+    """Apply the rule for a class of expressions, by default for rechunks; return the replacement.
 
-    None, with a line at DEBUG, if it returns a reason. None also if the rule raises an exception,
-    other than `SettingError`, or if `dask_array` has changed.
+    Returns None, and logs the reason at DEBUG, if the expression stays. Returns None also if the
+    rule raises an exception other than `SettingError`, or if `dask_array` has changed.
     """
     names = compat.rule_names()
     if names is None:
@@ -123,7 +123,7 @@ def _selected(source: FrameExpr, selection: Selection) -> FrameExpr | str:
 
 
 def _absorb_slice(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
-    """Read only a slice; or all slices, if the source has only these and they are no larger."""
+    """Read only the slice, if all dependents are slices with no more elements than the source."""
     others = source._other_dependents(parent, dependents)
     if not all(isinstance(other, type(parent)) for other in others.values()):
         return f"it is needed by {', '.join(others)}"
@@ -163,7 +163,7 @@ def _read_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | str:
 
 
 def _absorb_alias(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
-    """Drop the names by which `persist()` finds blocks, if `compute()` joins the blocks."""
+    """Drop the alias by which `persist()` finds the blocks, if only `compute()` needs them."""
     if set(map(type, users_of(parent, dependents))) == {compat.rule_names().FinalizeComputeArray}:
         return source
     return "its blocks are found by their names"
@@ -179,10 +179,10 @@ def _absorb_result(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:
 
 
 def _keep_apart(source: FrameExpr, parent: Any, _: Any) -> Any:
-    """Do not fuse the tasks of blocks into a function that takes lists of blocks.
+    """Keep the read of blocks apart from a function that takes lists of blocks.
 
-    These lists run along axes that the result does not have. In fused tasks dask-array 0.7.1 passes
-    one block in place of a list.
+    The lists run along axes that the result does not have. If dask-array 0.7.1 fuses the read, it
+    passes one block in place of a list.
     """
     labels = {label for own in parent.args[1::2] if own is not None for label in own}
     if parent.concatenate or labels <= set(parent.out_ind):

@@ -1,7 +1,7 @@
 """All private names of `dask_array` that the package uses.
 
-They are compared with those of version 0.7.1, which was checked. If a name has changed, frames
-become expressions that absorb nothing.
+Their parameters are compared with those of version 0.7.1. If a name has changed, frames become
+expressions that absorb nothing.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Tree:
     """A node that reads, as an operand of expressions; its inputs are opaque leaves."""
 
     top: Node
-    """The node; its opaque leaves have the numbers of inputs as names."""
+    """The node; the name of each opaque leaf is the number of an input."""
     grids: tuple[Chunks, ...]
     """The blocks of each input."""
 
@@ -89,7 +89,7 @@ class Tree:
         return found
 
     def __dask_tokenize__(self) -> Any:
-        # by the program: dask would recurse into a deep tree, and repeat shared subtrees
+        # of the program: dask would recurse into a deep tree, and repeat shared subtrees
         read, program, inputs = self.compiled
         steps = [
             (step.func, list(map(_token, step.args)), tokenize(step.keywords))
@@ -142,7 +142,7 @@ class ReadingExpr(_IO):  # type: ignore[misc]
 
     @property
     def inputs(self) -> list[Any]:
-        """The inputs, in the blocks that the program needs: rewrites may have changed theirs."""
+        """The inputs, in the blocks that the program needs; a rewrite may have rechunked them."""
         own = self.operands[len(self._parameters) :]
         return list(map(_in_blocks, own, self.tree.grids))
 
