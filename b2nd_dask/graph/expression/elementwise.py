@@ -106,8 +106,8 @@ def _is_a(kind: type) -> Callable[[Any], bool]:
 
 
 _Signature = tuple[range, Mapping[str, Callable[[Any], bool]]]
-"""Arguments with which a function does elementwise work only, and not in place: a number of
-positional ones, and keywords whose values meet conditions."""
+"""The number of positional arguments of an elementwise call, and the check of each keyword's value.
+Other calls may do more, or work in place."""
 
 
 def _signature(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
@@ -138,10 +138,7 @@ VIEW_FUNCTIONS = frozenset({chunk.astype, np.imag, np.real, np.round})
 
 
 def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call computes each element from the elements at its index, and does nothing else.
-
-    Positional arguments that are results of other tasks are `UNKNOWN`.
-    """
+    """Whether a call is elementwise; positional arguments from other tasks are `UNKNOWN`."""
     func, kwargs = unwrapped(func, kwargs)
     kwargs = dict(kwargs)
     if not _is_dtype(kwargs.pop("enforce_dtype", np.dtype(bool))):
@@ -157,9 +154,9 @@ def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def parse_call(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Any, Mapping[str, Any], bool] | None:
-    """The function of an elementwise call, its keywords, and whether it filters.
+    """The function of an elementwise call, its keywords, and whether it is a filter.
 
-    A filter selects the elements at which a mask is true. Returns None for a call that may do more.
+    A filter selects the elements at which a mask is true. Returns None for any other call.
     """
     if func is _enforce_dtype:
         # dask wraps the function if a result is 0-d

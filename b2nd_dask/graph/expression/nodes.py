@@ -36,7 +36,7 @@ class Selection:
 
     @classmethod
     def of_index(cls, index: Iterable[range | int | None], chunks: Chunks) -> Selection:
-        """A basic index: positions along an axis, one of a dropped axis, or None for a new axis."""
+        """A basic index: positions of an axis, that of a dropped axis, or None for a new axis."""
         positions, axes = list[range](), list[int | None]()
         for entry in index:
             if not isinstance(entry, int):
@@ -55,7 +55,7 @@ class Selection:
 
 
 class NoPushdown:
-    """Accepts no selection."""
+    """Base of nodes that absorb no selection."""
 
     is_rechunked = False
 
@@ -66,7 +66,7 @@ class NoPushdown:
 
 @dataclass(frozen=True, eq=False)
 class Opaque(NoPushdown):
-    """Blocks of a layer that is not understood."""
+    """Blocks of a layer that is not parsed."""
 
     name: str
     chunks: Chunks | None
@@ -209,7 +209,7 @@ class Elemwise:
 
     @property
     def is_raveled(self) -> bool:
-        """Whether it filters an array of several axes, in other blocks than those of the result."""
+        """Whether it filters an array of several axes; the result has one axis and other blocks."""
         return self.filters and len(computed_in(self) or ()) > 1
 
     def accept(self, selection: Selection, layer: str) -> Elemwise | None:
@@ -267,7 +267,7 @@ Node = Opaque | Read | Elemwise | Moved
 
 
 def _in_layer(top: Node, old: str, new: str) -> Node:
-    """Add the layer `new` to a subtree moved by `old`; `new` leaves its elements as they are."""
+    """Add the layer `new` to the nodes of layer `old` in a subtree that `new` does not change."""
 
     def renamed(node: Node) -> Node:
         if isinstance(node, Opaque) or node.layers[0] != old:
@@ -278,7 +278,7 @@ def _in_layer(top: Node, old: str, new: str) -> Node:
 
 
 def computed_in(node: Node) -> Chunks | None:
-    """The blocks that a program computes, each at once: of a filter, those of its elements."""
+    """The blocks in which a program computes a node: for a filter, those of its elements."""
     blocked: Any = node.args[0] if isinstance(node, Elemwise) and node.filters else node
     return blocked.chunks  # type: ignore[no-any-return]
 

@@ -20,7 +20,7 @@ from b2nd_dask.frame.read.reduction import Answers, Counted
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.derived import Derived, derived_from, or_unknown, range_of
-from b2nd_dask.graph.expression.elementwise import is_among
+from b2nd_dask.graph.expression.elementwise import NUMBERS, is_among
 from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.program import Compiled, Operand, Program, Result, Step
 from b2nd_dask.graph.expression.ranges import CONDITIONS, is_safe_cast
@@ -41,7 +41,7 @@ FieldsOf = Callable[[Derived, np.dtype[Any], Mapping[str, Any]], Fields]
 
 @dataclass(frozen=True, eq=False)
 class StatsQuery:
-    """A chunk step after a program, as a `frame.read.reduction.Ask`."""
+    """Answers a chunk step after a program from statistics: a `frame.read.reduction.Ask`."""
 
     fields: FieldsOf | None
     """Partial results of the chunk step from statistics; None if they determine none."""
@@ -165,7 +165,7 @@ def _is_zero_test(step: Step) -> bool:
 
 
 def _is_zero(value: Any) -> bool:
-    return bool(np.asarray(value).dtype.kind in "biufc" and value == 0)
+    return bool(np.asarray(value).dtype.kind in NUMBERS and value == 0)
 
 
 def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
@@ -184,7 +184,7 @@ def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
     total = statistics.total.astype(_ACCUMULATORS.get(wanted.kind, wanted.newbyteorder("=")))
     has_nan = statistics.nans > 0
     if has_nan.any():
-        # unknown: which part of a complex sum is NaN, and NumPy's result for NaN in other kinds
+        # of a complex sum either part may be NaN, and for integers NumPy's result is undefined
         known = known & (~has_nan | (total.dtype.kind == "f"))
         if total.dtype.kind == "f":
             total = np.where(has_nan, np.nan, total)
@@ -242,7 +242,7 @@ def extreme_fields(column: str, *, skips_nan: bool = False) -> FieldsOf:
 def constant_chunks(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Mask of chunks whose elements do not change the result of a program."""
+    """Mask of chunks in which a program has one result for all elements."""
     constant = range_of(program, statistics, counts).is_constant
     return np.broadcast_to(constant, len(counts)) & statistics.known
 
@@ -250,19 +250,19 @@ def constant_chunks(
 def false_chunks(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Mask of chunks in which a program is false, whatever their elements are."""
+    """Mask of chunks in which a program is false for all elements."""
     false = range_of(program, statistics, counts).is_false
     return np.broadcast_to(false, len(counts)) & statistics.known
 
 
 def predicate_of(compiled: Compiled | None) -> Predicate | None:
-    """The predicate that prunes the read of a program; None if it prunes no chunk in any case."""
+    """The predicate that prunes the read of a program; None if it cannot prune a chunk."""
     if compiled is None or compiled.reads != [compiled.read]:
         return None
     source, program = compiled.read.source, compiled.program
     if not isinstance(source, FrameReference) or not source.has_statistics:
         return None
-    # without a condition, results differ between the elements of a chunk
+    # without a condition, a result is constant only if the elements are
     decides = any(map(_is_condition, program.steps))
     return partial(constant_chunks, program) if decides else None
 

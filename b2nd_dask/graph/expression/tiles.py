@@ -67,8 +67,8 @@ def run_on_block(
 
     `arrays` are the elements and the inputs, which broadcast to each other. Steps may write into
     the elements if they are the caller's own (`is_own`); without tiles they are removed from the
-    list, so that they can be freed early. The result, `out` if given, is that for whole arrays,
-    bit for bit; it may be a read-only view.
+    list, so that they can be freed early. The result is that for whole arrays, bit for bit. It is
+    `out` if given, and may be a read-only view.
     """
     plain = not program.filters and all(map(is_plain, arrays))
     shape = np.broadcast_shapes(*map(np.shape, arrays)) if plain else ()
@@ -107,7 +107,7 @@ def _run_in_tiles(
 
 
 def _run_in_memory_order(program: Program, arrays: list[Any], *, is_own: bool) -> Any:
-    """Run a program on transposed elements in the order of their memory; so is the result's."""
+    """Run a program on transposed elements in the order of their memory; the result has it, too."""
     strides = arrays[0].strides
     order = sorted(range(len(strides)), key=lambda axis: -abs(strides[axis]))
     arrays[:] = [
@@ -182,19 +182,19 @@ def _part(array: Any, box: Box) -> Any:
 
 
 class InPlace(NamedTuple):
-    """A program that writes into given memory."""
+    """A program whose steps write into buffers, or into the elements."""
 
     program: Program
-    """After its own inputs it takes the output array, the elements and the memory."""
+    """Its inputs are those of the given program, the output array, the elements, the buffers."""
     dtype: np.dtype[Any]
     """Dtype of the result."""
     memory: tuple[np.dtype[Any], ...]
-    """Dtypes of the arrays beside the elements that steps write to."""
+    """Dtypes of the buffers."""
     result: int | None
     """Array with the result: 0 are the elements; None if the last step makes its own array."""
 
     def buffers(self, tiles: Chunks) -> list[NDArray[Any]]:
-        """Allocate the memory for a tile of each array."""
+        """Allocate the buffers for a tile."""
         return [np.empty(largest_tile(tiles), dtype) for dtype in self.memory]
 
     def run(
