@@ -1,7 +1,7 @@
 """Parse the layers of a graph into nodes of an expression.
 
 Each layer is parsed once, dependencies first, by its kind and its function. A layer that reads no
-frame is opaque, and so is a layer that is not recognized; opaque layers stay as dask made them.
+frame or is not recognized is opaque: it stays as dask made it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Layers:
             return None
         func, kwargs, filters = call
         chunks = self._broadcast_chunks(layer)
-        # constant arrays became scalars, so they must not enlarge the result
+        # constant arrays became scalars, which cannot enlarge the result
         nodes = [arg.chunks or () for arg in args if not isinstance(arg, Literal)]
         if chunks is None or broadcast_chunks(nodes) != chunks:
             return None
@@ -218,7 +218,7 @@ class Layers:
         return [source for source in arrays if isinstance(source, str) and source in self.nodes]
 
     def is_in_graph(self, name: str) -> bool:
-        """Whether the graph itself holds the elements of a layer."""
+        """Whether a layer's elements are values in the graph."""
         function = _dask_compat.block_function(self.graph.layers[name])
         return function is None and not self.graph.dependencies[name]
 
@@ -231,10 +231,7 @@ def accepts_blocks(array: da.Array, chunks: Chunks) -> bool:
 
 
 def _unraveled(args: list[Any]) -> list[Any]:
-    """Elements of several axes and their mask, below the layers that flatten both for a filter.
-
-    Other arguments of a filter stay as they are.
-    """
+    """Undo dask's raveling of elements and mask before a filter; return others unchanged."""
     elements, mask = map(_unmoved, args)
     # in arrays of the same shape, elements and mask remain aligned
     is_raveled = elements.chunks == mask.chunks and len(elements.chunks or ()) > 1
@@ -243,7 +240,7 @@ def _unraveled(args: list[Any]) -> list[Any]:
 
 
 def _unmoved(node: Any) -> Any:
-    """The array below rechunks and reshapes, whose layers count as its own."""
+    """Skip the rechunks and reshapes above an array; their layers count as its own."""
     moves: tuple[str, ...] = ()
     while isinstance(node, Moved) and node.move is None:
         moves += node.layers
@@ -254,7 +251,7 @@ def _unmoved(node: Any) -> Any:
 
 
 def _renames(layer: Any, name: str, source: str, count: int) -> bool:
-    """Whether a layer has all blocks of another under its own name, as dask makes for `x[mask]`."""
+    """Whether a layer only renames the blocks of another one, as dask does for `x[mask]`."""
     tasks = task_dict(layer) or {}
     aliases = (task for each in tasks.items() if type(task := as_task(*each)) is Alias)
     blocks: dict[Any, Any] = {task.key: task.target for task in aliases}
@@ -262,13 +259,13 @@ def _renames(layer: Any, name: str, source: str, count: int) -> bool:
 
 
 def annotated_dtype(layer: Any) -> np.dtype[Any] | None:
-    """The dtype that dask notes for a layer's array; None without a note."""
+    """The dtype in dask's annotation of a layer's array; None without one."""
     found = collection_annotation(layer, "dtype")
     return found if isinstance(found, np.dtype) else None
 
 
 def annotated_chunks(layer: Any) -> Chunks | None:
-    """The blocks that dask notes for a layer's array; None without a note or known lengths."""
+    """The blocks in dask's annotation of a layer's array; None without one or known lengths."""
     chunks = collection_annotation(layer, "chunks")
     if chunks is None:
         return None

@@ -1,8 +1,8 @@
-"""Layers that move elements, recognized by the index of each task, except for reshapes.
+"""Parse layers that move elements: slices and rechunks by their tasks, reshapes by their names.
 
 dask stores the tasks of slices and rechunks as a dict. Each task slices a block of the layer below,
-or joins several. The first task at a position along an axis determines the entry there, and all
-others must agree. The entries, in order, form a slice; a rechunk's form the whole array.
+or joins several. All tasks at one position along an axis must have the same index entry there. The
+entries in order form a slice; those of a rechunk form the whole array.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
 _CONCATENATE = core.concatenate_shaped
 #: The entry of an index for an axis; None for a new axis.
 _Entry = range | int | None
-#: Maps the key of a task or block to its index entries; None if unknown.
+#: Maps the key of a task or block to its index entries in the array below; None if unknown.
 _IndexOf = Callable[[Any], list[_Entry] | None]
 
 
@@ -116,7 +116,7 @@ def _concatenated_index(parts: Any, shape: Any, index_of: _IndexOf) -> list[_Ent
 def _joined(
     parts: Iterable[tuple[Sequence[Any], list[_Entry] | None]],
 ) -> tuple[list[_Entry], Chunks] | None:
-    """Join the index entries of parts, by their coordinates in a grid; None if they form no index.
+    """Join the index entries of parts by their grid coordinates; None if they form no index.
 
     Parts with the same coordinate along an axis must have the same entry there. Also returns the
     lengths of the parts.

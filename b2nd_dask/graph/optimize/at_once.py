@@ -128,7 +128,7 @@ def _threads_for(read: Read, nbytes: int) -> int | None:
 
 def _touched_nbytes(read: Read) -> int:
     """Bytes of the blocks that a read touches."""
-    # a lower bound, as if chunks were whole numbers of blocks; an empty array may have empty blocks
+    # a lower bound, exact if blocks divide chunks; an empty array may have empty blocks
     grid = read.source.grid
     axes = zip(read.ascending, grid.blocks, strict=True)
     return math.prod(len(AxisCells(at, block or 1)) for at, block in axes) * grid.block_nbytes

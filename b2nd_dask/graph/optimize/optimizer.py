@@ -10,8 +10,8 @@ false (none: dask's own graph is used), a list of names from `RULE_NAMES`, or th
 string. Like any key of dask, it may be set in a YAML file, by ``dask.config.set`` or in the
 environment, there as ``DASK_B2ND_DASK__OPTIMIZE``.
 
-The key ``b2nd_dask.statistics`` (default: true) disables, if false, the rules that take results
-from statistics of chunks instead of reading the chunks.
+If the key ``b2nd_dask.statistics`` is false (default: true), no rule takes results from statistics
+of chunks instead of reading the chunks.
 """
 
 from __future__ import annotations
@@ -102,9 +102,8 @@ class _ArrayOptimizer:
     """The optimizer that dask stores with every array and sends to a scheduler.
 
     It pickles as "the optimizer of arrays in your process": a scheduler without this package uses
-    dask's own. It equals dask's own, which collections of other packages hold: dask computes
-    collections with unequal optimizers separately, and returns their results in another order
-    (dask 2026.8.0).
+    dask's own. It compares equal to dask's own, which collections of other packages have: dask
+    2026.8.0 computes collections with unequal optimizers separately, and changes their order.
     """
 
     def __init__(self, own: Optimizer, setting: Any, statistics: Any) -> None:

@@ -94,7 +94,7 @@ class Reductions:
         self._by_top = {one.top: one for one in found if one.combining or not one.below.filters}
         answers = ((each.name, self._answered(each)) for each in self._by_top.values())
         self.answered = {name: whole for name, whole in answers if whole is not None}
-        """Layers of chunk steps that statistics answer, whatever else reads their blocks."""
+        """Layers of chunk steps answered from statistics; other dependents do not matter."""
 
     @cached_property
     def _limit(self) -> int:
@@ -103,7 +103,7 @@ class Reductions:
         return merge_limit(sum(each.read.nbytes for each in compiled if each is not None))
 
     def _answered(self, found: ReductionLayers) -> ReducedRead | None:
-        """A reduction that statistics answer; else None."""
+        """The read of a reduction that is answered from statistics; else None."""
         reads = (node for node in nodes_of(found.below) if isinstance(node, Read))
         has_statistics = any(read.source.has_statistics for read in reads)
         if not (found.combining and found.fold.prunes and has_statistics):
@@ -228,9 +228,9 @@ class ReducedRead:
         source, positions = self.read.source, self.read.positions
         if self._inputs or not all(positions) or not self.fold.prunes or not source.has_statistics:
             return math.inf
-        how = self.fold.reduction(source.dtype, len(positions))
-        left = source.unanswered_nbytes(positions, how)
-        return math.inf if left is None else left
+        reduction = self.fold.reduction(source.dtype, len(positions))
+        nbytes = source.unanswered_nbytes(positions, reduction)
+        return math.inf if nbytes is None else nbytes
 
     def is_answered(self, limit: float) -> bool:
         """Whether statistics leave little to be read."""

@@ -37,7 +37,7 @@ logger = logging.getLogger("b2nd_dask")
 LATE_NBYTES = 1 << 28
 #: Share of the memory for blocks that wait for a late result.
 SHARE_OF_MEMORY = 1 / 8
-#: Elements of so many times the bytes of those that are read never wait for a late result.
+#: Elements that are so many times as wide as the stored ones never wait for a late result.
 WIDE = 4
 #: Maximum number of dependents for which a block is read again.
 MAX_COPIES = 4
@@ -52,8 +52,8 @@ _JOIN_FUNCTIONS = frozenset(
 class Sharing:
     """The dependents of the layers of a graph.
 
-    Results of the layers `outputs` are requested. Statistics answer the layers `answered`, which
-    need no blocks from below.
+    The layers `outputs` are results. The layers `answered`, answered from statistics, need no
+    blocks from below.
     """
 
     def __init__(self, layers: Layers, outputs: set[str], answered: Set[str]) -> None:
@@ -99,8 +99,8 @@ class Sharing:
 
     def _included(self, node: Node, names: tuple[str, ...], included: set[str]) -> set[str] | None:
         """Layers that are absorbed with a node; None if one has another dependent."""
-        # Others may read the old blocks besides: that costs less than cutting and joining them.
-        # Elements that several rechunks need, such as the slices of a difference, are read once.
+        # Other dependents may read the old blocks, too: that costs less than to rechunk them. But
+        # elements that several rechunks need, such as the slices of a difference, are read once.
         is_rechunked = isinstance(node, Read) and node.is_rechunked and not node.source.is_remote
         reads_besides = is_rechunked and self._layers.rechunks_of[node.layers[-1]] == 1
         added: set[str] = set()
@@ -123,7 +123,7 @@ class Sharing:
         self._release([name])
 
     def _release(self, names: list[str]) -> None:
-        """Note layers that need no blocks any more, with all below that nothing else needs."""
+        """Remove layers, and all below that nothing else needs, from the pending dependents."""
         for name in names:
             for below in self._layers.graph.dependencies[name]:
                 left = self._pending[below]
@@ -139,7 +139,7 @@ class Sharing:
         A user function may work in place, and so may the receiver of a result.
         """
         found: set[str] = set()
-        # computed once for all layers: a layer that joins many others is above each of them
+        # a layer that joins many others is above each of them, but is examined once
         readers: set[str] = set()
         for name in reversed(self._layers.order):
             if name not in self._outputs and readers.issuperset(self._layers.dependents[name]):
@@ -161,11 +161,11 @@ class Sharing:
         """Whether a tree may absorb a layer."""
         if name in self._outputs:
             return False
-        cut_up = self._is_sliced(name) if len(self._layers.dependents[name]) > 1 else None
-        if cut_up:
+        is_sliced = self._is_sliced(name) if len(self._layers.dependents[name]) > 1 else None
+        if is_sliced:
             return True
         if name not in self._used and self._pending[name] <= included:
-            return cut_up is None
+            return is_sliced is None
         return self._late is not None and self._late.is_repeated(name, included)
 
 
@@ -203,7 +203,7 @@ def _calls(task: Any, functions: Set[Any]) -> bool:
 
 
 def _is_sliced(layers: Layers, name: str) -> bool | None:
-    """Whether the slices of a layer read no more than it has; None if not all are slices."""
+    """Whether the slices of a layer have no more elements than it; None with other dependents."""
     nodes = [layers.nodes[other] for other in layers.dependents[name]]
     if not all(name in node.layers[1:] for node in nodes):
         return None
@@ -234,16 +234,16 @@ class _LateReads:
     @cached_property
     def _nbytes_below(self) -> dict[str, int]:
         """Bytes of frames that each layer depends on."""
-        needed: dict[str, int] = {}
+        nbytes: dict[str, int] = {}
         for name in self._layers.order:
             node = self._layers.nodes[name]
             if isinstance(node, Read):
                 count = node.nbytes
             else:
-                count = sum(needed[other] for other in self._layers.graph.dependencies[name])
+                count = sum(nbytes[other] for other in self._layers.graph.dependencies[name])
             # capped, since reads shared by several dependencies count several times
-            needed[name] = min(count, self._limit + 1)
-        return needed
+            nbytes[name] = min(count, self._limit + 1)
+        return nbytes
 
     def is_repeated(self, name: str, included: set[str]) -> bool:
         """Whether the dependents of a layer that a tree includes compute the layer themselves."""
