@@ -1,8 +1,8 @@
 """`to_b2nd` within a memory limit: dask's rechunks, transposes and reshapes become passes.
 
-A pass reads the user's frame, or an intermediate frame in the blocks of its input. So a task
-needs memory only for the blocks that it reads or writes. Functions between the passes keep the
-blocks that dask gave them.
+A pass reads the user's frame, or an intermediate frame with the blocks of the pass's input. So a
+task needs memory only for the blocks that it reads or writes. Functions between the passes keep
+dask's blocks.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _SMALL = 1 << 20
 def bounded_job(job: WriteJob, max_mem: Any) -> Job:
     """Make a job that writes the same elements within a stated memory.
 
-    Raises ValueError if the memory is too small, or if there is no plan for the array; the message
-    names the function that prevents it.
+    Raises ValueError if the memory is too small, or if a function prevents a plan; the
+    message names that function.
     """
     if not _dask_compat.has_layers() or not isinstance(job.elements.dask, HighLevelGraph):
         raise ValueError(
@@ -70,13 +70,13 @@ def bounded_job(job: WriteJob, max_mem: Any) -> Job:
 
 
 class _BaseView(NamedTuple):
-    """The base node that holds a node's elements, and the view that selects them."""
+    """A node as a view of a base node, which has its elements."""
 
     base: Node
     view: View
     is_moved: bool
-    """Whether the node is to be read from a frame: it is a rechunk or reshape of the base, or a
-    transpose of a frame. A slice of a frame is read by dask's own tasks."""
+    """Whether a pass makes the node: it is a rechunk or reshape of the base, or a transpose of a
+    frame. A slice of a frame is read by dask's own tasks."""
 
     @property
     def is_read(self) -> bool:
@@ -84,16 +84,16 @@ class _BaseView(NamedTuple):
         return isinstance(self.base, Read)
 
 
-def _base_view(node: Node, seen: Mapping[str, _BaseView]) -> _BaseView:
+def _base_view(node: Node, bases: Mapping[str, _BaseView]) -> _BaseView:
     """Resolve rechunks, transposes, and slices of these and of frames, to their base.
 
-    `seen` maps the layers below to their results.
+    `bases` has the results of the layers below.
     """
     is_reshape = isinstance(node, Moved) and node.is_reshape
     base = _BaseView(node, View.whole(tuple(map(sum, node.chunks or ()))), is_reshape)
     if not isinstance(node, Moved) or node.is_reshape:
         return base
-    below = seen[node.child.layers[0]]
+    below = bases[node.child.layers[0]]
     if node.move is None:
         return below._replace(is_moved=True)
     box, axes = _box_of(node), tuple(axis for axis in node.move.axes if axis is not None)
@@ -117,12 +117,12 @@ def _box_of(node: Node) -> Box | None:
 
 
 class _BoundedPlan:
-    """The bounded plan of one array."""
+    """The passes and functions that write one array within a memory limit."""
 
     def __init__(self, job: WriteJob, max_mem: Any) -> None:
         self._write = job
         graph = job.elements.dask.cull_layers([job.elements.name])
-        # opaque: Layers rewrites no moves, since they become passes
+        # without rules no node absorbs a move: moves become passes
         self._layers = Layers(graph, (), of_opaque=True)
         self._nodes = self._layers.nodes
         self._bases: dict[str, _BaseView] = {}
@@ -145,8 +145,8 @@ class _BoundedPlan:
         budget = budget_of(max_mem, job.transaction.staging, is_remote=is_remote).without(
             keys * PER_KEY
         )
-        # functions that read a view are computed again if the write is retried
-        self._frames = IntermediateFrames(job.transaction, budget, reads_again=bool(self._views))
+        # a retried write computes functions again, which then read the views again
+        self._frames = IntermediateFrames(job.transaction, budget, for_functions=bool(self._views))
         self._new_layers = dict[str, Any](graph.layers)
         self._dependencies = dict[str, Any](graph.dependencies)
 
@@ -157,8 +157,8 @@ class _BoundedPlan:
             return self._write
         for name in self._views:
             self._new_layers[name], self._dependencies[name] = self._reading(name), set()
-        seen = self._bases[array.name]
-        if seen.is_moved or seen.is_read:
+        base = self._bases[array.name]
+        if base.is_moved or base.is_read:
             return self._rechunked(self._elements(array.name))
         elements = self._replaced(array.name, array.chunks, array.dtype)
         sizes = aligned_sizes(array.chunks, plan.grid.chunks, array.dtype.itemsize)
@@ -184,7 +184,7 @@ class _BoundedPlan:
         return inputs or []
 
     def _elements(self, name: str) -> Elements:
-        """The elements of a view, which is a layer's name."""
+        """The elements of a view, by the name of its layer."""
         (base, view, _), frames = self._bases[name], self._frames
         layer = base.layers[0]
         if isinstance(base, Read):
@@ -206,7 +206,7 @@ class _BoundedPlan:
         return frames.written(self._replaced(layer, base.chunks or (), dtype), view)
 
     def _replaced(self, name: str, chunks: Chunks, dtype: np.dtype[Any]) -> da.Array:
-        """A layer of functions as an array, which reads all views from frames."""
+        """A layer of functions as an array that reads all views from frames."""
         graph = HighLevelGraph(self._new_layers, self._dependencies).cull_layers([name])
         array = da.Array(graph, name, chunks, dtype=dtype)
         self._check_blocks(array)

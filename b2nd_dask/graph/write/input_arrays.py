@@ -92,7 +92,7 @@ def is_labelled(given: Any) -> bool:
 
 
 def without_labels(arr: Any) -> Any:
-    """The array inside a labelled array of xarray; any other object unchanged."""
+    """The array inside a labelled array of xarray; other objects unchanged."""
     return arr.data if is_labelled(arr) and hasattr(arr, "dtype") else arr
 
 
@@ -124,7 +124,7 @@ def _as_elements(value: Any, dtype: np.dtype[Any]) -> Any:
     if hasattr(value, "dtype") and not is_scalar:
         return value
     elements = cast_value(_in_memory(value), dtype, "the value for the frame")
-    # a constant dask array is recognized when it is written: it needs no task for each block
+    # a write of a constant dask array needs no task for each block
     return da.full((), elements, dtype=elements.dtype) if not elements.ndim else elements
 
 
@@ -184,7 +184,7 @@ class MappedArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("copy=False is not possible: the elements are in a file")
-        # same strides as in the file: neither the copy nor its readers jump through memory
+        # axes in the order of the file: neither the copy nor its readers jump through memory
         like = as_strided(np.empty(1, self.dtype), self.shape, self.strides)
         elements = np.empty_like(like, subok=False)
         try:
@@ -214,8 +214,8 @@ class MappedArray:
         low = self.first + sum(min(0, along) for along in reach)
         high = self.first + sum(max(0, along) for along in reach) + self.dtype.itemsize
         if high - low > max(_WINDOW, self.dtype.itemsize):
-            # mapped pages between elements count as memory, too: split into two halves, as far
-            # apart in the file as possible
+            # mapped pages between elements count as memory, too: halve the axis with the widest
+            # reach in the file
             axis = max(range(self.ndim), key=lambda axis: abs(reach[axis]))
             middle = self.shape[axis] // 2
             for part in (slice(0, middle), slice(middle, None)):
@@ -247,7 +247,7 @@ def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
     shift = low - elements.offset + elements.offset % mmap.ALLOCATIONGRANULARITY
     name, end = os.fspath(path), byte_bounds(elements)[1] - shift
     if mapping.size() < end:
-        # the mapped file is shorter, whatever its name refers to now; a read would end the process
+        # a read behind the end of a file that was truncated would end the process
         raise _truncated(name, end)
     if elements.mode == "c":
         return None
@@ -264,7 +264,7 @@ def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
 
 
 def _same_ends(found: MappedArray, elements: NDArray[Any]) -> bool:
-    """Whether both ends of the file equal the array's: the name may refer to another file now."""
+    """Whether both ends of the file and the array are equal: the name may be another file's now."""
     count = max(1, _COMPARED // elements.dtype.itemsize)
     outer = elements.ndim - 1
     # as many slices as axes, also for 0-d

@@ -171,7 +171,7 @@ def _rechunk_job(source: FrameReference, target: Transaction, options: WriteOpti
     plan = target.plan
     budget = budget_of(options.max_mem, target.staging, is_remote=source.is_remote)
     frames = IntermediateFrames(target, budget)
-    if source.grid.nchunks and not _stays(source, plan):
+    if source.grid.nchunks and not _can_copy_chunks(source, plan):
         return frames.rechunked(frames.elements_of(source, View.whole(source.shape)), "rechunk")
     made = frames.task("source", StoredChunks(source))
     elements = Elements(made, source.grid, source.dtype)
@@ -191,8 +191,8 @@ def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
     return open_b2nd(src, storage_options=storage_options if remote else None)
 
 
-def _stays(source: FrameReference, plan: FramePlan) -> bool:
-    """Whether the stored chunks of both frames have the same bytes."""
+def _can_copy_chunks(source: FrameReference, plan: FramePlan) -> bool:
+    """Whether the stored chunks of the source can be copied to the new frame."""
     parsed = source.parsed
     return (
         source.grid == plan.grid
@@ -230,7 +230,7 @@ class RechunkJob(Job):
     pass_plan: OnePass
 
     def graph(self) -> Delayed:
-        """The graph of `Job.graph`: regions, commit."""
+        """The graph of `Job.graph`: tasks that write regions, and the commit."""
         made, name = self.source.made, self.name("write")
         sizes = tuple(map(steps, self.pass_plan.target.shape, self.pass_plan.region))
         missing, known = self.missing(sizes, (0,) * len(sizes))
@@ -246,16 +246,16 @@ class RechunkJob(Job):
 class IntermediateFrames:
     """The intermediate frames of a write: each is written once, before it is read.
 
-    `budget` is the remaining memory, without the planned tasks. `reads_again`: functions read
-    some of these frames, and run again if the write is retried.
+    `budget` is the memory that remains beside the planned tasks. With `for_functions`, functions
+    read some of these frames, and run again if the write is retried.
     """
 
-    def __init__(self, target: Transaction, budget: Budget, *, reads_again: bool = False) -> None:
+    def __init__(self, target: Transaction, budget: Budget, *, for_functions: bool = False) -> None:
         self._target, self._staging = target, target.staging
         self.task = partial(task_of, target.staging.label)
         self.budget = budget
-        self._reads_again = reads_again
-        # shared with the target: a second task would recreate the staging area after a failure
+        self._for_functions = for_functions
+        # also the target's: a second task would recreate the staging area after a failure
         self.opened = opening(target)
         # by name and grid: the frame and its commit
         self._written: dict[tuple[str, Grid], tuple[IntermediateFrame, Delayed]] = {}
@@ -274,7 +274,7 @@ class IntermediateFrames:
 
     def written(self, array: da.Array, view: View | None = None) -> Elements:
         """Write an array to an intermediate frame; return a view's elements, by default all."""
-        # the length divides all blocks but the last
+        # a length that divides all blocks but the last
         chunks = tuple(math.gcd(*axis[:-1]) or max(1, axis[0]) for axis in array.chunks)
         grid = Grid(array.shape, chunks, chunks, array.dtype.itemsize)
         make = partial(WriteJob, elements=array, origin=(0,) * array.ndim)
@@ -320,7 +320,7 @@ class IntermediateFrames:
         if (name, grid) not in self._written:
             key = tokenize(self._staging.key, name, grid)[:16]
             intermediate = IntermediateFrame.of(self._staging, grid, dtype, key)
-            task = (begin_intermediate, intermediate, self.opened.key, self._reads_again)
+            task = (begin_intermediate, intermediate, self.opened.key, self._for_functions)
             opened = self.task("open", task, self.opened)
             if intermediate.staging.resumable and intermediate.is_published():
                 nothing = ChunkRecords.of_special(intermediate.plan.row)

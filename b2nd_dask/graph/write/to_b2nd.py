@@ -40,7 +40,7 @@ from b2nd_dask.storage import Location
 Write = tuple[Any, Any, Mapping[str, Any]]
 #: Takes the path and, as keywords, the options of `to_b2nd` that differ from their defaults.
 Writer = Callable[..., Any]
-#: Find the writer for an object of a package without importing it; None for unknown objects.
+#: Functions that return the writer of an object, None if unknown, by its package (not imported).
 _ADAPTERS: dict[str, Callable[[Any], Writer | None]] = {
     "xarray": lazy("b2nd_dask.edges.xarray.adapter", "of_xarray"),
     "zarr": lazy("b2nd_dask.edges.convert.convert", "of_zarr"),
@@ -298,7 +298,7 @@ def new_frame(
         call = source, (0,) * plan.grid.ndim, plan, location.label, "w" if replaces else "w-"
         key = tokenize(STAGED_LAYOUT, *call)[:16]
         if isinstance(source, da.Array) and options.append_axis is not None:
-            # if this run is killed after it published, the next one is an append of the same array
+            # if this run is killed after its publication, the next one appends the same array
             key = options.change_key(source, location.label) + key[:8]
     staging = plan.staging(location, replace=replaces, resume_key=key, fsync=options.fsync)
     return Transaction(plan, staging, is_delayed=not options.compute)
@@ -330,7 +330,7 @@ def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delaye
             return done
     else:
         written = job.graph()
-        # if a worker is lost after the commit, dask runs its tasks again, without a staging area
+        # if a worker is lost after the commit, dask repeats its tasks, without a staging area
         with transaction.once(), staging.prepared() if compute else nullcontext():
             if job.dropped:
                 warnings.warn(job.dropped, UserWarning, stacklevel=level_of_caller())
