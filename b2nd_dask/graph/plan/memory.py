@@ -1,6 +1,6 @@
 """Memory that tasks need for their reads and writes.
 
-Programs and chunk steps run on no element, or on one, to find their memory.
+Programs and chunk steps run on an empty array, or on one element, to measure their memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from b2nd_dask.graph.expression.tiles import in_place
 
 ReadFrame = FrameReference | IntermediateFrame
 
-#: Measured factor for partial results: those of chunks, the merged ones, and copies of both.
+#: Measured factor for partial results: of chunks, merged, and the copies of both.
 _COPIES_OF_RESULTS = 5.6
 
 #: Caches the memory of a program or chunk step, which the tasks of a layer share.
@@ -43,14 +43,14 @@ class Piece(NamedTuple):
 
 @dataclass(eq=False)
 class ReadEstimate:
-    """An array that a task reads; `add` fills in the bytes of its pieces."""
+    """The cost of an array that a task reads; `add` adds the bytes of its pieces."""
 
     pieces: list[Piece]
     """The pieces, which are read one after another."""
     is_joined: bool = False
     """Whether the pieces are parts of one array."""
     is_copied: bool = False
-    """Whether they are copied to it, not decoded into it."""
+    """Whether the pieces are copied to that array, not decoded into it."""
     held: float = 0.0
     """Additional bytes that functions hold, per byte of elements."""
     is_streamed: bool = False
@@ -62,7 +62,7 @@ class ReadEstimate:
     elements: int = 0
     """Maximum bytes of an array of elements over all pieces."""
     nelements: int = 0
-    """Total of all pieces, as `nbytes` and `fetched`; without chunks that are not decoded."""
+    """Total over all pieces, as are `nbytes` and `fetched`; only decoded chunks count."""
     nbytes: int = 0
     fetched: float = 0.0
 
@@ -105,7 +105,7 @@ class ReadEstimate:
 
 
 class TaskEstimate(NamedTuple):
-    """The reads and the write of one task."""
+    """The cost of the reads and the write of one task."""
 
     reads: list[ReadEstimate]
     writes: Transaction | None

@@ -50,7 +50,7 @@ from b2nd_dask.graph.tasks import (
 from b2nd_dask.graph.write.write_tasks import write_task
 
 _WRITERS = (write_task, rechunk_region)
-#: Functions of blocks that make no new block: they write the block, or share its memory.
+#: Functions of blocks whose result is no new block: they write the block, or share its memory.
 _WITHOUT_NEW_BLOCK = (write_task, *FILTERS)
 #: The tiles of a block, equal for most tasks of a layer.
 _tiles_of = functools.lru_cache(tiles_of)
@@ -60,7 +60,7 @@ def plan_of(collections: Iterable[Any]) -> Plan:
     """Add up the reads, decoded bytes, memory and writes of the tasks of collections."""
     graph = _optimized(collections)
     calls, targets = TaskCalls(graph), dict[Any, Transaction]()
-    every = (_found(list(calls.of(node)), targets) for node in graph.values())
+    every = (_estimate(list(calls.of(node)), targets) for node in graph.values())
     tasks = [task for task in every if task.reads or task.writes]
     # also adds the cost of each piece to its read
     frames = tuple(map(_read_of_frame, _by_frame(tasks)))
@@ -141,7 +141,7 @@ def _read_of(*blocks: BlockRead, held: float = 0.0) -> ReadEstimate:
     return read_of(((each.source, Region(each.axes)) for each in blocks), held)
 
 
-def _found(calls: list[tuple[Any, list[Any]]], targets: dict[Any, Transaction]) -> TaskEstimate:
+def _estimate(calls: list[tuple[Any, list[Any]]], targets: dict[Any, Transaction]) -> TaskEstimate:
     """The reads and the write of a task's calls; adds the frames that it writes to the targets."""
     reads: list[ReadEstimate] = []
     first_block: ReadEstimate | None = None
@@ -184,7 +184,7 @@ def _reads(func: Any, args: list[Any]) -> list[ReadEstimate]:
 
 
 def _of_blocks(func: Any, args: list[Any], blocks: list[BlockRead]) -> list[ReadEstimate]:
-    """The reads of `compute_block`; the program's memory counts for the largest block."""
+    """The reads of `compute_block`; the largest block has the program's memory."""
     reads = list(map(_read_of, blocks))
     program = getattr(func, "keywords", {}).get("program", ELEMENTS)
     if program.steps:
@@ -202,7 +202,7 @@ def _of_blocks(func: Any, args: list[Any], blocks: list[BlockRead]) -> list[Read
 
 
 def _of_result(block: BlockRead, program: Program, chunks: Chunks, threads: int) -> ReadEstimate:
-    """The read of `read_at_once`, with work on each piece, and its result."""
+    """The read of `read_at_once`, with its result and the work on each piece."""
     if not program.steps:
         # reversed elements are copied to C order
         return _read_of(block, held=float(block.is_reversed))
