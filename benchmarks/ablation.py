@@ -1,7 +1,7 @@
-"""What each rewrite rule of our optimizer pays: ``python -m benchmarks.ablation``.
+"""The benefit of each rewrite rule of the optimizer: ``python -m benchmarks.ablation``.
 
-Writes ABLATION.md: for each case of `benchmarks.cases.ablation` the figures with all rules, and how
-many times as much it takes without some. Time is CPU time of all cores, which the load of a machine
+Writes ABLATION.md: for each case of `benchmarks.cases.ablation` the figures with all rules, and the
+ratios without some. Time is CPU time of all cores, which the load of a machine
 changes less than wall time.
 """
 
@@ -23,7 +23,7 @@ from benchmarks.harness import Settings, run_case
 from benchmarks.model import Figures, ScenarioResult
 
 HERE = Path(__file__).parent
-#: A rule that saves less than this of everything does not pay.
+#: A rule that saves a smaller share of all measures has no benefit.
 LEAST = 0.05
 MEASURES: Mapping[str, tuple[str, Callable[[Figures], float]]] = {
     "CPU time": ("ms", lambda one: median(one.cpu_seconds) * 1e3),
@@ -99,7 +99,7 @@ def _cell(one: Figures, every: Figures, name: str) -> str:
 
 
 def _is_same(one: Figures, every: Figures) -> bool:
-    """Whether the rules that are left out change nothing of the tasks."""
+    """Whether the tasks are the same without the omitted rules."""
     graphs = one.counts.get(GRAPH), every.counts.get(GRAPH)
     return graphs[0] == graphs[1] is not None
 
@@ -115,7 +115,7 @@ def _ratio(one: Figures, every: Figures, name: str) -> float:
 
 
 def verdict(results: Sequence[ScenarioResult], rule: str) -> str:
-    """Where a rule saves the most; only scenarios whose tasks it changes count."""
+    """The scenario where a rule saves most, among those whose tasks it changes."""
     changed = [
         (one, result.figures[0], result.scenario)
         for result in results
@@ -136,7 +136,7 @@ def verdict(results: Sequence[ScenarioResult], rule: str) -> str:
 
 
 def _is_slower(one: Figures, other: Figures) -> bool:
-    """Whether the fastest round takes longer than the slowest of another, by more than `LEAST`."""
+    """Whether the fastest round is slower than the slowest one of another, by more than `LEAST`."""
     times = one.cpu_seconds, other.cpu_seconds
     return all(times) and min(times[0]) > max(times[1]) * (1 + LEAST)
 

@@ -1,7 +1,7 @@
-"""The dataset of the case `analyst`, in the format of each library, and the ways to open it.
+"""The dataset of the case `analyst` in the format of each library, and functions that open it.
 
-Four years of days on a grid of one degree: temperature packed to int16 as CF does it, with a value
-that is missing here and there, geopotential height in float32, and rain, of which most is zero.
+Four years of daily maps on a grid of one degree: temperature packed to int16 by CF, with some
+missing values, geopotential height in float32, and rain, which is mostly zero.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from benchmarks.peers_dask_array import NEEDS, use_dask_array
 SEED = 20261126
 SHAPE, QUICK_SHAPE = (1461, 181, 360), (365, 37, 72)
 DIMS = ("time", "latitude", "longitude")
-#: Days of a chunk.
+#: Days in a chunk.
 TIME_CHUNK = 61
 PACKED = {"dtype": "int16", "scale_factor": 0.002, "add_offset": 273.15, "_FillValue": -32768}
-#: Patterns that the weather is made of.
+#: Number of patterns whose sum is the weather.
 MODES = 60
 
 B2ND, ZARR, ZARR_TUNED, NETCDF = "b2nd", "zarr", "zarr tuned", "netCDF4"
 B2ND_EXPRESSIONS = "b2nd, dask_array"
-#: A dataset to the array of a result.
+#: Computes the result, an array, from a dataset.
 Work = Callable[[Any], Any]
 
 
 def dataset(shape: tuple[int, int, int]) -> Any:
-    """The variables as xarray holds them in memory."""
+    """The variables, as a dataset of xarray in memory."""
     import pandas as pd
     import xarray as xr
 
@@ -62,7 +62,7 @@ def dataset(shape: tuple[int, int, int]) -> Any:
 
 
 def _weather(rng: np.random.Generator, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    """Smooth patterns whose strength wanders from day to day; of variance 1 about."""
+    """Smooth patterns whose amplitudes change from day to day; their variance is about 1."""
     days, latitudes, longitudes = shape
     latitude = np.linspace(-np.pi / 2, np.pi / 2, latitudes)[:, None]
     longitude = np.linspace(0, 2 * np.pi, longitudes, endpoint=False)[None, :]
@@ -83,20 +83,20 @@ def _weather(rng: np.random.Generator, shape: tuple[int, int, int]) -> NDArray[n
 
 @lru_cache(maxsize=1)
 def _held(quick: bool) -> Any:
-    """The dataset, made once while the formats of it are written."""
+    """The dataset, made once for all formats."""
     return dataset(QUICK_SHAPE if quick else SHAPE)
 
 
 @dataclass(frozen=True)
 class Format:
-    """How a library writes the dataset and opens it again."""
+    """Functions of a library that write and open the dataset."""
 
     name: str
     filename: str
     write: Callable[[Any, Path], None]
-    """A dataset of memory, packed and in chunks."""
+    """Writes a packed dataset in chunks from memory."""
     save: Callable[[Any, Path], Any]
-    """What was computed of such a dataset, as the library does by itself."""
+    """Writes a computed dataset with the options that the library chooses."""
     open: Callable[[Path], Any]
     needs: tuple[str, ...] = ()
 
@@ -134,7 +134,7 @@ def write_zarr_tuned(made: Any, path: Path) -> None:
 
 
 def save_zarr_tuned(made: Any, path: Path) -> None:
-    # what is given takes the place of all that a variable came with
+    # the given encoding replaces the whole encoding of a variable
     packed = {
         name: {key: values.encoding[key] for key in PACKED if key in values.encoding}
         for name, values in made.data_vars.items()
@@ -144,7 +144,7 @@ def save_zarr_tuned(made: Any, path: Path) -> None:
 
 
 def _blosc() -> Any:
-    """What the guides of zarr advise where speed matters."""
+    """The advice of zarr's guides for speed."""
     from zarr.codecs import BloscCodec
 
     return BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")

@@ -30,9 +30,9 @@ class ArrayData:
     dtype: np.dtype[Any]
     how: Compression
     recipe: Mapping[str, Any]
-    """All that decides the content, as JSON."""
+    """All parameters of the content, as JSON."""
     pieces: Callable[[], Iterator[tuple[Index, NDArray[Any]]]]
-    """Whole chunks and where they lie; what none covers is zeros that no format stores."""
+    """Whole chunks and their positions; the rest is zeros that no format stores."""
 
     @cached_property
     def datasets(self) -> tuple[Dataset, ...]:
@@ -137,7 +137,7 @@ class ArrayData:
 
 
 def chunk_slices(shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Index]:
-    """Where each chunk lies, the last axis running fastest."""
+    """The position of each chunk, in C order."""
     counts = [-(-n // c) for n, c in zip(shape, chunks, strict=True)]
     return [
         tuple(

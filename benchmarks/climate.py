@@ -1,6 +1,6 @@
-"""Climatologies by xarray, of arrays whose first axis are days from a first of January on.
+"""Climatologies by xarray, of arrays whose first axis is days since a first of January.
 
-xarray groups by itself: flox, which it takes where it is installed, does not know `dask_array`.
+xarray groups without flox, which does not support `dask_array`.
 """
 
 from __future__ import annotations

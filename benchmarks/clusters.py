@@ -17,7 +17,7 @@ SCHEDULER_MEMORY = "MB of the scheduler"
 
 
 class Traffic:
-    """Counts the bytes that pass the sockets of this process from now on, in both directions."""
+    """Counts the bytes that pass the sockets of this process, in both directions."""
 
     def __init__(self) -> None:
         from tornado.iostream import IOStream
@@ -40,9 +40,9 @@ def name_on_cluster(name: str) -> str:
 
 
 def on_cluster(contender: Contender) -> Contender:
-    """The same on as many worker processes as it has threads.
+    """The same work on as many worker processes as it has threads.
 
-    Scheduler and client share a process, so that what passes between them counts twice.
+    Scheduler and client share a process, so bytes between them count twice.
     """
 
     def prepare(paths: Paths, threads: int) -> Run:
@@ -67,7 +67,7 @@ def on_cluster(contender: Contender) -> Contender:
 
 
 def on_processes(contender: Contender) -> Contender:
-    """The same with the scheduler, too, in a process of its own; counts what that one needs."""
+    """The same with the scheduler in its own process; counts the resources of that process."""
 
     def prepare(paths: Paths, threads: int) -> Run:
         from distributed.deploy.subprocess import SubprocessCluster
@@ -93,21 +93,21 @@ def on_processes(contender: Contender) -> Contender:
 
 
 def _start(kind: Any, workers: int) -> tuple[Traffic, Any]:
-    """Start a cluster, with a client that computes: the last one to set dask's scheduler does."""
+    """Start a cluster; its client computes, since it is the last one to set dask's scheduler."""
     from distributed import Client
 
     traffic = Traffic()
     cluster = kind(n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0")
     client = Client(cluster)
     for one in (cluster, client):
-        # before multiprocessing ends the processes, which a nanny would start again; of those
+        # before multiprocessing ends the processes, which a nanny would restart; of those
         # registered, the last runs first
         Finalize(None, one.close, exitpriority=1)
     return traffic, client
 
 
 def _use_one_thread() -> None:
-    """In a worker process: zarr's threads would be a second set of its own."""
+    """Limit zarr's threads in a worker process, where they would be a second set."""
     from benchmarks.peers import use_zarr_threads
 
     use_zarr_threads(1)

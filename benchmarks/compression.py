@@ -1,4 +1,4 @@
-"""The same compression in the terms of each library, always with the shuffle filter."""
+"""The same compression as options of each library, always with the shuffle filter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Compression:
         )
 
     def hdf5_filter(self) -> Any:
-        """Its blocks are of the size that C-Blosc2 chooses: the filter cannot be told another."""
+        """C-Blosc2 chooses the size of blocks, which the filter cannot set."""
         import hdf5plugin
 
         return hdf5plugin.Blosc2(

@@ -1,4 +1,4 @@
-"""Data sets on disk: made when missing, kept for the next run, made anew when not intact."""
+"""Data sets on disk: made if missing or damaged, and reused by later runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MANIFEST = "manifest.json"
 
 
 def ensure(dataset: Dataset, root: Path) -> Path:
-    """The path of a data set's file or folder, which is there afterwards.
+    """Make a data set unless it exists; return its path.
 
-    Looking whether it is intact reads all of it, so that it is in the page cache.
+    The check of an existing one reads all of it into the page cache.
     """
     recipe = json.loads(json.dumps(dict(dataset.recipe)))
     key = xxhash.xxh3_64_hexdigest(json.dumps(recipe, sort_keys=True).encode())
@@ -24,7 +24,7 @@ def ensure(dataset: Dataset, root: Path) -> Path:
     if not _is_intact(folder, recipe):
         _build(dataset, folder)
         manifest = {"recipe": recipe, "digests": _digests(folder)}
-        # written last: a build that was stopped half-way leaves none
+        # written last: an interrupted build has no manifest
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
     return folder / dataset.filename
 
@@ -55,7 +55,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _digest(path: Path) -> str:
-    """Read in steps: there are files of many gigabytes."""
+    """The digest of a file, read in steps: some have many gigabytes."""
     digest = xxhash.xxh3_128()
     with path.open("rb") as file:
         while piece := file.read(1 << 24):

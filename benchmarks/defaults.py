@@ -23,7 +23,7 @@ from benchmarks.analyst import PACKED, dataset
 
 HERE = Path(__file__).parent
 SEED = 20261127
-#: Compression beside the default, which is zstd at level 1 behind a shuffle.
+#: Compressions compared with the default, zstd at level 1 after a shuffle.
 COMPRESSIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "level 5": {"clevel": 5},
@@ -32,8 +32,8 @@ COMPRESSIONS: dict[str, dict[str, Any]] = {
     "no filter": {"filters": []},
     "lz4, level 5": {"codec": "lz4", "clevel": 5},
 }
-#: Rules for blocks, and how many times as wide elements look to the default's; None for the choice
-#: of python-blosc2.
+#: Rules for blocks: the factor of the item size that the default rule gets; None for the choice of
+#: python-blosc2.
 BLOCKS = {"default": 1, "a quarter": 4, "four times": 0.25, "python-blosc2's": None}
 
 HEAD = """\
@@ -69,17 +69,17 @@ class Kind(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What one choice makes of one kind."""
+    """The figures of one choice for one kind of data."""
 
     size: float
-    """Compressed bytes, in percent of the array's."""
+    """Compressed bytes, in percent of those of the array."""
     write: float
-    """Milliseconds of all elements, as `read`."""
+    """Milliseconds for all elements, like `read`."""
     read: float
     planes: list[float]
-    """Milliseconds of reading the elements at one position along each axis."""
+    """Milliseconds to read the elements at one position along each axis."""
     series: list[float]
-    """Milliseconds of reading all elements along one axis, at one position of the others."""
+    """Milliseconds to read all elements along one axis, at one position of the others."""
 
 
 def kinds(quick: bool = False) -> Iterator[Kind]:
@@ -124,7 +124,7 @@ def kinds(quick: bool = False) -> Iterator[Kind]:
 
 
 def texture(rng: np.random.Generator, shape: Sequence[int], slope: float) -> np.ndarray:
-    """Make a random field of variance 1 whose waves become weaker the shorter they are."""
+    """Make a random field of variance 1 in which shorter waves are weaker."""
     along = [np.fft.fftfreq(n) for n in shape[:-1]] + [np.fft.rfftfreq(shape[-1])]
     square = sum(axis**2 for axis in np.meshgrid(*along, indexing="ij", sparse=True))
     square.flat[0] = np.inf
@@ -134,7 +134,7 @@ def texture(rng: np.random.Generator, shape: Sequence[int], slope: float) -> np.
 
 
 def blocks_of(rule: str, kind: Kind) -> tuple[int, ...]:
-    """Blocks as a rule has them."""
+    """The blocks of a rule."""
     elements, width = kind.elements, BLOCKS[rule]
     if width is not None:
         return default_blocks(kind.chunks, elements.dtype.itemsize * width)
@@ -163,7 +163,7 @@ def measure(kind: Kind, blocks: tuple[int, ...], cparams: dict[str, Any], repeat
             write=write,
             read=best(lambda: frame[...], repeat),
             planes=[best(lambda at=at: frame[at], repeat) for at in planes],
-            # of two axes they are the planes
+            # for two axes they equal the planes
             series=[best(lambda at=at: frame[at], repeat) for at in series if ndim > 2],
         )
 
@@ -179,7 +179,7 @@ def best(call: Callable[[], object], repeat: int) -> float:
 
 
 def compressions_table(every: Sequence[Kind], repeat: int) -> Iterator[str]:
-    """Each way to compress, in the default blocks."""
+    """Each compression, with the default blocks."""
     yield f"| data | {' | '.join(COMPRESSIONS)} |"
     yield "| --- |" + " --- |" * len(COMPRESSIONS)
     for kind in every:
@@ -192,7 +192,7 @@ def compressions_table(every: Sequence[Kind], repeat: int) -> Iterator[str]:
 
 
 def blocks_table(every: Sequence[Kind], repeat: int) -> Iterator[str]:
-    """Each rule for blocks, in the default compression."""
+    """Each rule for blocks, with the default compression."""
     yield "| data, chunks | blocks | size | write | read | planes | series |"
     yield "| --- |" + " --- |" * 6
     for kind in every:

@@ -1,4 +1,4 @@
-"""Dense float64 data that several cases work on."""
+"""Dense float64 data of several cases."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def array(how: Compression, count: int) -> ArrayData:
 
 
 def values(count: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """A random walk, as a slowly drifting sensor writes it, chunk by chunk."""
+    """A random walk, like data of a slowly drifting sensor, chunk by chunk."""
     rng = np.random.default_rng(SEED)
     last = 0
     for i in range(count):

@@ -1,4 +1,4 @@
-"""What has been written and does not yet lie on the disk."""
+"""Written bytes that are not yet on the disk."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 
 MEMINFO = Path("/proc/meminfo")
-#: Dirty bytes that do not disturb a run: logs and the like always leave some.
+#: Dirty bytes that do not disturb a run: logs always leave some.
 FEW_BYTES = 4 << 20
-#: Seconds after which a run begins although other programs keep writing.
+#: Seconds after which a run begins even if other programs write.
 PATIENCE = 30.0
 _INTERVAL = 0.1
 
 
 def write_back() -> int:
-    """Have the system write its dirty pages to the disk; the bytes that are dirty afterwards."""
+    """Let the system write its dirty pages to the disk; return the bytes that are still dirty."""
     end = time.monotonic() + PATIENCE
     while True:
         os.sync()
@@ -26,7 +26,7 @@ def write_back() -> int:
 
 
 def dirty_bytes() -> int:
-    """Bytes of the page cache that the disk does not have; 0 where the system does not say."""
+    """Bytes of the page cache that are not on the disk; 0 if unknown."""
     if not MEMINFO.exists():
         return 0
     fields = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
@@ -34,7 +34,7 @@ def dirty_bytes() -> int:
 
 
 def sync(path: Path) -> None:
-    """Bring a new file, or a folder with all that is in it, to the disk, and its name."""
+    """Sync a new file, or a folder with its contents, and its name to the disk."""
     for folder, _, names in os.walk(path):
         for name in names:
             _fsync(Path(folder, name))

@@ -1,4 +1,4 @@
-"""Arrays of two and three axes that several cases work on."""
+"""Arrays of two and three axes of several cases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK_VOLUME_SIDE = 256
 IMAGE_SIDE = 12_000
 QUICK_IMAGE_SIDE = 3_000
 IMAGE_CHUNKS = (1000, 1000)
-#: What python-blosc2 chooses for these chunks.
+#: The choice of python-blosc2 for these chunks.
 IMAGE_BLOCKS = (50, 1000)
 
 TILE_SIDE, TILES, QUICK_TILES = 512, 16, 12
@@ -29,11 +29,11 @@ TILE_SIDE, TILES, QUICK_TILES = 512, 16, 12
 MATRIX_SIDE = 8_000
 QUICK_MATRIX_SIDE = 3_000
 MATRIX_CHUNKS = (1000, 1000)
-#: Over the whole last axis of a chunk, so that elements of a chunk lie in the order of its blocks.
+#: Along the whole last axis of a chunk: its elements are in the order of its blocks.
 MATRIX_BLOCKS = (50, 1000)
 #: Sizes of chunks that users have: 128 MB is dask's default.
 CHUNK_MEGABYTES = (1, 8, 32, 128)
-#: About that of our default; over whole rows, so that nobody has to move elements.
+#: About the size of the default; whole rows, so that no reader has to reorder elements.
 ROW_BLOCK_NBYTES = 128_000
 
 SPECIAL_CHUNK = 200
@@ -53,7 +53,7 @@ ROWS_BLOCKS = (50, 1000)
 
 
 def volume(how: Compression, quick: bool) -> ArrayData:
-    """A smooth field with noise, as a simulation or a scanner gives it."""
+    """A smooth field with noise, as from a simulation or a scanner."""
     side = QUICK_VOLUME_SIDE if quick else VOLUME_SIDE
     return _field("volume", (side,) * 3, (VOLUME_CHUNK,) * 3, (VOLUME_BLOCK,) * 3, how)
 
@@ -70,7 +70,7 @@ def tiles(quick: bool) -> ArrayData:
 
 
 def days(quick: bool) -> ArrayData:
-    """A field for each day of some years, as a climate model gives it."""
+    """A field for each day of some years, as from a climate model."""
     shape = QUICK_DAYS_SHAPE if quick else DAYS_SHAPE
     chunks, blocks = (tuple(map(min, sizes, shape)) for sizes in (DAYS_CHUNKS, DAYS_BLOCKS))
     return _field("days", shape, chunks, blocks, ZSTD)
@@ -113,13 +113,13 @@ def _divisor(number: int, most: int) -> int:
 
 
 def mostly_special(quick: bool) -> ArrayData:
-    """Zeros, but for one chunk in `DENSE_EVERY`, spread over all rows and columns of chunks."""
+    """Zeros except for one chunk in `DENSE_EVERY`, spread over all rows and columns of chunks."""
     grid = QUICK_SPECIAL_GRID if quick else SPECIAL_GRID
     return special((grid, grid), grid**2 // DENSE_EVERY)
 
 
 def special(counts: tuple[int, int], ndense: int, side: int = SPECIAL_CHUNK) -> ArrayData:
-    """A grid of so many square chunks along each axis, zeros but for `ndense` of them."""
+    """A grid of square chunks, zeros except for `ndense` of them."""
     shape = (counts[0] * side, counts[1] * side)
     chunks = (side, side)
     recipe = {
@@ -137,7 +137,7 @@ def special(counts: tuple[int, int], ndense: int, side: int = SPECIAL_CHUNK) -> 
 
 
 def rows(nchunks: int) -> ArrayData:
-    """Chunks of 8 MB below each other, with so much noise that the file is about half as big."""
+    """A column of chunks of 8 MB, with noise that makes the file about half as large."""
     shape = (nchunks * ROWS_CHUNKS[0], ROWS_CHUNKS[1])
     recipe = {
         "data": "uniform random numbers of 32 bits, in steps of 1/65536",

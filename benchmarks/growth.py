@@ -36,7 +36,7 @@ like, {date}, {cpu}, {usable_cores} cores, Python {python}, dask {dask}{quick}.
 
 
 def markdown(results: Sequence[ScenarioResult]) -> str:
-    """The tables of each case, and what grows faster than the graph."""
+    """The tables of each case, and the measures that grow faster than the graph."""
     lines, steep = list[str](), list[str]()
     for case, group in groupby(results, lambda result: result.case):
         members = list(group)
@@ -63,7 +63,7 @@ def _cell(line: Sequence[tuple[float, float]]) -> str:
 
 
 def _steep(results: Sequence[ScenarioResult]) -> Iterator[str]:
-    """What of ours grows faster than the graph, each with the slope of dask alone."""
+    """Our measures that grow faster than the graph, each with the slope of dask alone."""
     for contender in _contenders(results):
         both = () if contender.startswith(DASK_ALONE) else (contender, DASK_ALONE + contender)
         for name in plots.measures(results) if both else ():

@@ -21,7 +21,7 @@ from benchmarks.model import TARGET, Case, Contender, Figures, Paths, Scenario, 
 from benchmarks.targets import judge
 from benchmarks.worker import Sample, Task, Worker, WorkerError
 
-#: Below this the cost of fresh memory does not show.
+#: Below this the cost of new memory is negligible.
 MUCH_MEMORY = 1 << 28
 
 
@@ -32,13 +32,13 @@ class Settings:
     threads: int
     data: Path
     seed: int = 0
-    """Of the order in which contenders take turns."""
+    """Seed of the order of contenders."""
     scenario: str = ""
-    """Leave out those of which the name does not hold this."""
+    """Omit scenarios whose name does not contain this text."""
 
 
 class DisagreementError(RuntimeError):
-    """Contenders give different results: their times mean nothing."""
+    """Contenders have different results, so their times mean nothing."""
 
 
 def run_case(case: Case, settings: Settings, say: Callable[[str], None]) -> list[ScenarioResult]:
@@ -80,7 +80,7 @@ def _run_scenario(
 
 
 def absence(contender: Contender) -> str:
-    """Why a contender cannot take part here; empty where it can."""
+    """The reason why a contender cannot take part; empty if it can."""
     missing = missing_module(contender.needs)
     if missing:
         return missing
@@ -90,7 +90,7 @@ def absence(contender: Contender) -> str:
 
 
 def missing_module(names: Sequence[str]) -> str:
-    """Which module cannot be imported, and why; empty where all can."""
+    """The module that cannot be imported, and the reason; empty if there is none."""
     for name in names:
         try:
             importlib.import_module(name)
@@ -100,13 +100,13 @@ def missing_module(names: Sequence[str]) -> str:
 
 
 class Measured(NamedTuple):
-    """What all contenders of a scenario gave, and under which conditions."""
+    """The results of all contenders of a scenario, and their conditions."""
 
     figures: list[Figures]
     order: list[list[str]]
-    """Names of the contenders, in each round as they ran."""
+    """Names of the contenders in the order of each round."""
     dirty_bytes: int | None
-    """The most that waited to be written to the disk when a run began."""
+    """Maximum of the dirty bytes at the start of a run."""
 
 
 def measure(case: Case, scenario: Scenario, paths: Paths, settings: Settings) -> Measured:
@@ -162,20 +162,20 @@ def _tasks(
 
 
 def shuffled(names: Sequence[str], rounds: int, seed: str) -> list[list[str]]:
-    """The order of each round: another each time, since each run feels what ran before it."""
+    """The order of each round, shuffled, since a run affects the next one."""
     source = random.Random(seed)
     return [source.sample(names, len(names)) for _ in range(rounds)]
 
 
 class _BeforeRun:
-    """Gives each run the same conditions, whatever ran before it."""
+    """Gives each run the same conditions, independent of earlier runs."""
 
     def __init__(self, writes: bool) -> None:
         self._writes = writes
         self.memory = 0
-        """Bytes that some run needs."""
+        """Maximum bytes that a run needs."""
         self.dirty_bytes = 0
-        """The most that waited to be written to the disk when a run began."""
+        """Maximum of the dirty bytes at the start of a run."""
 
     def prepare(self) -> None:
         if self._writes:
@@ -185,7 +185,7 @@ class _BeforeRun:
 
 
 class _Try(NamedTuple):
-    """How a contender did before the rounds."""
+    """The outcome of a contender before the rounds."""
 
     resident_before: int = 0
     warm_up: Sample | None = None
@@ -211,7 +211,7 @@ def _try(worker: Worker, contender: Contender, start: _Try, before: _BeforeRun) 
 
 
 def _unless_bounded(contender: Contender, step: Callable[[], _Try]) -> _Try:
-    """To fail under a bound of memory is a result; any other failure ends the run."""
+    """A failure under a memory limit is a result; any other failure ends the run."""
     try:
         return step()
     except WorkerError as error:
@@ -221,7 +221,7 @@ def _unless_bounded(contender: Contender, step: Callable[[], _Try]) -> _Try:
 
 
 def target_folder(scenario: Scenario, settings: Settings, stack: ExitStack) -> Paths:
-    """A folder for what one contender writes, beside the data."""
+    """A folder for the files of one contender, beside the data."""
     if not scenario.writes:
         return {}
     settings.data.mkdir(parents=True, exist_ok=True)
@@ -230,7 +230,7 @@ def target_folder(scenario: Scenario, settings: Settings, stack: ExitStack) -> P
 
 
 def require_agreement(scenario: Scenario, names: Sequence[str], observed: Sequence[Any]) -> None:
-    """Hold every result against the first."""
+    """Compare each result with the first one."""
     for name, other in zip(names[1:], observed[1:], strict=True):
         try:
             np.testing.assert_allclose(other, observed[0], rtol=scenario.rtol, atol=0)
@@ -247,7 +247,7 @@ def _figures(contender: Contender, before: _Try, samples: Sequence[Sample]) -> F
             contender.name, contender.is_ours, [], [], before.resident_before, 0,
             failure=before.failure,
         )  # fmt: skip
-    # with no rounds, for work of many minutes, the first run is what counts
+    # without rounds, for work of many minutes, the first run counts
     samples = samples or [warm_up]
     return Figures(
         contender.name,

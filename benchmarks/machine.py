@@ -1,4 +1,4 @@
-"""What a measurement depends on beside the code: the machine, the versions, the moment."""
+"""The conditions of a measurement: machine, versions, load and time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def usable_cores() -> int:
 
 
 def load() -> float:
-    """Processes that ran or waited, over the last minute; what others run disturbs the times."""
+    """Load average of the last minute; other programs disturb the times."""
     return float(psutil.getloadavg()[0])
 
 
@@ -68,7 +68,7 @@ def _cpu_model() -> str:
 
 
 def _revision() -> str:
-    """Of the checkout, with a mark where files differ from it."""
+    """Revision of the checkout, with a mark if files differ."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = subprocess.run(

@@ -1,8 +1,8 @@
 """Resident memory of this process, and its peak.
 
-On Linux the kernel keeps the peak (VmHWM), and forgets it when asked to, so that each run has its
-own. `ru_maxrss` would not do there: a child starts with the value of the process it came from.
-Elsewhere it is what there is: the peak since the process began.
+On Linux the kernel has the peak (VmHWM) and can reset it, so each run has its own. `ru_maxrss` is
+not suitable there, since a child inherits the value of its parent. Other systems have only that
+value: the peak since the start of the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def forget_peak(pid: int | str = "self") -> None:
 
 
 def peak_resident(pid: int | str = "self") -> int:
-    """Of another process than this one the kernel tells only on Linux."""
+    """Only Linux has the value for another process."""
     if sys.platform == "linux":
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         (kib,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
@@ -39,24 +39,24 @@ def peak_resident(pid: int | str = "self") -> int:
 
 
 def touch(nbytes: int) -> None:
-    """Use so much memory for a moment.
+    """Use `nbytes` of memory for a moment.
 
-    A virtual machine gives free memory back to its host within seconds. The next process that wants
-    much pays for getting it again, whichever that is.
+    A virtual machine returns free memory to its host within seconds. The next process that needs
+    much memory then pays for its return.
     """
     with mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[:: mmap.PAGESIZE] = bytes(-(-nbytes // mmap.PAGESIZE))
 
 
 def can_limit() -> bool:
-    """Whether `limit` holds here: other systems take the limit and do not keep it."""
+    """Whether this system enforces `limit`: others accept it without effect."""
     return sys.platform == "linux"
 
 
 def limit(size: int) -> None:
-    """Bound the private memory of this process: what is more is refused, not swapped out.
+    """Limit the private memory of this process: larger allocations fail, without swapping.
 
     RLIMIT_DATA counts private writable mappings, touched or not, and neither libraries nor the page
-    cache; RLIMIT_AS would count both. Unlike a control group it needs no right to make one.
+    cache; RLIMIT_AS would count both. Unlike a control group it needs no privilege.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (size, size))

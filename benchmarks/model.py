@@ -1,4 +1,4 @@
-"""What a case is made of, and what measuring it gives."""
+"""The data model: cases, scenarios, contenders, and their figures."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: Where each data set of a scenario lies, by its name; where it writes, an empty folder, `TARGET`.
+#: Path of each data set of a scenario, by name; if it writes, also of an empty folder, `TARGET`.
 Paths = Mapping[str, Path]
 #: Name of the folder that a contender writes into; it is emptied after each run.
 TARGET = "target"
-#: What is timed.
+#: The function that is timed.
 Run = Callable[[], Any]
 #: Imports a library and sets its number of threads, which is not timed.
 Prepare = Callable[[Paths, int], Run]
 
 
 class Counted(NamedTuple):
-    """What a run may give where more than its time is measured."""
+    """A result of a run with further measures."""
 
     result: Any
     counts: Callable[[], Mapping[str, float]]
-    """Called when the time has been taken; figures by what they count."""
+    """Called after the timing; returns further figures by name."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Data on disk, made once and kept."""
+    """Data on disk, made once and reused."""
 
     name: str
     filename: str
     recipe: Mapping[str, Any]
-    """All that decides the content, as JSON: data of another recipe is never taken."""
+    """All parameters of the content, as JSON: data of another recipe is not used."""
     build: Callable[[Path], None]
     needs: Sequence[str] = ()
-    """Modules that the building imports beside those that the extra `bench` has everywhere."""
+    """Modules that `build` imports, besides those that the extra `bench` always installs."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to do the work of a scenario."""
+    """An implementation of the work of a scenario."""
 
     name: str
     prepare: Prepare
     is_ours: bool = False
     needs: Sequence[str] = ()
-    """Modules that it imports; where one cannot be imported, the contender is left out."""
+    """Modules that it imports; if one cannot be imported, the contender is omitted."""
     memory_limit: int | None = None
-    """Bytes of private memory that its process may have."""
+    """Maximum bytes of private memory of its process."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,17 @@ class Figures:
     seconds: Sequence[float]
     """Wall time of each round."""
     cpu_seconds: Sequence[float]
-    """Time of all cores, of each round."""
+    """CPU time of all cores in each round."""
     resident_before: int
-    """Bytes, with all libraries imported."""
+    """Bytes after the import of all libraries."""
     resident_peak: int
     """Bytes, the highest of all rounds and of the warm-up."""
     written: int = 0
     """Bytes of the files that a run made."""
     counts: Mapping[str, float] = field(default_factory=dict)
-    """Medians of what was counted beside the time."""
+    """Medians of the further figures."""
     failure: str = ""
-    """Why there are no times: it ran out of the memory that it was given."""
+    """Why there are no times: it exceeded its memory limit."""
 
     @property
     def median(self) -> float:
@@ -91,11 +91,11 @@ class Target:
     limit: float
     is_upper_limit: bool
     value: Callable[[Figures, Mapping[str, Figures]], float]
-    """From ours and from the figures of all contenders by name."""
+    """Computes the figure from ours and from the figures of all contenders by name."""
     peer: str | None = None
     """The contender that ours is compared with; without its figures there is no verdict."""
     only: Sequence[str] = ()
-    """Names of those of ours that it is for; all, where empty."""
+    """Names of our contenders with this target; all if empty."""
 
 
 @dataclass(frozen=True)
@@ -108,18 +108,18 @@ class Scenario:
     contenders: Sequence[Contender]
     targets: Sequence[Target]
     observe: Callable[[Any], Any] = lambda result: result
-    """From a contender's result to numbers that must agree; not timed."""
+    """Converts a result to numbers that must agree between contenders; not timed."""
     rtol: float = 0.0
     writes: bool = False
-    """Whether its contenders write, into a folder of each one's own."""
+    """Whether its contenders write, each into its own folder."""
     point: float | None = None
-    """Where it lies on the axis of its case."""
+    """Its position on the axis of its case."""
     threads: int | None = None
-    """Threads of every contender, where the scenario says how many."""
+    """Threads of each contender, if the scenario sets them."""
     all_processes: bool = False
     """Whether memory and CPU time are those of all processes of a contender together."""
     preload: Sequence[str] = ()
-    """Modules that all of its contenders import: their processes are forks of one that has."""
+    """Modules of all its contenders, whose processes are forks of one that has imported them."""
 
 
 @dataclass(frozen=True)
@@ -129,16 +129,16 @@ class Case:
     name: str
     title: str
     scenarios: Callable[[bool], Sequence[Scenario]]
-    """Takes whether the sizes are to be small."""
+    """Makes the scenarios; its argument is whether sizes are small."""
     by_default: bool = True
-    """Whether it runs where no case is named."""
+    """Whether it runs if no case is named."""
     axis: str | None = None
-    """What grows from scenario to scenario: the plot has lines over it instead of bars."""
+    """The quantity that grows between scenarios: the plot has lines over it instead of bars."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one of our contenders stands to a target."""
+    """The comparison of one of our contenders with a target."""
 
     contender: str
     target: str
@@ -154,10 +154,10 @@ class ScenarioResult:
     figures: Sequence[Figures]
     verdicts: Sequence[Verdict]
     left_out: Sequence[str] = ()
-    """Which contenders could not take part, and why."""
+    """The contenders that could not take part, and the reasons."""
     axis: str | None = None
     point: float | None = None
     order: Sequence[Sequence[str]] = ()
-    """Contenders of each round, as they ran."""
+    """Contenders in the order of each round."""
     dirty_bytes: int | None = None
-    """The most that waited to be written to the disk when a run began, where contenders write."""
+    """Maximum of the dirty bytes at the start of a run, if contenders write."""

@@ -1,4 +1,4 @@
-"""What contenders' results are compared by, where they are too big to be sent to the parent."""
+"""Digests by which large results of contenders are compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def digest(items: Any) -> NDArray[np.uint64]:
 
 
 def graph_digest(graph: Mapping[Any, Any]) -> int:
-    """What tasks a graph has, as an integer of 48 bits."""
+    """A digest of the tasks of a graph, as an integer of 48 bits."""
     from dask.base import tokenize
 
     tokens = sorted(tokenize(key, task) for key, task in graph.items())

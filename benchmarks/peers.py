@@ -1,7 +1,7 @@
-"""Ways to work on the same data, each used as its documentation advises.
+"""Contenders that work on the same data, each as its documentation advises.
 
-Libraries are imported in `prepare`, so that a process has only those of its contender: importing
-b2nd_dask, for one, changes how python-blosc2 treats the GIL. Every run opens its file anew.
+`prepare` imports libraries, so a process has only those of its contender: the import of b2nd_dask,
+for instance, changes how python-blosc2 treats the GIL. Each run opens its file again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RAW_LIMIT_READING = "raw limit and reading the file"
 
 
 def b2nd_dask(work: Work, *, chunks: Any = None) -> Contender:
-    """Our own; `work` gets the dask array."""
+    """b2nd_dask; `work` gets the dask array."""
 
     def prepare(paths: Paths, threads: int) -> Run:
         from b2nd_dask import from_b2nd
@@ -48,7 +48,7 @@ def b2nd_dask(work: Work, *, chunks: Any = None) -> Contender:
 
 
 def open_b2nd(work: Work) -> Contender:
-    """Our own without dask; `work` gets the `Frame`, which decodes with threads of its own."""
+    """b2nd_dask without dask; `work` gets the `Frame`, which decodes with its own threads."""
 
     def prepare(paths: Paths, threads: int) -> Run:
         from b2nd_dask import open_b2nd
@@ -71,7 +71,7 @@ def python_blosc2(work: Work) -> Contender:
 def dask_from_array(work: Work, *, chunks: Any = None) -> Contender:
     """dask over python-blosc2, by default one task for each chunk.
 
-    Its slices hold the GIL and decode with python-blosc2's threads, so these do the work.
+    Its slices hold the GIL, so python-blosc2's threads do the work.
     """
 
     def prepare(paths: Paths, threads: int) -> Run:
@@ -116,9 +116,9 @@ def dask_from_zarr(work: Work, *, chunks: Any = None) -> Contender:
 
 
 def raw_limit_of_sum(*, reading: bool = False) -> Contender:
-    """Decode and add up chunks, each thread in one buffer; nothing else.
+    """Decode and add up chunks, each thread in one buffer.
 
-    The chunks lie in memory, or are read from a file one by one.
+    The chunks are in memory, or are read from a file one by one.
     """
 
     def prepare(paths: Paths, threads: int) -> Run:
@@ -152,7 +152,7 @@ def raw_limit_of_sum(*, reading: bool = False) -> Contender:
 
 
 def bounded(contender: Contender, limit: int) -> Contender:
-    """The same in a process that may have so many bytes of private memory."""
+    """The same contender in a process with limited private memory."""
     return replace(contender, name=bounded_name(contender.name, limit), memory_limit=limit)
 
 
@@ -177,5 +177,5 @@ def use_dask_threads(threads: int) -> None:
 def use_zarr_threads(threads: int) -> None:
     import zarr
 
-    # its guide asks to lower both where dask has threads of its own
+    # its guide advises to lower both for dask, which has its own threads
     zarr.config.set({"threading.max_workers": threads, "async.concurrency": threads})

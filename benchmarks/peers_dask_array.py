@@ -1,7 +1,7 @@
-"""The library `dask_array`: over a frame as ours reads it, over a `Frame`, and over zarr.
+"""Contenders of `dask_array`: over a frame by b2nd_dask, over a `Frame`, and over zarr.
 
-To import it changes dask's configuration (`array.rechunk.threshold`) and tokens, and to register it
-changes xarray: it is imported by processes of its contenders alone.
+Its import changes dask's configuration (`array.rechunk.threshold`) and tokens, and its registration
+changes xarray: only processes of its contenders import it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ OURS = "b2nd_dask array_type='dask-array'"
 FROM_FRAME = "dask_array.from_array(Frame)"
 FROM_ZARR = "dask_array.from_zarr"
 NEEDS = ("dask_array",)
-#: From where the data lies and the number of threads to a function that makes an array.
+#: Returns a function that makes an array, from the paths of the data and the number of threads.
 Source = Callable[[Paths, int], Callable[[], Any]]
 
 
 def b2nd_dask(work: Work) -> Contender:
-    """Our own; `work` gets the array of `dask_array`."""
+    """b2nd_dask; `work` gets the array of `dask_array`."""
     return replace(_contender(OURS, of_b2nd, work), is_ours=True)
 
 
 def from_frame(work: Work) -> Contender:
-    """`dask_array` over our `Frame`, which decodes in the threads of its tasks alone."""
+    """`dask_array` over a `Frame`, which decodes only in the threads of its tasks."""
     return _contender(FROM_FRAME, of_frame, work)
 
 
@@ -63,7 +63,7 @@ def of_zarr(paths: Paths, threads: int) -> Callable[[], Any]:
 
 
 def use_dask_array() -> Any:
-    """Import the library, and make xarray take its arrays."""
+    """Import the library, and register its arrays with xarray."""
     import dask_array
 
     dask_array.xarray.register()

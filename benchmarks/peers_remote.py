@@ -1,4 +1,4 @@
-"""Ways to read from a server and to write to it, each contender with a server of its own."""
+"""Contenders that read from a server and write to it, each with its own server."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ BY_OBSTORE = " by obstore"
 
 @dataclass(frozen=True)
 class Server:
-    """A kind of server, and how far it is."""
+    """A kind of server, and its latency."""
 
     kind: Kind
     latency: float
-    """Seconds before each answer."""
+    """Seconds before each response."""
 
     @property
     def name(self) -> str:
-        """For scenarios."""
+        """Name in scenarios."""
         return f"{self.kind} {self.latency * 1e3:g} ms"
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Description for readers."""
         server = "a web server" if self.kind == "http" else "an object store (moto)"
         return f"{server} that waits {self.latency * 1e3:g} ms before each answer"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a contender finds the data."""
+    """The location of the data of a contender."""
 
     kind: Kind
     endpoint: str
@@ -62,7 +62,7 @@ class Place:
 
     @property
     def kvstore(self) -> dict[str, Any]:
-        """The same in tensorstore's words."""
+        """The same for tensorstore."""
         if self.kind == "http":
             return {"driver": "http", "base_url": self.endpoint, "path": f"/{self.name}/"}
         return {
@@ -75,7 +75,7 @@ class Place:
         }
 
     def in_zarr(self, *, by_obstore: bool) -> tuple[Any, Mapping[str, Any] | None]:
-        """Store and storage options as zarr takes them."""
+        """Store and storage options for zarr."""
         if not by_obstore:
             return self.url, dict(self.storage_options) or None
         from obstore.store import HTTPStore, S3Store
@@ -248,7 +248,7 @@ def _contender(
 
 
 def _zarr_opener(place: Place, *, by_obstore: bool) -> Callable[[], Any]:
-    """With zarr's own concurrency, which is meant for latency; it need not look for version 2."""
+    """Open with zarr's own concurrency, meant for latency, without a search for version 2."""
     import zarr
 
     def opened() -> Any:

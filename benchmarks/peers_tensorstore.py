@@ -56,12 +56,12 @@ def dask_array(store: Any) -> Any:
     import dask.array as da
 
     chunks = store.chunk_layout.read_chunk.shape
-    # a name of its own, since hashing it would read it
+    # its own name, since a token would read the array
     return da.from_array(_Readable(store), chunks=chunks, name=False)
 
 
 class _Readable:
-    """What dask wants of an array: NumPy's dtype, and indexing that reads."""
+    """An array for dask: NumPy's dtype, and indexing that reads."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

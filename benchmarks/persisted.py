@@ -1,6 +1,6 @@
-"""What `persist_compressed` saves in memory and costs in time: ``python -m benchmarks.persisted``.
+"""Memory and time of `persist_compressed`: ``python -m benchmarks.persisted``.
 
-Beside `dask.array.Array.persist` of the same blocks, in two threads; medians of five runs.
+Compared with `dask.array.Array.persist` of the same blocks, in two threads; medians of five runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def datasets() -> Iterator[tuple[str, NDArray[Any], tuple[int, int]]]:
-    """Yield what is compressed: a name, elements, and lengths of blocks."""
+    """Yield arrays to compress: a name, elements, and lengths of blocks."""
     mask = find_mask()
     if mask is not None:
         yield "land mask", next(land_bands(mask, 4320)), (720, 7200)

@@ -19,17 +19,17 @@ from benchmarks.report import reference
 
 OVERVIEW = "overview.png"
 DPI = 110
-#: Ours in blues, by their order; the others in the order in which they come.
+#: Our contenders in blues, by their order; colours of peers follow their order.
 OURS = ("#08519c", "#4292c6", "#9ecae1")
 OTHERS = tuple(to_hex(colour) for colour in colormaps["tab20"].colors[2:])
-#: Where colours come round again, marks are others.
+#: Markers that distinguish contenders of one colour.
 MARKS = "osD^"
 TIME, MEMORY = "time (median), s", "memory at its peak, MB"
 LEAST_SECONDS, LEAST_MB = 1e-4, 1.0
 
 
 def write(folder: Path, results: Sequence[ScenarioResult]) -> list[Path]:
-    """Draw every case, and an overview; the paths of the pictures."""
+    """Draw each case, and an overview; return the paths of the pictures."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for case, group in groupby(results, lambda result: result.case):
@@ -49,7 +49,7 @@ def _save(figure: Figure, path: Path) -> Path:
 
 
 def _colours(results: Sequence[ScenarioResult]) -> dict[str, str]:
-    """One colour for each contender, throughout a picture."""
+    """One colour for each contender of a picture."""
     order: dict[str, bool] = {}
     for result in results:
         for one in result.figures:
@@ -89,7 +89,7 @@ def _spread(one: Figures) -> Any:
 
 
 def _lines(results: Sequence[ScenarioResult]) -> Figure:
-    """Each measure over what grows, with the slope of each line."""
+    """Each measure over the growing quantity, with the slope of each line."""
     colours = _colours(results)
     names = measures(results)
     rows = -(-len(names) // 2)
@@ -111,7 +111,7 @@ def _lines(results: Sequence[ScenarioResult]) -> Figure:
 
 
 def measures(results: Sequence[ScenarioResult]) -> list[str]:
-    """What lines are drawn of: time, memory, and what a case counts beside them."""
+    """The measures with lines: time, memory, and further figures of a case."""
     every = (name for result in results for one in result.figures for name in one.counts)
     return [TIME, MEMORY, *dict.fromkeys(every)]
 
@@ -119,7 +119,7 @@ def measures(results: Sequence[ScenarioResult]) -> list[str]:
 def line(
     results: Sequence[ScenarioResult], contender: str, measure: str
 ) -> list[tuple[float, float]]:
-    """What one contender took, over what grows."""
+    """A measure of one contender, over the growing quantity."""
     return [
         (result.point, _measured(one, measure))
         for result in results
@@ -130,18 +130,18 @@ def line(
 
 def _measured(one: Figures, measure: str) -> float:
     counts = {TIME: one.median, MEMORY: one.growth / 1e6, **one.counts}
-    # less is noise, or has no logarithm
+    # smaller values are noise, or have no logarithm
     return max(counts[measure], LEAST_MB if measure.endswith("MB") else LEAST_SECONDS)
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The power of what grows with which something grows: fitted to the upper half of points."""
+    """The exponent of growth, fitted to the upper half of the points."""
     along, up = np.log([*zip(*points[(len(points) - 1) // 2 :], strict=True)])
     return float(np.polyfit(along, up, 1)[0])
 
 
 def _overview(results: Sequence[ScenarioResult]) -> Figure:
-    """How many times as long as ours each peer takes, one row for each scenario."""
+    """Times of peers relative to ours, one row for each scenario."""
     colours = _colours(results)
     figure = Figure(figsize=(8, 0.3 * len(results) + 1.5), layout="constrained")
     panel = figure.subplots()

@@ -1,7 +1,7 @@
-"""Memory and CPU time of a process together with all that it started.
+"""Memory and CPU time of a process and all its descendants.
 
-Memory is sampled, since no system keeps the peak of a sum: what rises and falls between two looks
-is missed. Pages that processes share, such as libraries, count in each of them.
+Memory is sampled, since no system has the peak of a sum: a peak between two samples is missed.
+Pages that processes share, such as libraries, count in each of them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import time
 
 import psutil
 
-#: Seconds between two looks at the memory.
+#: Seconds between two samples of the memory.
 INTERVAL = 0.05
-#: Seconds between two looks for processes that are new: that reads of every process here.
+#: Seconds between two searches for new processes, which read all processes of the machine.
 LOOK_AGAIN = 0.5
 
 
 class ProcessTree:
-    """A process, and those that it started; the highest memory that was seen of all together."""
+    """A process and its descendants; the peak of their total memory."""
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
@@ -27,7 +27,7 @@ class ProcessTree:
         self.peak = 0
 
     def resident(self) -> int:
-        """Bytes; also kept as the peak where that is higher."""
+        """Current bytes; also updates the peak."""
         now = time.perf_counter()
         if now - self._looked > LOOK_AGAIN:
             self._look_for_members()
@@ -42,7 +42,7 @@ class ProcessTree:
         self.resident()
 
     def cpu_seconds(self) -> float:
-        """Of the processes that were seen, also those that have ended meanwhile."""
+        """CPU time of all known processes, also of ended ones."""
         self._look_for_members()
         for one in self._members:
             try:
@@ -67,7 +67,7 @@ def _resident(process: psutil.Process) -> int:
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process and all that it started."""
+    """Kill a process and its descendants."""
     root = psutil.Process(pid)
     for one in [*root.children(recursive=True), root]:
         try:

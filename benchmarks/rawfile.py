@@ -1,4 +1,4 @@
-"""Chunks in a file and nothing else: what any writer has to do at least."""
+"""Chunks in a file without metadata: the minimum work of any writer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from benchmarks.arrays import ArrayData, Index
 
 @dataclass(frozen=True)
 class RawFile:
-    """Compressed chunks of an array, and where they lie."""
+    """Compressed chunks of an array, and their byte ranges."""
 
     path: Path
     array: ArrayData
     extents: Sequence[tuple[int, int]]
-    """Byte offset and length of each chunk, the last axis running fastest."""
+    """Byte offset and length of each chunk, in C order."""
 
     @classmethod
     def write(

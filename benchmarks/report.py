@@ -1,4 +1,4 @@
-"""Results as JSON and as Markdown, and from JSON again."""
+"""Results as JSON and Markdown, and their parser from JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[ScenarioResult]]:
-    """What `write` wrote: the run, and its results."""
+    """Read the run and its results, as written by `write`."""
     document = json.loads(path.read_text())
     return document, [_from_json(one) for one in document.pop("scenarios")]
 
@@ -51,7 +51,7 @@ def markdown(run: Mapping[str, Any], results: Sequence[ScenarioResult]) -> str:
 
 
 def conditions(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How was measured; the last run tells of the machine."""
+    """The method, with the machine of the last run."""
     last = runs[-1]
     machine = last["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
@@ -82,7 +82,7 @@ def _command(run: Mapping[str, Any]) -> str:
 
 
 def section(result: ScenarioResult) -> list[str]:
-    """One scenario: its figures, who was left out, where its targets stand."""
+    """One scenario: its figures, omitted contenders, verdicts on targets."""
     lines = [
         f"## {result.case}: {result.scenario}",
         "",
@@ -110,7 +110,7 @@ def verdict_cells(verdict: Verdict) -> list[str]:
 
 
 def reference(result: ScenarioResult) -> Figures | None:
-    """What ratios are relative to: the first of ours that has times."""
+    """The reference of ratios: the first of our contenders with times."""
     return next((one for one in result.figures if one.is_ours and one.seconds), None)
 
 

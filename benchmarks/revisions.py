@@ -1,9 +1,9 @@
-"""The same scenarios by two revisions of the package, in turns: is the new one as fast?
+"""Compare the speed of two revisions of the package in the same scenarios, in turns.
 
 Run ``python -m benchmarks.revisions --old DIR [--new DIR] [CASE]...``: each DIR is a checkout, with
 an interpreter that has its dependencies (DIR/.venv/bin/python, unless another is named). Contenders
 of b2nd_dask work in processes of their checkout, by its own `benchmarks.worker`; both get the same
-data. Ratios are medians over the rounds of new / old: load that lasts longer than a round slows
+data. Ratios are medians of new / old over the rounds: load that lasts longer than a round slows
 both.
 """
 
@@ -45,7 +45,7 @@ HEADER = (
     ("scenario", "contender", "old", "wall new/old", "CPU new/old", ""),
     ("---", "---", "---:", "---:", "---:", "---"),
 )
-#: What an older revision has, too.
+#: Runs in the process of a revision; also works in older ones.
 CHILD = """if True:
     import json, sys
     from multiprocessing.connection import Connection
@@ -68,7 +68,7 @@ class Revision:
 
 
 class Ratios(NamedTuple):
-    """New / old; of the old, its wall time in seconds."""
+    """Ratios new / old, and the wall time of the old one in seconds."""
 
     wall: float
     cpu: float
@@ -140,7 +140,7 @@ class Comparison:
 
 
 def _round(workers: Sequence[Worker], number: int, runs: int) -> tuple[Sample, ...]:
-    """The sums of some runs of each; every round begins with the other one."""
+    """The sums of some runs of each; they take turns to begin a round."""
     samples: dict[int, list[Sample]] = {i: [] for i in range(len(workers))}
     for _ in range(runs):
         for i in sorted(samples, reverse=number % 2 == 1):

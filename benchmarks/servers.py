@@ -1,7 +1,7 @@
-"""Servers with a latency, each in a process of its own.
+"""Servers with a latency, each in its own process.
 
-`python -m benchmarks.servers KIND FOLDER SECONDS` starts one. It prints where it is reached, and
-ends when its standard input does.
+`python -m benchmarks.servers KIND FOLDER SECONDS` starts one. It prints its endpoint, and ends when
+its standard input ends.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from urllib.request import urlopen
 
 Kind = Literal["http", "s3"]
 
-#: Seconds that each answer waits, unless told otherwise.
+#: Default latency of each response, in seconds.
 LATENCY = 0.02
 BUCKET = "bench"
 KEY, SECRET = "testing", "testing"
 REGION = "us-east-1"
-#: Answered at once and not counted: how many requests came since it was asked before.
+#: Path for the number of requests since its last request; without latency and not counted.
 COUNTER = "/-/requests"
 
 
 @dataclass(frozen=True)
 class Server:
-    """The parent's end."""
+    """A server, as seen by its parent process."""
 
     endpoint: str
     process: subprocess.Popen[str]
@@ -41,7 +41,7 @@ class Server:
     def start(cls, kind: Kind, folder: Path, latency: float = LATENCY) -> Server:
         arguments = [kind, str(folder), str(latency)]
         command = [sys.executable, "-m", "benchmarks.servers", *arguments]
-        # the pipe to its input closes with this process, however that ends
+        # the pipe to its input closes at any end of this process
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -52,7 +52,7 @@ class Server:
         return cls(endpoint, process)
 
     def requests(self) -> dict[str, float]:
-        """How many came since this was called before."""
+        """Number of requests since the last call."""
         with urlopen(f"{self.endpoint}{COUNTER}") as answer:
             return {"requests": float(answer.read())}
 
@@ -77,7 +77,7 @@ class _Count:
 def _http_handler(folder: Path, count: _Count, latency: float) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # headers and body leave apart; the delayed ACK costs 40 ms
+        # headers and body are separate; the delayed ACK costs 40 ms
         disable_nagle_algorithm = True
 
         def do_HEAD(self) -> None:

@@ -1,4 +1,4 @@
-"""`RESULTS.md`: what the cases measured, each contender in a column."""
+"""`RESULTS.md`: the results of the cases, each contender in a column."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NAME = "RESULTS.md"
 
 
 def write(folder: Path, sources: Sequence[Path]) -> list[Path]:
-    """Make the file and its pictures from the JSON of some runs; their paths.
+    """Make the file and its pictures from the JSON of some runs; return their paths.
 
-    Of a scenario that several have measured the last counts.
+    If several runs have a scenario, the last one counts.
     """
     runs, parts = zip(*map(report.read, sources), strict=True)
     results = list({(one.case, one.scenario): one for part in parts for one in part}.values())

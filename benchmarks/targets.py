@@ -1,4 +1,4 @@
-"""Targets, and where a measurement stands to them. They are printed, never asserted."""
+"""Targets and the verdicts of measurements. They are printed, never asserted."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def completes(*only: str) -> Target:
 
 
 def judge(targets: Sequence[Target], figures: Mapping[str, Figures]) -> list[Verdict]:
-    """Every target for each of ours that it is for; none that needs a peer which did not run."""
+    """The verdicts of our contenders on their targets, except for targets without their peer."""
     verdicts = []
     for target in targets:
         peer = figures.get(target.peer) if target.peer else None

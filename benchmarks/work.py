@@ -1,4 +1,4 @@
-"""What several cases let their contenders do with a dask array."""
+"""Functions of dask arrays that several cases measure."""
 
 from __future__ import annotations
 

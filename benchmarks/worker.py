@@ -1,4 +1,4 @@
-"""A process for each contender: what one does to threads, caches and memory, no other feels."""
+"""A process for each contender, so that they do not share threads, caches and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WorkerError(RuntimeError):
 
     @property
     def reason(self) -> str:
-        """The last line: what was raised."""
+        """The last line of the traceback."""
         return str(self).strip().splitlines()[-1].strip()
 
 
@@ -40,7 +40,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """Names a contender for another process: functions do not travel."""
+    """The name of a contender for another process: its functions do not pickle."""
 
     case: str
     scenario: str
@@ -53,13 +53,13 @@ class Task:
 
 
 class Worker:
-    """The parent's end of a contender's process."""
+    """The process of a contender, as seen by its parent."""
 
     def __init__(self, task: Task) -> None:
         context = _context(task.preload)
         self.name = task.contender
         self._connection, theirs = context.Pipe()
-        # no daemon: these may not start processes of their own
+        # no daemon, which may not start processes
         self._process = context.Process(target=_serve, args=(theirs, task))
         self._process.start()
         theirs.close()
@@ -77,7 +77,7 @@ class Worker:
         where: TracebackType | None,
     ) -> None:
         self._connection.close()
-        # to close a cluster takes seconds
+        # the close of a cluster takes seconds
         self._process.join(60)
         if self._process.is_alive():
             kill_tree(self._pid)
@@ -88,7 +88,7 @@ class Worker:
         return self._tree.resident() if self._tree else alone
 
     def warm_up(self) -> tuple[Sample, Any]:
-        """The first run, and what is observed of its result."""
+        """The first run, with the numbers by which its result is compared."""
         return self._measured("observe")
 
     def run(self) -> Sample:
@@ -101,7 +101,7 @@ class Worker:
         self._tree.forget_peak()
         cpu = self._tree.cpu_seconds()
         sample: Sample = self._ask(what)
-        # what the process says of itself is exact
+        # the value of the process itself is exact
         peak = max(sample.resident_peak, self._tree.peak)
         cpu = self._tree.cpu_seconds() - cpu
         return sample._replace(resident_peak=peak, cpu_seconds=cpu), self._receive()
@@ -126,9 +126,9 @@ class Worker:
 
 
 def _context(preload: Sequence[str]) -> Any:
-    """How processes start: anew, or as forks of one that has imported some modules.
+    """The start method of processes: new ones, or forks of one that has imported some modules.
 
-    One run has one such process: the modules of its first scenario that preloads any.
+    A run has one such process, with the modules of its first scenario that preloads any.
     """
     if not preload:
         return multiprocessing.get_context("spawn")
@@ -150,7 +150,7 @@ def _serve(connection: Connection, task: Task) -> None:
             sample = sample._replace(written=_size(task.paths.get(TARGET)))
             connection.send((True, sample))
             observed = scenario.observe(result) if request == "observe" else None
-            # kept any longer, this round's result would count in the memory of the next
+            # else the result of this round would count in the memory of the next one
             del result
             _empty(task.paths.get(TARGET))
             connection.send((True, observed))
@@ -184,7 +184,7 @@ def _size(folder: Path | None) -> int:
 
 
 def _empty(folder: Path | None) -> None:
-    """Remove what a run wrote: what the system has not yet put on the disk, it then never does."""
+    """Remove the files of a run: the system then drops their dirty pages."""
     for path in folder.iterdir() if folder else ():
         if path.is_dir():
             shutil.rmtree(path)

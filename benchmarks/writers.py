@@ -1,8 +1,8 @@
-"""Ways to write the same array, each used as its documentation advises.
+"""Contenders that write the same array, each as its documentation advises.
 
-Libraries are imported in `prepare`; see `benchmarks.peers`. Every run writes to a path that was
-never there, and gives a function that opens it, for the comparison that is not timed. Where
-contenders sync, all do so within their time.
+`prepare` imports libraries; see `benchmarks.peers`. Each run writes to a new path and returns a
+function that opens it, for the comparison, which is not timed. Contenders that sync do so within
+their time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.arrays import ArrayData, Index
 from benchmarks.compression import Compression
 from benchmarks.model import TARGET, Contender, Paths, Run
 
-#: From where the data lies and the number of threads to a function that a run calls.
+#: Returns a function that a run calls, from the paths of the data and the number of threads.
 Source = Callable[[Paths, int], Callable[..., Any]]
 
 TO_ZARR = "da.to_zarr"
@@ -41,7 +41,7 @@ def how_synced(synced: bool) -> str:
 def b2nd_dask(
     source: Source, array: ArrayData, *, synced: bool, name: str = peers.OURS, **others: Any
 ) -> Contender:
-    """Our own; `source` gives what makes a dask array, `others` are options of `to_b2nd`."""
+    """b2nd_dask; `source` returns a function that makes a dask array, `others` are options."""
 
     def prepare(paths: Paths, threads: int) -> Run:
         import blosc2
@@ -72,9 +72,9 @@ def dask_to_zarr(
     empty_check: bool = True,
     library: str = "dask.array",
 ) -> Contender:
-    """dask over zarr 3; `source` gives what makes an array of `dask.array` or `dask_array`.
+    """dask over zarr 3; `source` returns a function that makes an array of `dask` or `dask_array`.
 
-    By default zarr compares every element with the fill value, to leave such chunks out.
+    By default zarr compares every element with the fill value, to omit such chunks.
     """
 
     def prepare(paths: Paths, threads: int) -> Run:
@@ -94,7 +94,7 @@ def dask_to_zarr(
 
         def run() -> Callable[[], Any]:
             path = next(fresh)
-            # without a lock, which mode="w" would take; what it could overwrite is not there
+            # without the lock of mode="w": there is nothing to overwrite
             da.to_zarr(made(), str(path), **options)
             _sync_if(synced, path)
             return lambda: zarr.open_array(str(path), mode="r")
@@ -107,7 +107,7 @@ def dask_to_zarr(
 
 
 def python_blosc2(source: Source, array: ArrayData, *, synced: bool) -> Contender:
-    """python-blosc2 alone; `source` gives a function that writes with the arguments it gets."""
+    """python-blosc2 alone; `source` returns a function that writes with given arguments."""
 
     def prepare(paths: Paths, threads: int) -> Run:
         import blosc2
@@ -130,7 +130,7 @@ def python_blosc2(source: Source, array: ArrayData, *, synced: bool) -> Contende
 
 
 def raw_limit(source: Source, array: ArrayData, *, synced: bool) -> Contender:
-    """compress2 and pwrite in bare threads; `source` gives what makes functions of chunks."""
+    """compress2 and pwrite in bare threads; `source` returns a function that makes chunks."""
 
     def prepare(paths: Paths, threads: int) -> Run:
         import blosc2
@@ -164,7 +164,7 @@ def from_memory(array: ArrayData, paths: Paths, threads: int) -> Callable[[], An
 
 
 def fresh_paths(paths: Paths, suffix: str) -> Iterator[Path]:
-    """Where each run writes: no two have the same name."""
+    """Paths of runs, each with a new name."""
     return (paths[TARGET] / f"array-{number}{suffix}" for number in itertools.count())
 
 
@@ -172,7 +172,7 @@ def require_equal(
     expected: Callable[[], Iterable[tuple[Index | slice, NDArray[Any]]]],
     opened: Callable[[], Any],
 ) -> tuple[int, ...]:
-    """Read what was written and compare every element with what it should be."""
+    """Read the written array and compare all elements."""
     array = opened()
     for where, items in expected():
         np.testing.assert_array_equal(array[where], items)

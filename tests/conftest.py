@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.servers"]
 
-# Writing a frame takes milliseconds or, on a busy disk, seconds: no deadline, and no complaint that
+# Writing a frame takes milliseconds or, on a busy disk, seconds: no deadline, and no check that
 # drawing is slow. "default" draws the same examples in every run of the same code, as Hypothesis
 # draws numbers that occur in it, too; "long" looks for new ones (HYPOTHESIS_PROFILE=long,
 # -m hypothesis). Most examples are variations that Hypothesis makes of the one before, so that few
@@ -32,11 +32,11 @@ hypothesis.settings.register_profile("default", _settings, max_examples=50, dera
 hypothesis.settings.register_profile("long", _settings, max_examples=3000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# So long after a worker was lost a cluster looks whether it is back, and gives it up where it is
-# away again: after 15 seconds it would meet the next worker that a test has killed.
+# A cluster checks for a lost worker after this time, and removes it if it is lost again: after 15
+# seconds the check would meet the next worker that a test kills.
 dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
 
-# Processes are forked from one that has imported everything, which takes each that is new seconds.
+# Processes are forked from one that has imported all modules, which takes seconds in a new one.
 forked.preload()
 dask.config.set(
     {
@@ -47,20 +47,20 @@ dask.config.set(
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two for each core: a third of their time tests wait, for disks and for other processes."""
+    """Two for each core, since tests wait for disks and processes a third of their time."""
     return 2 * (os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _scratch_space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep clusters from the directory that all clusters of a machine share."""
+    """Give clusters their own directory instead of that of all clusters of the machine."""
     with dask.config.set({"temporary-directory": str(tmp_path_factory.mktemp("scratch"))}):
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _near_stores() -> Iterator[None]:
-    """Keep what is requested where a store is slow from depending on how busy the machine is."""
+    """Make requests to slow stores independent of the load of the machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remote, "TAIL_AFTER", 3600.0)
         yield
@@ -76,7 +76,7 @@ def far_stores(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_client_of_other_tests(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compute in this process, unless the test says otherwise.
 
-    A client that fails to start stays in dask's settings, and what dask sends to it never ends.
+    A client that fails to start stays in dask's settings; a computation on it never ends.
     """
     if "cluster" in request.fixturenames:
         yield
@@ -92,9 +92,9 @@ def _no_client_of_other_tests(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def fresh_path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    """Give a function that gives a path never given before, for one example of a property each.
+    """Return a function that returns a new path for each example of a property.
 
-    A path used twice would meet frames that are still cached for it.
+    A path that is used twice may have cached frames.
     """
     folder = tmp_path_factory.mktemp("frames")
     numbers = itertools.count()

@@ -1,12 +1,12 @@
-"""What a thread did, by the kernel's count."""
+"""Reads of a thread, counted by the kernel."""
 
 from pathlib import Path
 
 
 def bytes_read(function):
-    """Bytes that this thread read while `function` ran, by the kernel's count.
+    """Bytes that this thread read while `function` ran, counted by the kernel.
 
-    The process has other threads, of servers and clusters that other tests have used.
+    The process has other threads, of servers and clusters of other tests.
     """
 
     def count():

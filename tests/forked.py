@@ -1,4 +1,4 @@
-"""Run functions in processes of their own that need not import everything first."""
+"""Run functions in new processes that have imported all modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _context = multiprocessing.get_context("forkserver")
 
 
 def preload() -> None:
-    """Let the server process, which has no threads and forks, import what takes seconds."""
+    """Let the server process, which forks and has no threads, import slow modules."""
     _context.set_forkserver_preload(
         ["b2nd_dask", "distributed", "aiobotocore.session", "aiohttp", "s3fs"]
     )
@@ -33,7 +33,7 @@ def _run(results: Connection, function: Callable[..., Any], arguments: tuple[Any
 
 
 def run_forked(function: Callable[..., Any], *arguments: Any, seconds: float = 600) -> Any:
-    """Give what a function of a module gives; an error in it and a crash fail the test."""
+    """Return the result of a function of a module; its error or a crash fails the test."""
     results, sender = _context.Pipe(duplex=False)
     process = _context.Process(target=_run, args=(sender, function, arguments))
     with results:
@@ -57,7 +57,7 @@ def run_forked(function: Callable[..., Any], *arguments: Any, seconds: float = 6
 def started(
     function: Callable[..., Any], *arguments: Any
 ) -> Iterator[tuple[ForkServerProcess, Connection]]:
-    """Run a function beside the test, with a connection as its last argument, until it is left."""
+    """Run a function in a process until the block ends; its last argument is a connection."""
     connection, theirs = _context.Pipe()
     process = _context.Process(target=function, args=(*arguments, theirs))
     process.start()
@@ -71,18 +71,18 @@ def started(
 
 
 def answer(connection: Connection) -> Any:
-    """What such a function sends next."""
+    """The next message of such a function."""
     assert connection.poll(600), "it says nothing"
     return connection.recv()
 
 
 class Ended(NamedTuple):
-    """How a process ended, and what it had written until then."""
+    """The end of a process, and its output."""
 
     stdout: str
     stderr: str
     code: int
-    """Exit code, or the negative number of the signal that ended it."""
+    """Exit code, or the negative number of a signal."""
 
 
 def _run_to_files(
@@ -96,7 +96,7 @@ def _run_to_files(
 
 
 def run_to_end(function: Callable[..., Any], *arguments: Any, seconds: float = 600) -> Ended:
-    """Run a function of a module that may crash its process; what it prints stays."""
+    """Run a function of a module that may crash its process; keep its output."""
     with tempfile.TemporaryDirectory() as folder:
         stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
         arguments = (stdout, stderr, function, arguments)

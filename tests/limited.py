@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def attempt(action: Callable[[], Any]) -> str:
-    """Call a function; give its result, or its error of this package, as text."""
+    """Call a function; return its result, or an error of this package, as text."""
     try:
         return str(action())
     except B2ndError as error:
@@ -26,8 +26,8 @@ def attempt(action: Callable[[], Any]) -> str:
 
 
 def _limit(megabytes: int, seconds: int) -> None:
-    """Bound the memory and the time of this process, beyond what it has taken already."""
-    # what is loaded at the first use is not what the input takes
+    """Limit the further memory and time of this process."""
+    # loads modules before the limit is set
     open_b2nd(blosc2.zeros((4,)).to_cframe())[...]
     allowed = address_space() + megabytes * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
@@ -52,9 +52,9 @@ def _answer(code: str, megabytes: int, seconds: int, values: dict[str, Any]) -> 
 
 
 def run_limited(code: str, *, megabytes: int, seconds: int = 20, **values: Any) -> Any:
-    """Run code that leaves its answer in `answer`; `values` are its variables.
+    """Run code that sets `answer`; `values` are its variables.
 
-    `attempt` in the code calls a function and gives what it gives, or its error of this package, as
-    text. Any other error, a crash, and memory or processor time beyond what is given fail the test.
+    `attempt` in the code calls a function and returns its result, or an error of this package, as
+    text. Any other error, a crash, or use of more memory or CPU time fails the test.
     """
     return run_forked(_answer, code, megabytes, seconds, values)

@@ -1,4 +1,4 @@
-"""The memory that a piece of Python takes at its peak, in a process of its own."""
+"""The peak memory of a piece of Python, in a new process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _growth(code: str, before: str, config: dict[str, Any], values: dict[str, An
         "to_b2nd": to_b2nd,
         **values,
     }
-    # what is loaded at the first use is not what the work takes
+    # loads modules before the memory is measured
     from_b2nd(blosc2.zeros((4,)).to_cframe()).compute()
     dask.config.set(config)
     exec(compile(before, "<before>", "exec"), names)
@@ -49,7 +49,7 @@ def write_maps(path: Any, shape: tuple[int, int, int], blocks: tuple[int, int, i
 
 
 def peak_growth(code: str, *, before: str = "", config: Any = None, **values: Any) -> int:
-    """Bytes of resident memory by which the peak of `code` exceeds what was there before.
+    """Bytes of resident memory by which the peak of `code` exceeds the memory before.
 
     `values` are variables of the code, `config` is dask's; `before` runs first and does not count.
     Two threads compute.

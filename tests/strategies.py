@@ -1,7 +1,7 @@
 """Hypothesis strategies: frames that python-blosc2 writes, selections and dask chunks.
 
-A case describes one frame and can write it. What was drawn is kept small in every direction, since
-the interesting sizes are relations: axis to chunk, chunk to block, a short last block.
+A case describes one frame and can write it. All sizes are small, since only their relations matter:
+axis to chunk, chunk to block, a short last block.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def examples(number: int) -> settings:
-    """Draw so many examples where the profile has 50, and more in proportion in the long run."""
+    """Draw `number` examples if the profile has 50, and proportionally more in long runs."""
     return settings(max_examples=max(1, number * settings.default.max_examples // 50))
 
 
@@ -47,13 +47,13 @@ FIELD_NAMES = ["a", "b", "x y", "naïve", "it's", 'quo"te']
 
 @dataclass(frozen=True)
 class Values:
-    """What a frame must hold; where `known` is False, nobody can say (never written)."""
+    """The elements that a frame must have; undefined (never written) where `known` is False."""
 
     array: np.ndarray
     known: np.ndarray | None = None
 
     def assert_read(self, got: Any, index: Index = ...) -> None:
-        """Assert that a selection of these values was read, to the byte."""
+        """Assert that the bytes that were read equal a selection of these values."""
         want = self.array[index]
         if self.known is None:
             assert same(got, want)
@@ -88,7 +88,7 @@ def dtypes() -> st.SearchStrategy[np.dtype]:
 
 
 def noise(dtype: np.dtype, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Make valid elements out of random bits: all NaNs, both zeros, NaT, any character."""
+    """Make valid elements from random bits: all NaNs, both zeros, NaT, any character."""
     if dtype.fields:
         items = np.zeros(count, dtype)
         for name in dtype.names:
@@ -170,9 +170,9 @@ def _pipelines(dtype: np.dtype) -> list[tuple[list[Filter], list[int]]]:
 def compressions(draw: st.DrawFn, dtype: np.dtype, *, exact: bool = False) -> dict[str, Any]:
     """Draw compression parameters, with `exact` without lossy filters and without delta.
 
-    Delta is for frames that are written whole: python-blosc2 decodes parts of such chunks wrongly,
-    and an assignment to a part of a chunk does that. Dictionaries likewise: it does not decode what
-    it wrote where one was asked for and did not help.
+    Delta and dictionaries are only for frames that are written whole. An assignment to a part of a
+    chunk decodes the chunk, and python-blosc2 decodes parts of delta chunks wrongly, and cannot
+    decode chunks for which a dictionary was requested but gave no gain.
     """
     unfit = {Filter.DELTA, Filter.TRUNC_PREC} if exact else set()
     pipelines = [pair for pair in _pipelines(dtype) if not unfit.intersection(pair[0])]
@@ -195,7 +195,7 @@ def compressions(draw: st.DrawFn, dtype: np.dtype, *, exact: bool = False) -> di
 
 @dataclass(frozen=True)
 class Case:
-    """A frame to write in one go."""
+    """A frame that is written at once."""
 
     array: np.ndarray
     chunks: tuple[int, ...]
@@ -204,7 +204,7 @@ class Case:
     contiguous: bool
 
     def write(self, path: Path) -> Values:
-        """Write the frame and tell what it holds, which lossy filters decide."""
+        """Write the frame and return its elements, which depend on lossy filters."""
         stored = blosc2.asarray(
             self.array,
             urlpath=str(path),
@@ -234,7 +234,7 @@ def cases(draw: st.DrawFn, *, contiguous: bool | None = None) -> Case:
 
 @dataclass(frozen=True)
 class SpecialCase:
-    """A frame that begins as a constant and is then assigned to in places."""
+    """A frame that begins as a constant and gets assignments to some regions."""
 
     start: str
     """Name of the function of blosc2 that makes it."""
@@ -248,11 +248,11 @@ class SpecialCase:
     assignments: tuple[tuple[tuple[slice, ...], np.ndarray], ...]
 
     def write(self, path: Path) -> tuple[Values, np.ndarray]:
-        """Write the frame; give what it holds and the kind of each chunk, by python-blosc2."""
+        """Write the frame; return its elements and the kind of each chunk, by python-blosc2."""
         try:
             stored = self._write(path)
         except RuntimeError:
-            # python-blosc2 compresses whatever memory holds where nothing was written, and on rare
+            # python-blosc2 compresses uninitialized memory for unwritten elements, and on rare
             # contents it fails; the next time they are others
             blosc2.remove_urlpath(str(path))
             stored = self._write(path)
@@ -284,7 +284,7 @@ class SpecialCase:
 
 
 def _chunk_kinds(stored: blosc2.NDArray) -> np.ndarray:
-    """Tell how the offset index describes each chunk: 0 stored, 1 zeros, 2 NaN, 4 never written."""
+    """The code of each chunk in the offset index: 0 stored, 1 zeros, 2 NaN, 4 never written."""
     grid = [-(-n // chunk) for n, chunk in zip(stored.shape, stored.chunks, strict=True)]
     in_index = {0: 0, 1: 1, 2: 2, 3: 0, 4: 4}  # a repeated value (3) is a stored chunk
     kinds = [in_index[info.special.value] for info in stored.schunk.iterchunks_info()]
@@ -334,7 +334,7 @@ def _assignments(
 # ---- selections
 
 
-# kept, as Hypothesis validates each that is made
+# cached, since Hypothesis validates each new one
 @lru_cache(maxsize=1000)
 def _slices(length: int) -> st.SearchStrategy[slice]:
     bounds = st.none() | st.integers(-length - 3, length + 3)

@@ -1,4 +1,4 @@
-"""The public names and signatures, and what `import b2nd_dask` adds to dask: changed on purpose."""
+"""The public names and signatures, and the additions of `import b2nd_dask` to dask."""
 
 import inspect
 import pickle
@@ -131,7 +131,7 @@ def test_signatures_of_methods(function):
     assert signature(function) == FUNCTIONS[function]
 
 
-#: Modules of this package that importing it loads.
+#: Number of modules of this package that its import loads.
 LOADED = 13
 
 OWN_MODULES = """
@@ -235,7 +235,7 @@ def test_closed_frames_are_not_read(frame):
             use()
     assert (frame.shape, frame.dtype, len(frame)) == ((20, 30), np.float64, 20)
     assert repr(frame).endswith("(closed)>")
-    # arrays that were made of it, and other frames, go on
+    # its dask arrays, and other frames, can still be read
     assert x.sum().compute() == other[...].sum() == VALUES.sum()
     assert read["unit"] == "m"
 

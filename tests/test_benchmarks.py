@@ -1,4 +1,4 @@
-"""The benchmarks run, their contenders agree, and their reports come out. No time is asserted."""
+"""The benchmarks run, their contenders agree, and reports are written. No time is asserted."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def run_benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-#: One that reads, one that writes too, each with all peers. All of them take half an hour.
+#: A case that reads and one that also writes, with all peers. All cases take half an hour.
 OFTEN_RUN = {"points", "rechunk"}
 
 
-# up to fifty processes that import everything
+# up to fifty processes that import all modules
 @pytest.mark.timeout(2700)
 @pytest.mark.parametrize(
     "name",
@@ -141,13 +141,13 @@ def grown(count: int, **powers: float) -> ScenarioResult:
 def test_what_grows_faster_than_the_graph_is_named(tmp_path: Path) -> None:
     counts = (1, 10, 100, 1000, 10_000)
     results = [grown(n, linear=1, square=2, **{f"{DASK_ALONE}square": 1.5}) for n in counts]
-    # as what small graphs take beside may hide how they grow
+    # constant costs of small graphs may hide their growth
     results[:2] = grown(1, linear=3), grown(10, linear=2)
     text = growth.markdown(results)
     assert "| linear | 10,000 | 0.01 (1.00) | 1e+03 (1.00) |" in text
     above = text[text.index("## Above linear") :].splitlines()[2:]
-    told = "2.00 up to 10,000, dask alone 1.50 up to 10,000"
-    assert above == [f"- `growth_layers`, square: time (median), s {told}"]
+    slopes = "2.00 up to 10,000, dask alone 1.50 up to 10,000"
+    assert above == [f"- `growth_layers`, square: time (median), s {slopes}"]
     (path,) = plots.write(tmp_path, results)
     assert path.name == "growth_layers.png"
     assert path.stat().st_size > 1000

@@ -1,4 +1,4 @@
-"""What docs/comparison.md says of other packages, with the packages themselves."""
+"""Statements of docs/comparison.md about other packages, checked with these packages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def h5py() -> Any:
 
 
 def flip(path: Path) -> None:
-    """Change the element 500, which is stored plain."""
+    """Change the element 500, which is not compressed."""
     stored = path.read_bytes()
     at = stored.index(VALUES[500:510].tobytes())
     path.write_bytes(stored[:at] + b"\xff" + stored[at + 1 :])
@@ -56,7 +56,7 @@ def test_checksums_by_default(tmp_path: Path, zarr: Any, h5py: Any) -> None:
 
 
 def test_an_array_that_is_being_written(tmp_path: Path, zarr: Any, h5py: Any) -> None:
-    """Half of the array is written when somebody looks."""
+    """A reader opens the array when half of it is written."""
     seen = []
 
     def look(block: np.ndarray) -> np.ndarray:

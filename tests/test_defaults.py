@@ -1,4 +1,4 @@
-"""What docs/recipes.md says of the defaults, checked against the sizes that frames have."""
+"""Defaults in docs/recipes.md, compared with the sizes of frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python of the README and of the pages for users runs as it stands."""
+"""The Python code of the README and of the pages for users runs unchanged."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ STAND_IN = "https://data.example.org"
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """What each block of Python needs, and its text."""
+    """The requirement of each block of Python, and its text."""
     return _BLOCK.findall((ROOT / page).read_text())
 
 
 def run(page: str, need: str = "", replaced: tuple[str, str] = ("", "")) -> dict[str, Any]:
-    """Run the blocks that need nothing; or the first, and those that need one thing."""
+    """Run the blocks without a requirement; or the first one, and those with one requirement."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for at, (needed, text) in enumerate(blocks(page)):
         if needed == need or at == 0:
@@ -52,7 +52,7 @@ def test_recipes_on_the_disk() -> None:
     names = run("docs/recipes.md")
     series = blosc2.open("series.b2nd")[:, 45, 90]
     np.testing.assert_array_equal(names["series"], series)
-    # what the changes and the appends have done
+    # the effect of changes and appends
     expected = blosc2.open("rain.b2nd")[:]
     np.testing.assert_array_equal(expected[10:15], expected[:5])
     np.testing.assert_array_equal(blosc2.open("days.b2nd")[:], expected)
@@ -92,7 +92,7 @@ def test_recipes_of_datasets() -> None:
 
 
 def test_larger_than_memory(caplog: pytest.LogCaptureFixture) -> None:
-    # what the page sets is undone
+    # settings of the page are undone
     caplog.set_level(logging.INFO, "b2nd_dask")
     with dask.config.set(num_workers=2):
         run("docs/larger-than-memory.md")
@@ -152,9 +152,9 @@ def test_recipes_for_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("AWS_ENDPOINT_URL", options["client_kwargs"]["endpoint_url"])
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["key"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
-    # not the file system that another test has made without credentials
+    # not a cached file system of another test without credentials
     s3fs.S3FileSystem.clear_instance_cache()
-    # a bucket is private; of the other anybody may read
+    # one bucket is private, the other one public
     s3_server.client.create_bucket(Bucket="climate")
     anybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject"}
     policy = {"Statement": [anybody | {"Resource": "arn:aws:s3:::open-data/*"}]}
@@ -228,7 +228,7 @@ def test_xarray() -> None:
 def test_every_block_is_run() -> None:
     known = {"", "s3", "http", "cluster", "client", "zarr", "h5py", "xarray"}
     known |= {"npy", "tiff", "netcdf"}
-    # by the tests of the engine for xarray
+    # imported by tests of the engine for xarray
     known |= {"dask_array"}
     pages = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
     for page in pages:

@@ -1,4 +1,4 @@
-"""Errors that newcomers meet: each names what is wrong and what to do, of real files and stores."""
+"""Errors that new users meet: each names the cause and the remedy, for files and stores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command(*arguments: str) -> str:
     return " ".join(result.output.split())
 
 
-def told(call: Callable[[], object], kind: type[Exception] = Exception) -> str:
+def message_of(call: Callable[[], object], kind: type[Exception] = Exception) -> str:
     with pytest.raises(kind) as caught:
         call()
     return str(caught.value)
@@ -64,11 +64,11 @@ def test_writing_names_the_folder_that_is_missing(tmp_path: Path, how: str) -> N
 def test_reading_names_the_folder_that_is_missing(
     tmp_path: Path, read: Callable[[str], object]
 ) -> None:
-    assert f"there is no folder {tmp_path / 'gone'}" in told(lambda: read("gone/deep/a.b2nd"))
+    assert f"there is no folder {tmp_path / 'gone'}" in message_of(lambda: read("gone/deep/a.b2nd"))
     (tmp_path / "file").touch()
-    assert f"{tmp_path / 'file'} is not a folder" in told(lambda: read("file/a.b2nd"))
+    assert f"{tmp_path / 'file'} is not a folder" in message_of(lambda: read("file/a.b2nd"))
     # the folder is there
-    missing = told(lambda: read("a.b2nd"), FileNotFoundError)
+    missing = message_of(lambda: read("a.b2nd"), FileNotFoundError)
     assert "no folder" not in missing
     assert "not a folder" not in missing
 
@@ -96,7 +96,7 @@ def test_a_tilde_is_the_home(
     assert b2nd_dask.list_staging(kind("~/a.b2nd")) == []
     result = CliRunner().invoke(main, ["info", "~/a.b2nd"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    # a file that is called so, and a user whom nobody knows
+    # a file of that name, and an unknown user
     (tmp_path / "~").mkdir()
     b2nd_dask.to_b2nd(VALUES, tmp_path / "~" / "b.b2nd")
     assert b2nd_dask.open_b2nd("./~/b.b2nd").shape == (3, 4)
@@ -108,34 +108,36 @@ def test_a_tilde_is_the_home(
 def test_strings_of_variable_length(chunked: bool) -> None:
     strings = np.array(["a", "bcd"], dtype=np.dtypes.StringDType())
     given = da.from_array(strings, chunks=1) if chunked else strings
-    text = told(lambda: b2nd_dask.to_b2nd(given, "s.b2nd"), TypeError)
+    text = message_of(lambda: b2nd_dask.to_b2nd(given, "s.b2nd"), TypeError)
     assert "strings of variable length" in text
     assert "Python objects" not in text
     assert '.astype("U' in text
     assert '"S' in text
-    # which works
+    # the advice works
     written = b2nd_dask.to_b2nd(strings.astype("U3"), "s.b2nd")
     np.testing.assert_array_equal(written.compute(), ["a", "bcd"])
-    text = told(lambda: b2nd_dask.open_b2nd("s.b2nd", dtype=np.dtypes.StringDType()), ValueError)
+    text = message_of(
+        lambda: b2nd_dask.open_b2nd("s.b2nd", dtype=np.dtypes.StringDType()), ValueError
+    )
     assert "strings of variable length" in text
-    text = told(lambda: b2nd_dask.to_b2nd(np.array(["a", 1], object), "o.b2nd"), TypeError)
+    text = message_of(lambda: b2nd_dask.to_b2nd(np.array(["a", 1], object), "o.b2nd"), TypeError)
     assert "Python objects" in text
 
 
 def test_a_bucket_that_is_missing(s3_server: S3Server) -> None:
     options = s3_server.storage_options
     for url in ("s3://no-such-bucket/a.b2nd", "s3://no-such-bucket/a/", "s3://no-such-bucket"):
-        text = told(
+        text = message_of(
             lambda url=url: b2nd_dask.open_b2nd(url, storage_options=options), FileNotFoundError
         )
         assert f"No such bucket: '{url.rstrip('/')}'" in text
-    text = told(
+    text = message_of(
         lambda: b2nd_dask.open_b2nd("s3://frames/none.b2nd", storage_options=options),
         FileNotFoundError,
     )
     assert "No such object: 's3://frames/none.b2nd'" in text
     for how in ({}, {"contiguous": False}, {"mode": "w"}, {"mode": "a", "append_axis": 0}):
-        text = told(
+        text = message_of(
             lambda how=how: b2nd_dask.to_b2nd(
                 VALUES, "s3://no-such-bucket/a.b2nd", storage_options=options, **how
             ),
@@ -143,7 +145,7 @@ def test_a_bucket_that_is_missing(s3_server: S3Server) -> None:
         )
         assert "No such bucket: 's3://no-such-bucket/a.b2nd'" in text
     s3_server.put("something", b"")
-    text = told(lambda: b2nd_dask.open_b2nd("s3://frames", storage_options=options))
+    text = message_of(lambda: b2nd_dask.open_b2nd("s3://frames", storage_options=options))
     assert "is not a sparse frame" in text
 
 
@@ -158,7 +160,7 @@ def test_commands_show_their_own_options(
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, "none")
     endpoint = {"client_kwargs": options["client_kwargs"]}
-    text = told(
+    text = message_of(
         lambda: b2nd_dask.open_b2nd("s3://frames/private.b2nd", storage_options=endpoint), OSError
     )
     assert "storage_options={'anon': True}" in text
@@ -199,13 +201,13 @@ def test_stores_of_python_blosc2(tmp_path: Path, kind: type, name: str) -> None:
         fsspec.filesystem("memory").put(str(tmp_path / "t.b2d"), "/t.b2d", recursive=True)
     else:
         make_store(kind, path)
-    text = told(lambda: da.from_b2nd(path), ValueError)
+    text = message_of(lambda: da.from_b2nd(path), ValueError)
     assert path in text
     assert "python-blosc2" in text
     suffix = path[-4:]
     assert suffix in text
     assert "component=KEY reads an array of it" in text
-    # as the message says
+    # as the message advises
     np.testing.assert_array_equal(da.from_b2nd(path, component="/b").compute(), VALUES)
     if suffix == ".b2z":
         assert "zip://NAME.b2nd::PATH" in text
@@ -213,14 +215,16 @@ def test_stores_of_python_blosc2(tmp_path: Path, kind: type, name: str) -> None:
     if name != "memory":
         x = da.from_b2nd(blosc2.open(path, mode="r")["/b"])
         np.testing.assert_array_equal(x.compute(), VALUES)
-        text = told(lambda: da.from_b2nd(blosc2.open(path, mode="r")), TypeError)
+        text = message_of(lambda: da.from_b2nd(blosc2.open(path, mode="r")), TypeError)
         assert "store[KEY]" in text
 
 
 def test_a_folder_of_frames(tmp_path: Path) -> None:
     b2nd_dask.to_b2nd(VALUES, "b.b2nd")
     b2nd_dask.to_b2nd(VALUES, "a.b2nd")
-    assert "it contains frames, such as a.b2nd" in told(lambda: da.from_b2nd(tmp_path), ValueError)
+    assert "it contains frames, such as a.b2nd" in message_of(
+        lambda: da.from_b2nd(tmp_path), ValueError
+    )
 
 
 def test_several_paths() -> None:
@@ -233,7 +237,7 @@ def test_several_paths() -> None:
         (b2nd_dask.open_b2nd, (paths, tuple(paths), *unordered)),
     ):
         for given in several:
-            text = told(lambda read=read, given=given: read(given), TypeError)
+            text = message_of(lambda read=read, given=given: read(given), TypeError)
             assert type(given).__name__ in text
             assert "from_b2nd takes a list of paths or a pattern" in text
             assert "stack=True" in text
@@ -244,7 +248,7 @@ def test_several_paths() -> None:
 def test_elements_in_place_of_a_path() -> None:
     opened = blosc2.asarray(VALUES)
     for given in (VALUES, opened[1:]):
-        text = told(lambda given=given: da.from_b2nd(given), TypeError)
+        text = message_of(lambda given=given: da.from_b2nd(given), TypeError)
         assert "a NumPy array, where the path of a frame is needed" in text
         assert "a slice of it is a NumPy array" in text
 
@@ -253,10 +257,10 @@ def test_elements_in_place_of_a_path() -> None:
     "pattern", ["*.b2nd", "[ab].b2nd", "?.b2nd", "gone/*.b2nd", "memory://gone*"]
 )
 def test_a_pattern_of_paths(pattern: str) -> None:
-    text = told(lambda: da.from_b2nd(pattern), FileNotFoundError)
+    text = message_of(lambda: da.from_b2nd(pattern), FileNotFoundError)
     assert "nothing matches this pattern" in text
-    text = told(lambda: b2nd_dask.open_b2nd(pattern), FileNotFoundError)
+    text = message_of(lambda: b2nd_dask.open_b2nd(pattern), FileNotFoundError)
     assert "if it is a pattern: from_b2nd takes a list of paths or a pattern" in text
-    # a name with such letters is a name
+    # a name with such characters is no pattern
     b2nd_dask.to_b2nd(VALUES, "*[a].b2nd")
     np.testing.assert_array_equal(da.from_b2nd("*[a].b2nd").compute(), VALUES)

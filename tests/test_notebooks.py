@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, show figures, and are kept without outputs."""
+"""The notebooks run completely, show figures, and are stored without outputs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path
 def execute(notebook: Any, folder: Path) -> None:
     """Run a notebook in a fresh kernel: in an empty folder, with warnings as errors."""
     strict = nbformat.v4.new_code_cell("import warnings; warnings.simplefilter('error')")
-    # the end of a kernel is not ours
+    # warnings at the end of a kernel are not ours
     lenient = nbformat.v4.new_code_cell("warnings.resetwarnings()")
     notebook.cells = [strict, *notebook.cells, lenient]
     (folder / "temporary").mkdir()
     (folder / "current").mkdir()
-    # by sockets that are files: ports found free may be taken when the kernel opens them; and their
-    # names may have about 100 characters
+    # by sockets that are files: free ports may be taken when the kernel opens them; names of such
+    # files have at most about 100 characters
     kernel = {"transport": "ipc", "ip": f"{folder}/kernel"}
     client = nbclient.NotebookClient(
         notebook,

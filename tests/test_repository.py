@@ -1,4 +1,4 @@
-"""What hosts, indexes and other packagers read says the same as pyproject.toml and `.ci/run`."""
+"""Files for hosts, indexes and packagers agree with pyproject.toml and `.ci/run`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from benchmarks.scale.costs import Cluster, Costs, Store, Workload
 from benchmarks.scale.model import predict
 
 COSTS = Costs.load()
-#: Of a chunk that the optimizer does not merge with others.
+#: Elements of a chunk that the optimizer does not merge with others.
 ELEMENTS = 1 << 24
 SUM = Workload(1000, 4e6, 4.0, 10)
 WRITE = replace(SUM, writes=True)
@@ -35,7 +35,7 @@ def test_tasks_are_those_of_a_real_graph(count: int, tmp_path: Path) -> None:
     (total,) = dask.optimize(array.sum())
     cluster = Cluster(2)
     tasks = len(dict(total.__dask_graph__()))
-    # groups of one are no tasks
+    # a group of one needs no task
     assert tasks == pytest.approx(predict(work, cluster, COSTS, None).tasks, rel=0.05, abs=1)
     written = to_b2nd(array * 2 + 1, tmp_path / "never.b2nd", compute=False)
     tasks = len(dict(written.__dask_graph__()))

@@ -1,4 +1,4 @@
-"""The documentation site, as a browser shows it."""
+"""The documentation site in a browser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parents[1] / "docs"
 HOW_TO = "larger-than-memory"
 
-#: What a page shows and refers to, in one call of the browser.
+#: The contents and references of a page, by one call of the browser.
 LOOK = """
 const all = (what) => [...document.querySelectorAll(what)];
 return {
@@ -39,7 +39,7 @@ return {
   loaded: performance.getEntriesByType('resource').map(r => r.name),
 };
 """
-#: Contrast of texts with what lies behind them, of our own elements and of plain text.
+#: Contrast of texts with their background, in our own elements and in plain text.
 CONTRAST = """
 const channel = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
 const luminance = (c) => 0.2126 * channel(c[0]) + 0.7152 * channel(c[1]) + 0.0722 * channel(c[2]);
@@ -61,7 +61,7 @@ return [...document.querySelectorAll('.lead, .sd-card-title, .bd-article p, .bd-
 
 
 def _public() -> set[str]:
-    """Names of the package; for a module in it those of the module, behind its own."""
+    """Names of the package; names of a module in it follow that of the module."""
     names = set(b2nd_dask.__all__) - {"__version__"}
     for name in sorted(names):
         value = getattr(b2nd_dask, name)
@@ -73,7 +73,7 @@ def _public() -> set[str]:
 def test_the_reference_has_every_public_name() -> None:
     page = (DOCS / "reference/index.md").read_text()
     listed = set(re.findall(r"^   ([\w.]+)$", page, re.MULTILINE))
-    # reached through xarray alone
+    # only reached through xarray
     assert listed - {"B2ndAccessor"} == set(_public())
 
 
@@ -84,7 +84,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site. Sphinx runs in a process of its own, from a copy of the tree's pages."""
+    """The built site. Sphinx runs in a new process, on a copy of the pages."""
     pytest.importorskip("sphinx", reason="the site needs the extra 'docs'")
     pytest.importorskip("myst_nb", reason="the site needs the extra 'docs'")
     root = tmp_path_factory.mktemp("site")
@@ -132,7 +132,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def _requested(browser: Any) -> set[str]:
-    """Hosts that were asked for anything since the last call."""
+    """Hosts with requests since the last call."""
     messages = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
     sent = (m for m in messages if m["method"] == "Network.requestWillBeSent")
     urls = (urlsplit(m["params"]["request"]["url"]) for m in sent)
@@ -140,7 +140,7 @@ def _requested(browser: Any) -> set[str]:
 
 
 def _look(browser: Any, url: str) -> dict[str, Any]:
-    """Open a page, and look at it when all of it is there, which `get` does not always wait for."""
+    """Open a page and return its contents once loaded, since `get` does not always wait."""
     browser.get(url)
     loaded = "return document.readyState === 'complete' && location.href === arguments[0]"
     deadline = time.monotonic() + 60

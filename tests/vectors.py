@@ -1,8 +1,8 @@
-"""The test vectors: real and damaged frames, with what each must read as.
+"""The test vectors: real and damaged frames, with the expected result of a read.
 
-`tests/data` holds a selection that makes the tests complete. Where the environment variable
-``B2ND_VECTORS`` names a folder with the full set, or ``../shared/vectors`` beside the repository
-holds it, that one is used instead.
+`tests/data` has a selection that suffices for all tests. The full set is used instead if the
+environment variable ``B2ND_VECTORS`` names its folder, or if ``../shared/vectors`` beside the
+repository has it.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ KEPT = (
 
 
 def digest(data: bytes) -> str:
-    """Give the SHA-256 of some bytes in hexadecimal."""
+    """The SHA-256 of some bytes in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def raw(array: np.ndarray) -> bytes:
-    """Give the bytes of an array in C order, the padding of structured elements included.
+    """The bytes of an array in C order, including the padding of structured elements.
 
-    NumPy copies structured elements field by field and leaves out what lies between the fields, so
-    the elements are taken as opaque before anything is copied.
+    NumPy copies structured elements field by field, without padding, so the elements are viewed as
+    opaque before the copy.
     """
     if not array.dtype.itemsize:
         return b""
@@ -57,15 +57,15 @@ def raw(array: np.ndarray) -> bytes:
 
 
 def packed_digest(value: Any) -> str:
-    """Give the digest of a metadata value, equal for a tuple and a list of the same elements."""
+    """The digest of a metadata value, equal for a tuple and a list of the same elements."""
     return digest(msgpack.packb(value))
 
 
 def same(got: Any, want: Any) -> bool:
-    """Tell whether two results of indexing are alike: shape, type and every byte.
+    """Whether two results of indexing are equal: shape, type and all bytes.
 
-    A scalar is not what its bytes in the array are: it is of native byte order, and NumPy strips
-    the zeros from the end of a string.
+    The bytes of a scalar differ from those in the array: it has native byte order, and NumPy strips
+    zeros from the end of a string.
     """
     if isinstance(want, np.ndarray):
         alike = isinstance(got, np.ndarray) and (got.shape, got.dtype) == (want.shape, want.dtype)
@@ -75,7 +75,7 @@ def same(got: Any, want: Any) -> bool:
 
 @dataclass(frozen=True)
 class Row:
-    """One vector. `shape`, `chunks` and `blocks` are None where the row does not say."""
+    """One vector. `shape`, `chunks` and `blocks` are None if the row lacks them."""
 
     file: str
     root: Path
@@ -95,7 +95,7 @@ class Row:
     """Digest of each packed value, by name."""
     meta: Mapping[str, str] | None
     upstream_reads: bool
-    """Whether python-blosc2 reads this file, and rightly."""
+    """Whether python-blosc2 reads this file correctly."""
     stores_dtype: bool
 
     @property
@@ -107,7 +107,7 @@ class Row:
         return "any values" in self.also_ok
 
     def array(self) -> np.ndarray | None:
-        """Load the contents; None where only their digest is kept."""
+        """Load the contents; None if only their digest is stored."""
         if self.contents is None:
             return None
         if (self.root / self.contents).exists():
@@ -122,7 +122,7 @@ def _archive(root: Path) -> Mapping[str, np.ndarray]:
 
 
 def simplified(row: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """Reduce a row of the full set to what tests use; a row that was reduced already is kept."""
+    """Reduce a row of the full set to the fields for tests; return a reduced row unchanged."""
     if "upstream_reads" in row:
         return dict(row)
     row = {**row, **CORRECTIONS.get(row["file"], {})}
@@ -188,12 +188,12 @@ def source() -> Path:
 
 @cache
 def load(root: Path | None = None) -> tuple[Row, ...]:
-    """Load all rows of a folder of vectors, by default of the fullest one there is."""
+    """Load all rows of a folder of vectors, by default of the fullest one."""
     root = root or source()
     manifest = json.loads((root / "MANIFEST.json").read_text(encoding="utf-8"))
     return tuple(_row(simplified(row, root), root) for row in manifest)
 
 
 def rows(*expect: str) -> list[Row]:
-    """Give the rows with one of these expectations ("read", "error", "undetectable", "chunk")."""
+    """The rows with one of these expectations ("read", "error", "undetectable", "chunk")."""
     return [row for row in load() if row.expect in expect]

@@ -1,4 +1,4 @@
-"""Python as it is on Windows, as far as that shows on other systems: names that are missing there.
+"""Simulation of Python on Windows: removes the names that are missing there.
 
 `python -m tests.windows PROGRAM [ARGUMENT]...` runs a function of `tests.storage.test_windows`.
 """
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-#: What Python has on Windows neither in 3.11 nor in 3.13; os.fchmod came with 3.13.
+#: Names that Python on Windows lacks in 3.11 and 3.13; os.fchmod is new in 3.13.
 MISSING = {
     os: (
         "O_DIRECTORY",
@@ -71,7 +71,7 @@ _FOLDERS = ("dir_fd", "src_dir_fd", "dst_dir_fd")
 
 
 def become_windows() -> None:
-    """Take away what is missing, once libraries that know both systems are imported."""
+    """Remove the missing names, after the import of libraries that support both systems."""
     for name in LIBRARIES:
         importlib.import_module(name)
     for module, names in MISSING.items():

@@ -1,7 +1,7 @@
 """All private names of dask that the package uses.
 
-dask may rename or change them in any release. So each is looked up at its first use and compared
-with its parameters in the versions that were checked. A missing or changed name raises
+dask may rename or change them in any release. Each name is resolved at its first use, and its
+parameters are compared with those of the checked versions. A missing or changed name raises
 `NameChangedError`: the optimizer then leaves graphs to dask, and frames are read and written by
 documented functions alone. No other module imports such a name.
 """
@@ -95,8 +95,8 @@ _NEEDED = {
     "dask.system": {"CPU_COUNT": "int"},
     "distributed.system": {"MEMORY_LIMIT": "int"},
 }
-#: Functions used only for comparison with those of tasks. If one is missing, the optimizer treats
-#: the tasks that call it like those of user functions.
+#: Functions that the optimizer only recognizes in tasks. If one is missing, it treats tasks that
+#: call it as calls of a user function.
 _COMPARED = {
     "dask.array._shuffle": {
         "_getitem": "obj, index",
@@ -143,10 +143,10 @@ class PrivateName:
 
     module: str
     name: str
-    """The name; a method follows the name of its class."""
+    """The name; for a method ``Class.method``."""
     parameters: str
     is_compared: bool = False
-    """Whether the name is used only for comparison with functions of tasks."""
+    """Whether the name only serves to recognize functions in tasks."""
     library: str = "dask"
     """The distribution that has the module."""
 
@@ -166,8 +166,8 @@ class PrivateName:
             raise self._changed(f"has changed: expected ({self.parameters}), found ({now})")
         return found
 
-    def found(self) -> Any:
-        """As `resolve`; for a changed name of `_COMPARED` an object that equals no function."""
+    def or_placeholder(self) -> Any:
+        """Resolve the name; a changed name of `_COMPARED` becomes an object unequal to any."""
         try:
             return self.resolve()
         except NameChangedError as error:
@@ -195,10 +195,10 @@ def parameters_of(found: Any) -> str:
     return ", ".join(str(p).partition(":")[0].partition("=")[0].strip() for p in parameters)
 
 
-def resolved(library: str, table: Mapping[str, Mapping[str, str]], *chosen: str) -> Any:
-    """Private names of another library, by their last parts as attributes.
+def private_names(library: str, table: Mapping[str, Mapping[str, str]], *chosen: str) -> Any:
+    """Resolve private names of another library; return them as attributes of a namespace.
 
-    The table has their parameters by module and name; without `chosen` all are looked up. Raises
+    The table has the parameters by module and name. Without `chosen` all names are resolved. Raises
     `NameChangedError` if one is missing or has changed.
     """
     package = library.replace("-", "_")
@@ -231,7 +231,7 @@ _LAYERS = ("ArrayBlockwiseDep", "ArraySliceDep", "blockwise", "getter")
 def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
         entries = [entry for entry in NAMES if entry.module == _NAMESPACES[name]]
-        found: Any = SimpleNamespace(**{entry.name: entry.found() for entry in entries})
+        found: Any = SimpleNamespace(**{entry.name: entry.or_placeholder() for entry in entries})
     elif name in _DIRECT:
         found = _DIRECT[name].resolve()
     else:
@@ -249,7 +249,7 @@ def resolve_all() -> None:
 
 @cache
 def optional(name: str) -> Any:
-    """One of the direct names, or None if it is missing or has changed."""
+    """The object of a name in `_DIRECT`; None if it is missing or has changed."""
     try:
         return __getattr__(name)
     except NameChangedError:
@@ -259,7 +259,7 @@ def optional(name: str) -> Any:
 
 def has_layers() -> bool:
     """Whether graphs of layers can be built; false if dask's arrays are expressions."""
-    return not is_planned() and None not in map(optional, _LAYERS)
+    return not has_query_planning() and None not in map(optional, _LAYERS)
 
 
 def require_layers() -> None:
@@ -270,8 +270,8 @@ def require_layers() -> None:
 
 
 def only_layer(array: Any) -> Any:
-    """The layer of an array whose graph has no other; None for other arrays and expressions."""
-    layers = {} if is_planned() else getattr(array.dask, "layers", {})
+    """The layer of an array that has only one; None for other arrays and for expressions."""
+    layers = {} if has_query_planning() else getattr(array.dask, "layers", {})
     return layers.get(array.name) if len(layers) == 1 else None
 
 
@@ -280,8 +280,8 @@ def block_arguments(layer: Any) -> list[Any]:
     return list(getattr(layer, "io_deps", {}).values())
 
 
-def noted(layer: Any, name: str) -> Any:
-    """The note of dask on the array of a layer, such as its chunks; None without a note."""
+def collection_annotation(layer: Any, name: str) -> Any:
+    """The annotation of a layer's array by dask, such as its chunks; None without one."""
     return (getattr(layer, "collection_annotations", None) or {}).get(name)
 
 
@@ -290,8 +290,8 @@ def block_function(layer: Any) -> Any:
     return getattr(getattr(layer, "task", None), "func", None)
 
 
-def held_tasks(layer: Any) -> dict[Any, Any] | None:
-    """The tasks of a layer that dask stores as a dict; None for all other layers."""
+def task_dict(layer: Any) -> dict[Any, Any] | None:
+    """The tasks of a layer that stores them as a dict; None for other layers."""
     tasks = getattr(layer, "mapping", None)
     return tasks if isinstance(tasks, dict) else None
 
@@ -303,7 +303,7 @@ def schedulers() -> list[Any]:
     return list(getattr(Scheduler, "_instances", ()))
 
 
-def is_planned() -> bool:
+def has_query_planning() -> bool:
     """Whether dask's arrays are expressions (``array.query-planning``), not graphs of layers."""
     enabled = optional("array_expr_enabled")
     return enabled is not None and bool(enabled())
@@ -316,7 +316,7 @@ class _Warned:
 
 
 def warn_once(what: str, error: BaseException | None) -> None:
-    """Warn, once per process, that dask does a part of the work; log the traceback at DEBUG."""
+    """Warn, once per process, that dask does work of this package; log the traceback at DEBUG."""
     logger.debug("%s", what, exc_info=error)
     if _Warned.done:
         return

@@ -84,7 +84,7 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
 def _compress_block(
     block: Any, shape: tuple[int, ...] | None, *, dtype: np.dtype[Any], cparams: Any
 ) -> CompressedArray:
-    """Compress a block; it must have the given shape, which another dask may not provide."""
+    """Compress a block; it must have the given shape, unless dask does not provide one."""
     shape = np.shape(block) if shape is None else shape
     return compress(checked_block(block, "persist_compressed: a block", shape, dtype), cparams)
 

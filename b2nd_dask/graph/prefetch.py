@@ -54,7 +54,7 @@ class _Prefetching(Callback):
     def announce(self) -> None:
         """Announce that the next graph computed by this thread may read from stores.
 
-        If the announced graph is never computed, another graph is searched in vain.
+        If that graph is never computed, the next graph is searched, to no effect.
         """
         self._of_thread.is_announced = True
         # repeated: dask loses callbacks if two threads compute concurrently
@@ -99,7 +99,7 @@ def _items(graph: Mapping[Any, Any], nodes: Iterable[Any]) -> Iterator[Item]:
 def _may_read_less(func: Any, args: list[Any]) -> bool:
     """Whether a task may read less than its blocks: by positions or by statistics pruning."""
     return func is index_block or (
-        func is reduce_block and args[1].asks and args[0].source.has_statistics
+        func is reduce_block and args[1].prunes and args[0].source.has_statistics
     )
 
 
@@ -166,7 +166,7 @@ def _is_collection(node: Task) -> bool:
 
 
 def block_read(arg: Any, func: Any, args: list[Any]) -> BlockRead | None:
-    """The read of an argument: less than its block if dask has fused slices into its getter."""
+    """The read of an argument: a part of its block if dask has fused slices into its getter."""
     if not isinstance(arg, BlockRead | Frame):
         return None
     if not is_among(func, _GETTERS):

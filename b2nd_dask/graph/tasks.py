@@ -45,8 +45,8 @@ def _run_on_single(program: Program, arrays: list[Any], are_read: list[bool]) ->
     """Run a program on a single element as on an array of length 1.
 
     NumPy treats single elements differently: an integer overflow warns, a comparison of strings
-    returns Python's booleans, and a power of a boolean has 8 bytes. `are_read` tells which arrays
-    count as elements that this task reads; the others are single elements for dask, too.
+    returns Python's booleans, and a power of a boolean has 8 bytes. `are_read` marks arrays that
+    count as read by this task; the others are single elements for dask, too.
     """
     is_array = isinstance(arrays[0], np.ndarray)
     elements, *inputs = (
@@ -169,7 +169,7 @@ def regions_of_index(
 ) -> list[tuple[Readable, tuple[range, ...]]]:
     """Regions that `index_block` reads; the whole block if arguments are unknown.
 
-    For reads of single elements, one element stands for each block that they touch.
+    Reads of single elements become one element of each block that they touch.
     """
     whole, recorder = [(block.source, block.axes)], _Recorder(block.source)
     try:

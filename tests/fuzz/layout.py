@@ -1,4 +1,4 @@
-"""Where the fields of a sound frame lie, found without the package that is tested."""
+"""The positions of fields in a sound frame, found without the tested package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MAIN = "chunks.b2frame"
 
-#: Offsets and widths in the frame header and in a chunk's header.
+#: Offsets and widths of fields in the frame header and in a chunk header.
 HEADER_FIELDS = (
     *((11, 4), (16, 8), (25, 1), (26, 1), (27, 1), (28, 1), (30, 8), (39, 8), (48, 4), (53, 4)),
     *((58, 4), (63, 2), (66, 2), (68, 1), (70, 1), (71, 1), (76, 1), (77, 1), (78, 1), (85, 1)),
@@ -33,7 +33,7 @@ class Field(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The parts of the main file, and the numbers of all files that sizes and places depend on."""
+    """The parts of the main file, and in all files the numbers that determine sizes and offsets."""
 
     main: str
     header_len: int
@@ -41,7 +41,7 @@ class Layout(NamedTuple):
     trailer_start: int
     frame_len: int
     chunks: tuple[tuple[str, int], ...]
-    """File and position of each stored chunk, the index among them."""
+    """File and position of each stored chunk, including the index."""
     fields: tuple[Field, ...]
     offsets: tuple[int, ...]
     """Entries of the index."""
@@ -67,7 +67,7 @@ def layout_of(files: Files) -> Layout:
     fields += [
         Field(name, at + start, width) for name, at in chunks for start, width in CHUNK_FIELDS
     ]
-    # the metalayers' section and the trailer are short: every byte may be a marker or a length
+    # the section of metalayers and the trailer are short: each byte may be a marker or a length
     fields += [Field(main, at, 1 << at % 4) for at in range(87, header_len)]
     fields += [Field(main, at, 1 << at % 4) for at in range(trailer_start, frame_len)]
     inside = [f for f in fields if f.start + f.width <= len(files[f.file])]

@@ -1,4 +1,4 @@
-"""Ways to damage a frame."""
+"""Functions that damage a frame."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DTYPES = (
 
 
 def flip(files: Files, layout: Layout, rng: Random) -> None:
-    """Change single bytes, mostly where structure is."""
+    """Change single bytes, mostly in structural fields."""
     name = rng.choice(list(files))
     data = bytearray(files[name])
     for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
@@ -49,7 +49,7 @@ def flip(files: Files, layout: Layout, rng: Random) -> None:
 
 
 def number(files: Files, layout: Layout, rng: Random) -> None:
-    """Put a telling number where a field is."""
+    """Replace a field by a boundary value or a nearby one."""
     file, start, width = rng.choice(layout.fields)
     data = bytearray(files.get(file, b""))
     if start + width > len(data):
@@ -63,7 +63,7 @@ def number(files: Files, layout: Layout, rng: Random) -> None:
 
 
 def cut(files: Files, layout: Layout, rng: Random) -> None:
-    """Truncate, or add something behind."""
+    """Truncate a file, or append bytes."""
     name = rng.choice(list(files))
     data = files[name]
     edges = [layout.header_len, layout.index_start, layout.trailer_start, layout.frame_len, 112]
@@ -101,7 +101,7 @@ def members(files: Files, layout: Layout, rng: Random) -> None:
 
 
 def streams(files: Files, layout: Layout, rng: Random) -> None:
-    """Damage what lies behind a chunk's header: block offsets, stream lengths, streams."""
+    """Damage a chunk after its header: block offsets, stream lengths, streams."""
     if not layout.chunks:
         return
     name, start = rng.choice(layout.chunks)
@@ -115,7 +115,7 @@ def streams(files: Files, layout: Layout, rng: Random) -> None:
 
 
 def payload(files: Files, layout: Layout, rng: Random) -> None:
-    """Change bytes anywhere behind a chunk's header."""
+    """Change bytes anywhere after a chunk's header."""
     if not layout.chunks:
         return
     name, start = rng.choice(layout.chunks)
@@ -131,7 +131,7 @@ def payload(files: Files, layout: Layout, rng: Random) -> None:
 
 
 def pipeline(files: Files, layout: Layout, rng: Random) -> None:
-    """Send the streams of a chunk through another codec or other filters."""
+    """Give a chunk another codec or other filters in its header."""
     if not layout.chunks:
         return
     name, start = rng.choice(layout.chunks)
@@ -155,7 +155,7 @@ def pipeline(files: Files, layout: Layout, rng: Random) -> None:
 
 
 def replaced_tail(files: Files, layout: Layout, index: bytes, trailer: bytes) -> None:
-    """Put another index and trailer behind the data, with lengths that fit."""
+    """Replace index and trailer, with consistent lengths."""
     frame = files[layout.main]
     tail = trailer[:-22] + struct.pack(">I", len(trailer)) + trailer[-18:]
     whole = bytearray(frame[: layout.index_start] + index + tail)
@@ -165,7 +165,7 @@ def replaced_tail(files: Files, layout: Layout, index: bytes, trailer: bytes) ->
 
 
 def offsets(files: Files, layout: Layout, rng: Random) -> None:
-    """Give the index other entries, compressed anew."""
+    """Replace entries of the index, and compress it again."""
     frame = files[layout.main]
     entries = np.array(layout.offsets, "<i8")
     if not len(entries):
@@ -211,7 +211,7 @@ def any_value(rng: Random, depth: int = 0) -> object:
 
 
 def metadata(files: Files, layout: Layout, rng: Random) -> None:
-    """Replace the trailer by one whose entries are other values."""
+    """Replace the trailer by one with other entries."""
     raw = bytearray(msgpack.packb(any_value(rng)))
     if rng.random() < 0.5:
         raw[rng.randrange(len(raw))] = rng.choice((0x81, 0x91, 0xC1, 0xC6, 0xC9, 0xD4, 0xDD, 0xDF))
@@ -232,7 +232,7 @@ def trailer_of(name: bytes, chunk: bytes) -> bytes:
 
 
 def sealed(files: Files, layout: Layout, rng: Random) -> None:
-    """Add a record of checksums that is none, under a seal that fits it (docs/integrity.md)."""
+    """Add an invalid record of checksums with a valid seal (docs/integrity.md)."""
     names = ("version", "array", "index", "chunks")
     values = (rng.choice((1, any_value(rng))), *(any_value(rng) for _ in names[1:]))
     record = msgpack.packb(
@@ -247,14 +247,14 @@ def sealed(files: Files, layout: Layout, rng: Random) -> None:
 
 
 def array_dtype(files: Files, layout: Layout, rng: Random) -> None:
-    """Give the array metalayer another dtype, where it is the last one."""
+    """Give the array metalayer another dtype, if it is the last metalayer."""
     frame = files[layout.main]
     at = frame.rfind(b"\x00\xdb\x00\x00", 87, layout.header_len)
     if at < 0:
         return
     text = rng.choice(DTYPES).encode()
     (length,) = struct.unpack_from(">I", frame, at + 2)
-    # padded, so that nothing moves; or cut
+    # padded, so that no offset changes; or cut
     text = text.ljust(length)[:length] if rng.random() < 0.5 else text
     change = len(text) - length
     new = bytearray(
@@ -269,7 +269,7 @@ def array_dtype(files: Files, layout: Layout, rng: Random) -> None:
 
 
 def sizes(files: Files, layout: Layout, rng: Random) -> None:
-    """Give an axis another length, and the header the sizes that come of it."""
+    """Change the length of an axis, and the sizes in the header accordingly."""
     frame = bytearray(files[layout.main])
     at = frame.find(b"\xd3", 92, layout.header_len)
     if at < 0 or at + 9 > layout.header_len:
@@ -291,7 +291,7 @@ MUTATIONS: Sequence[Callable[[Files, Layout, Random], None]] = (
 
 
 def mutated(sound: Files, rng: Random) -> Files:
-    """Damage a copy of a frame in one to three ways."""
+    """Apply one to three mutations to a copy of a frame."""
     files = dict(sound)
     layout = layout_of(sound)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):

@@ -1,7 +1,7 @@
-"""Read mutated frames in a process of its own.
+"""Read mutated frames in a separate process.
 
-`run_cases` prints a line when it begins a case and one for each finding. Cases that crash, hang or
-take too much memory end the process.
+`run_cases` prints a line at the start of a case and one for each finding. Cases that crash, hang or
+need too much memory end the process.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from b2nd_dask import Frame
 
 SECONDS = 10
-"""Of processor time for one case."""
+"""CPU seconds for one case."""
 MEMORY = 512 << 20
-"""Bytes of address space beyond what the imports took."""
+"""Bytes of address space beyond those of the imports."""
 MOST = 1 << 24
-"""Bytes: frames that say they are larger are read at single places only."""
+"""Bytes: larger frames, by their header, are read only at single elements."""
 LARGEST_CHUNK = 1 << 26
-"""Bytes: a chunk is decoded whole, so frames of larger ones are opened only."""
+"""Bytes: chunks are decoded whole, so frames of larger ones are only opened."""
 
 
 class Wrong(Exception):  # noqa: N818 - a finding, not an error of the package
-    """What was read cannot be."""
+    """A read returned impossible values."""
 
 
 class Stirrer:
-    """Leaves other bytes in memory that is used again: what nobody writes differs between reads."""
+    """Changes the bytes of reused memory, so that unwritten elements differ between reads."""
 
     def __init__(self) -> None:
         noise = [np.random.default_rng(n).integers(0, 256, 200_000, "u1") for n in range(2)]
@@ -55,7 +55,7 @@ class Stirrer:
         self._turn = 0
 
     def stir(self) -> None:
-        """Fill freed memory and the buffers of reads with bytes that alternate."""
+        """Fill freed memory and read buffers with alternating bytes."""
         self._turn ^= 1
         # a part of one chunk, whole chunks, single blocks
         for part in (slice(5, 90_000), slice(None), slice(5, 30_000)):
@@ -66,7 +66,7 @@ class Stirrer:
 
 
 def whole(frame: Frame, stirrer: Stirrer) -> None:
-    """Read everything twice: values that nobody wrote would differ."""
+    """Read all elements twice: unwritten values would differ."""
     stirrer.stir()
     first = frame[...]
     if (
@@ -80,7 +80,7 @@ def whole(frame: Frame, stirrer: Stirrer) -> None:
 
 
 def places(frame: Frame) -> None:
-    """Read single items and a region with steps."""
+    """Read single elements and a region with steps."""
     if frame.size:
         # a product of ranges would first list them
         starts = [
@@ -103,13 +103,13 @@ def graph(source: Any, frame: Frame) -> None:
     if np.shape(got) != tuple(min(n, 2) for n in frame.shape):
         raise Wrong(f"the corner has shape {np.shape(got)}")
     if frame.size and frame.size * frame.dtype.itemsize <= MOST and frame.dtype.kind in "iufb":
-        # of floats that are noise
+        # the floats are noise
         with np.errstate(all="ignore"):
             array.max().compute(scheduler="sync")
 
 
 def attempt(action: Callable[[], object]) -> str | None:
-    """Run an action; gives a finding."""
+    """Run an action; return a finding or None."""
     try:
         action()
     except (B2ndError, FileNotFoundError):
@@ -120,9 +120,9 @@ def attempt(action: Callable[[], object]) -> str | None:
 
 
 def probe(source: Any, stirrer: Stirrer, *, lazily: bool) -> str | None:
-    """Read a frame in all ways there are; gives the first finding."""
+    """Read a frame by all functions; return the first finding."""
     opened: list[Frame] = []
-    # with checksums hardly any damage would reach the decoder
+    # checksums would keep most damage from the decoder
     if finding := attempt(lambda: opened.append(open_b2nd(source, verify=False))):
         return finding
     if not opened:
@@ -146,7 +146,7 @@ def probe(source: Any, stirrer: Stirrer, *, lazily: bool) -> str | None:
 
 
 def run_case(files: Files, folder: Path, number: int, stirrer: Stirrer) -> str | None:
-    """Probe a frame as bytes or as a file; directories always on the disk."""
+    """Probe a frame as bytes or as a file; a directory always on the disk."""
     if "" in files and number % 3:
         return probe(files[""], stirrer, lazily=number % 4 == 1)
     path = write_files(files, folder / f"{number}.b2nd")
@@ -154,48 +154,48 @@ def run_case(files: Files, folder: Path, number: int, stirrer: Stirrer) -> str |
 
 
 def case(seeds: dict[str, Files], seed: int, number: int) -> tuple[str, Files]:
-    """Make a case; the same one each time."""
+    """Make a case, deterministically."""
     rng = Random(f"{seed} {number}")
     name = rng.choice(sorted(seeds))
     return name, mutated(seeds[name], rng)
 
 
 def load_seeds(path: Path) -> dict[str, Files]:
-    """Load what the parent has stored."""
+    """Load the frames that the parent has stored."""
     return {name: from_text(text) for name, text in json.loads(path.read_text("ascii")).items()}
 
 
 def warm_up() -> Files:
-    """Give a sound frame with metadata."""
+    """A sound frame with metadata."""
     array = blosc2.asarray(np.arange(20.0), chunks=(9,), blocks=(4,))
     array.schunk.vlmeta["a"] = [1, {2}, np.arange(2)]
     return {"": array.to_cframe()}
 
 
 def limit() -> None:
-    """Bound the memory, and make a crash leave no file behind."""
+    """Limit the memory, and disable core files."""
     allowed = address_space() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def run_cases(path: Path, mutations: tuple[int, int, int] | None) -> None:
-    """Run mutations (seed, first, count) of the frames in a file; with None the frames as they are.
+    """Run mutations (seed, first, count) of the frames in a file; with None the frames unchanged.
 
-    It leaves this process with little memory.
+    Limits the memory of this process permanently.
     """
     seeds = load_seeds(path)
     seed, first, count = mutations or (0, 0, len(seeds))
     warnings.simplefilter("error")
     stirrer = Stirrer()
     with tempfile.TemporaryDirectory() as folder:
-        # what is imported at the first read is not what a case takes
+        # loads modules before the limit is set
         for way in range(1, 5):
             run_case(warm_up(), Path(folder), -way, stirrer)
         limit()
         for number in range(first, first + count):
             print(json.dumps({"begun": number}), flush=True)
-            # no handler: the signal ends the process even where C code holds the interpreter
+            # no handler: the signal ends the process even if C code holds the interpreter
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             files = case(seeds, seed, number)[1] if mutations else list(seeds.values())[number]
             finding = run_case(files, Path(folder), number, stirrer)

@@ -1,4 +1,4 @@
-"""Run batches of mutated frames and collect what they find."""
+"""Run batches of mutated frames and collect the findings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECONDS = 800
-"""For a process; a single case has its own, shorter limit."""
+"""Seconds for a process; a single case has a shorter limit."""
 
 
 class Finding(NamedTuple):
-    """A case that ended otherwise than with values or a documented error."""
+    """A case that ended neither with values nor with a documented error."""
 
     number: int
     what: str
@@ -33,7 +33,7 @@ def store_seeds(seeds: dict[str, Files], path: Path) -> Path:
 
 
 def run_batch(seeds: Path, seed: int, first: int, count: int) -> Iterator[Finding]:
-    """Run mutations in processes of their own, going on behind each one that ends its process."""
+    """Run mutations in separate processes; continue after each case that ends its process."""
     stop = first + count
     while first < stop:
         lines, how = _run(seeds, (seed, first, stop - first))
@@ -42,7 +42,7 @@ def run_batch(seeds: Path, seed: int, first: int, count: int) -> Iterator[Findin
 
 
 def run_kept(cases: Sequence[Path], folder: Path) -> Iterator[Finding]:
-    """Run stored cases as they are, in one process."""
+    """Run stored cases unchanged, in one process."""
     path = folder / "cases.json"
     path.write_text(json.dumps({p.stem: p.read_text("ascii") for p in cases}), "ascii")
     yield from _findings(*_run(path, None))
@@ -51,7 +51,7 @@ def run_kept(cases: Sequence[Path], folder: Path) -> Iterator[Finding]:
 def _run(
     path: Path, mutations: tuple[int, int, int] | None
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Run a process; gives what it reports, and how it ended if not well."""
+    """Run a process; return its findings, and its exit if it failed."""
     ended = run_to_end(run_cases, path, mutations, seconds=SECONDS)
     lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
     if any("finished" in line for line in lines):

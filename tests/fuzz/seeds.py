@@ -1,4 +1,4 @@
-"""Sound frames to mutate: of every kind, codec and filter."""
+"""Sound frames to mutate: all kinds, codecs and filters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LARGEST = 12_000
-"""Bytes of a seed: mutations of large frames mostly hit streams."""
+"""Maximum bytes of a seed: mutations of large frames mostly hit streams."""
 
 CODEC, FILTER = blosc2.Codec, blosc2.Filter
 GRID = {"chunks": (7, 9), "blocks": (3, 4)}
@@ -52,7 +52,7 @@ SHAPED = {
 
 
 def smooth(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Give values that compress without being constant."""
+    """Values that compress and are not constant."""
     n = int(np.prod(shape))
     return (np.sin(np.arange(n) / 7) * 1000).astype(dtype).reshape(shape)
 

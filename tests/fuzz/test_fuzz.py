@@ -1,4 +1,4 @@
-"""Mutated frames give values or a documented error; cases that once did not are kept."""
+"""Mutated frames return values or raise a documented error; includes all earlier failures."""
 
 from __future__ import annotations
 

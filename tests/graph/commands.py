@@ -81,7 +81,7 @@ class Commands:
         self._processes[name].send_signal(number)
 
     def end(self):
-        # a worker that is asked to end may wait for its scheduler, which has ended
+        # a worker that must end may wait for a scheduler that has ended
         for process in self._processes.values():
             process.kill()
             process.wait()

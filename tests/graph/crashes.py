@@ -1,6 +1,6 @@
-"""Writes that are killed, or given errors, at each of their system calls in turn.
+"""Writes that are killed, or get errors, at each of their system calls in turn.
 
-To be run in a process of its own: it forks, and its children die.
+Run this in its own process: it forks, and its children die.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ OLD[:20, 15:] = 0
 #: Calls that change something on the disk.
 CHANGES = ["open", "pwritev", "ftruncate", "fsync", "link", "rename", "replace", "mkdir"]
 CHANGES += ["unlink", "rmdir", "copy_file_range", "chmod"]
-#: What is written whole or not at all: memory pages and sectors of disks are no smaller.
+#: Bytes that a disk writes whole or not at all: memory pages and sectors are no smaller.
 SECTOR = 512
 WRITES = ("pwritev",)
 RENAMES = ("link", "rename", "replace", "renameat2")
 
 
 class Messages(logging.Handler):
-    """Keeps what is logged."""
+    """Collects log messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Messages(logging.Handler):
 
 
 class Scenario:
-    """A way to write, to one path."""
+    """One kind of write to one path."""
 
     def __init__(self, kind: str, contiguous: bool, folder: Path) -> None:
         self.kind, self.contiguous = kind, contiguous
@@ -72,7 +72,7 @@ class Scenario:
             self.new = OLD.copy()
             self.new[5:35, 10:] = NEW[5:35, 10:]
         if self.old is not None:
-            # what is resumed cuts chunks of which old elements stay
+            # a resumed write cuts chunks, whose other elements stay
             chunks = (16, 15) if self.resume else (20, 15)
             to_b2nd(OLD, self.path, chunks=chunks, contiguous=contiguous)
             if self.resume and "unsealed" in kind:
@@ -109,7 +109,7 @@ class Scenario:
             to_b2nd(x, self.path, mode=mode, **how, **new)
 
     def write_again(self) -> str:
-        """Go on with a write that was killed; tells how much of it was not computed again."""
+        """Resume a killed write; return how much of it was reused."""
         areas = list_staging(self.path)
         nchunks = sum(map(self.staged, areas))
         said = Messages()
@@ -187,7 +187,7 @@ class Faults:
     def install(self) -> None:
         for name in CHANGES:
             setattr(os, name, self.wrap(name, getattr(os, name)))
-        # locks are kept by servers, which may fail
+        # locks of network file systems may fail
         fcntl.flock = self.wrap("flock", fcntl.flock)
         if self.exchange:
             local_names.renameat2 = self.wrap("renameat2", local_names.renameat2)
@@ -199,7 +199,7 @@ class Faults:
             "kill": True,
             "ENOSPC": name in (*WRITES, "mkdir", "copy_file_range", "flock"),
             "EIO": True,
-            # what was done, and is reported as an error: an answer that was lost, Ctrl-C right then
+            # the call succeeds but raises an error: a lost response, or Ctrl-C at that moment
             "late": True,
             "interrupt": True,
             "short": name in WRITES,
@@ -267,7 +267,7 @@ def attempt(scenario: Scenario, faults: Faults) -> str:
 
 
 def crash(kind: str, contiguous: bool, fault: str, folder: Path, exchange: bool) -> Counter[str]:
-    """Count how the writes ended that met a fault at one call each, and what they left."""
+    """Inject a fault at each call in turn; count how the writes ended, and the states they left."""
     dask.config.set(scheduler="sync")
     outcomes: Counter[str] = Counter()
     scenario = Scenario(kind, contiguous, folder)
@@ -280,7 +280,7 @@ def crash(kind: str, contiguous: bool, fault: str, folder: Path, exchange: bool)
             return outcomes
         state = scenario.state()
         assert ended != "done" or state == "new" or kind == "compact", (moment, ended)
-        # an error in the cleaning up itself may leave something
+        # an error during the clean-up may leave files
         if ended == "error" and fault not in ("EIO", "late", "interrupt") and not scenario.resume:
             assert not list_staging(scenario.path), "a failure left staging behind"
         outcomes[f"{ended}, {state}"] += 1
@@ -295,12 +295,12 @@ def crash(kind: str, contiguous: bool, fault: str, folder: Path, exchange: bool)
 
 
 def errors(scenario: Scenario, fault: str, every: int) -> Counter[str]:
-    """Count how writes ended that met an error at one call each, at every so many calls."""
+    """Inject an error at one call in every `every`; count how the writes ended."""
     dask.config.set(scheduler="sync", num_workers=2)
     outcomes: Counter[str] = Counter()
-    scenario.write()  # what is imported now need not be in each child
+    scenario.write()  # imports modules, so that no child has to
     moment = 1
-    # what is neither an error of the write nor its end may be no fault at all, at each moment
+    # any other outcome ends the loop: it may be that no call is left for a fault
     while (ended := attempt(scenario, Faults(moment, fault, exchange=True))) in ("error", "done"):
         outcomes[ended] += 1
         moment += every

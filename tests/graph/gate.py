@@ -1,4 +1,4 @@
-"""Waiting: of the blocks of a write at a gate, until it is opened; of tests, until something is."""
+"""Waiting: blocks of a write wait at a gate until it opens, tests wait for a condition."""
 
 import time
 from contextlib import suppress
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def pass_gate(gate, first, of=""):
-    """Wait until the file `gate` is there; some come through at once, whichever they are.
+    """Wait until the file `gate` exists.
 
-    `first` of each group that `of` tells apart.
+    The first `first` callers of each group `of` pass at once.
     """
     for number in range(first):
         with suppress(FileExistsError):
@@ -19,7 +19,7 @@ def pass_gate(gate, first, of=""):
 
 
 def eventually(condition):
-    """Wait until something is true; returns it. On a busy machine that may take minutes."""
+    """Wait until a condition is true, and return its value; may take minutes on a busy machine."""
     end = time.monotonic() + 600
     while time.monotonic() < end:
         if found := condition():

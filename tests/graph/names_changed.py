@@ -1,6 +1,6 @@
-"""Names of dask that are gone or something else, each beside a package that is imported anew.
+"""Missing or changed names of dask, each with a fresh import of the package.
 
-To be run in a process of its own: it replaces modules.
+Run this in its own process: it replaces modules.
 """
 
 import importlib
@@ -22,7 +22,7 @@ _real = importlib.import_module
 
 
 def check_each(folder: Path, way: str, writing: list[str]) -> int:
-    """Check all names; those of `writing` by writes, too. Gives how many there are."""
+    """Check all names, those of `writing` also by writes; return their number."""
     check = _Check(folder, way)
     dask.config.set(scheduler="sync")
     _compile_once()
@@ -36,7 +36,7 @@ def check_each(folder: Path, way: str, writing: list[str]) -> int:
 
 
 def _compile_once() -> None:
-    """Most of the time that importing anew takes, where no byte code is written."""
+    """Cache the compiled modules: without byte code files a fresh import mostly compiles."""
     original, known = SourceFileLoader.get_code, {}
 
     def get_code(self, fullname):
@@ -82,7 +82,7 @@ class _Check:
         return _real("b2nd_dask")
 
     def without(self, entries, *, full):
-        """Results are right without these, and one warning says what is missing."""
+        """Results are right without these names, and one warning names them."""
         self.hide(entries)
         try:
             with warnings.catch_warnings(record=True) as caught:

@@ -1,4 +1,4 @@
-"""`argmin` and its like over reads give what dask gives of an array in memory."""
+"""`argmin` and similar functions over reads return the results of dask for arrays in memory."""
 
 import blosc2
 import dask.array as da
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
-from tests.graph.pushing import WORK, frames, modes, outcome, small_frame
+from tests.graph.pushdown import WORK, frames, modes, outcome, small_frame
 
 NAMES = ("argmin", "argmax", "nanargmin", "nanargmax")
 SEARCHES = {name: getattr(da, name) for name in NAMES}
@@ -19,7 +19,7 @@ OWN_WORK = {
     "divided": lambda x: 1 / x,
 }
 
-# dask warns of NaNs before it refuses them, and of blocks of nothing else
+# dask warns of NaNs before it raises an error, and of blocks that are all NaN
 pytestmark = pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning")
 
 
@@ -83,7 +83,7 @@ def test_chunks_of_zeros_behind_others(tmp_path, sign, axis):
 
 @pytest.mark.parametrize("name", ["nanargmin", "nanargmax"])
 def test_nothing_but_nans_and_infinite_items(tmp_path, name):
-    """NumPy takes the first of either; dask refuses blocks of NaNs alone."""
+    """NumPy returns the first NaN or infinity; dask raises an error for blocks that are all NaN."""
     infinite = np.inf if name == "nanargmin" else -np.inf
     for last in (infinite, infinite + 1j):
         array = np.full((4, 4), np.nan, np.asarray(last).dtype)

@@ -1,4 +1,4 @@
-"""Frames as arrays of `dask_array`: expressions that absorb what reads can do."""
+"""Frames as arrays of `dask_array`: sources that absorb the expressions above them."""
 
 import gc
 import pickle
@@ -26,13 +26,13 @@ from b2nd_dask.graph.optimize import at_once
 from b2nd_dask.graph.read.from_b2nd import expressions
 from tests.graph.commands import REFUSES_FILES_AND_PORT, cluster
 from tests.graph.expressions import kinds, library, reads, steps, tasks, written
-from tests.graph.pushing import arrays, computing_with
-from tests.graph.telling import chunks_read
+from tests.graph.pruning import chunks_read
+from tests.graph.pushdown import arrays, computing_with
 
 ARRAY = np.random.default_rng(3).normal(size=(20, 30))
 READ = ["FrameExpr"]
 REDUCED = ["PartialReduce", "ReducedExpr"]
-#: Programs, what they become, and how many of the twelve blocks are read.
+#: Programs, the classes of their expressions, and how many of the twelve blocks are read.
 PROGRAMS = {
     "whole": (lambda x, m: x, READ, 12),
     "slice": (lambda x, m: x[3:15, ::2], READ, 9),
@@ -53,7 +53,7 @@ PROGRAMS = {
     "least": (lambda x, m: m.nanargmin(x), ["PartialReduce", "ArgChunk", *READ], 12),
     "filter": (lambda x, m: x[0][x[0] > 0], ["BooleanIndexFlattened", *READ], 3),
     "several slices": (lambda x, m: x[:3] + x[10:13], READ, 6),
-    # what several expressions need is read once
+    # blocks that several expressions need are read once
     "centred": (
         lambda x, m: x - x.mean(axis=0),
         ["Elemwise", *READ, "PartialReduce", "Blockwise"],
@@ -74,7 +74,7 @@ def x(tmp_path):
 
 
 def test_a_frame_that_is_opened_again_is_read_once(tmp_path):
-    """`dask_array` knows the parts of expressions that still exist, with their old references."""
+    """`dask_array` caches the parts of expressions that still exist, with their old references."""
     first = written(tmp_path, ARRAY, chunks=(5, 10), blocks=(5, 5))
     kept = (first * 2).optimize()
     del first
@@ -113,7 +113,7 @@ def same(got, want):
 
 
 def run(x, number):
-    """One of the ways in which an array is computed."""
+    """Compute an array by one of several functions."""
     with np.errstate(all="ignore"):
         if number == 0:
             return x.compute(scheduler="sync")
@@ -151,7 +151,7 @@ def test_steps(fresh_path, data):
         x, plain = x.sum(axis=axis), plain.sum(axis=axis)
     got = run(x, data.draw(st.integers(0, 5)))
     assert np.shape(got) == np.shape(plain)
-    # of sums of large numbers that nearly vanish little is left
+    # sums of large numbers that nearly cancel have few digits
     scale = np.nanmax(np.abs(array.astype("f8")), initial=1) ** 2
     np.testing.assert_allclose(got, plain, rtol=1e-3, atol=1e-5 * scale)
 
@@ -192,7 +192,7 @@ def test_small_blocks_share_a_task(x):
 def test_constants_are_no_inputs(x):
     ones = library().ones(x.shape, chunks=x.chunks)
     assert kinds(x * ones + 1) == READ
-    # its elements are whatever they are
+    # its elements are undefined, not constant
     assert kinds(x * library().empty(x.shape, chunks=x.chunks)) != READ
     np.testing.assert_array_equal((x + ones).compute(), ARRAY + 1)
     # of several rows
@@ -242,7 +242,7 @@ def test_frames_are_read_together(tmp_path, x):
     assert reads(x * row) == reads((x * row).sum(axis=0)) == 12 + 3
     assert kinds((x * row).sum(axis=0)) == [*REDUCED, "FrameExpr"]
     same((x * row)[:, ::-1].sum(axis=1).compute(), (ARRAY * ARRAY[0])[:, ::-1].sum(axis=1))
-    # blocks that do not line up are first read anew
+    # blocks that do not align are first read in other blocks
     same((x + row.rechunk(7)).compute(), ARRAY + ARRAY[0])
 
 
@@ -255,7 +255,7 @@ def test_several_results_share_reads(x):
 
 
 def tasks_run(function):
-    """What a function computes, and the keys of the tasks that a local scheduler runs for it."""
+    """The result of a function, and the keys of the tasks that a local scheduler runs for it."""
     keys = []
     with Callback(pretask=lambda key, *_: keys.append(key)):
         return function(), keys
@@ -280,7 +280,7 @@ def test_results_that_are_read_at_once_beside_others(x, monkeypatch):
     found, keys = tasks_run(lambda: dask.compute(rows, again, x[::2].T, scheduler="sync"))
     for one, other in zip(found, (ARRAY[3:9], ARRAY[3:9], ARRAY[::2].T), strict=True):
         same(one, other)
-    # axes that are exchanged are copied anyway
+    # a transposed result is copied in any case
     assert len(keys) > 2
     same(dask.compute(x, x.sum(), scheduler="sync")[0], ARRAY)
     same(dask.delayed(np.negative)(rows).compute(scheduler="sync"), -ARRAY[3:9])
@@ -363,17 +363,17 @@ def test_names_are_those_of_other_processes(x):
 
 
 @pytest.fixture
-def told(tmp_path):
+def with_statistics(tmp_path):
     """The numbers to 1000 in ten chunks with statistics, and their array."""
     library()
-    path = tmp_path / "told.b2nd"
+    path = tmp_path / "x.b2nd"
     array = np.arange(1000.0)
     to_b2nd(dask.array.from_array(array, chunks=100), path, chunks=(100,), stats=True)
     return from_b2nd(path, array_type="dask-array"), array
 
 
-def test_statistics(told):
-    x, array = told
+def test_statistics(with_statistics):
+    x, array = with_statistics
     programs = {
         "sum": (lambda x: x.sum(), 0),
         "beside": (lambda x: x - x.mean(), 10),
@@ -391,9 +391,9 @@ def test_statistics(told):
         assert len(read) == 10, name
 
 
-def test_what_statistics_answer_is_not_read_for_others(told):
-    x, array = told
-    # without the mean nothing shares the elements
+def test_what_statistics_answer_is_not_read_for_others(with_statistics):
+    x, array = with_statistics
+    # the mean is answered from statistics, so nothing shares the elements
     assert kinds(x * 2 - x.mean())[:2] == ["FrameExpr", "PartialReduce"]
     found = dask.compute(x.sum(), x.max(), x.std(), scheduler="sync")
     for one, other in zip(found, (array.sum(), array.max(), array.std()), strict=True):
@@ -412,7 +412,7 @@ def test_blocks_of_a_store_are_not_read_twice_behind_lowering(x):
 
 
 def test_what_is_absorbed_behind_lowering(x):
-    # dask simplifies again what it has lowered: there blocks are read that nothing else needs
+    # dask simplifies lowered expressions again: then blocks without other dependents are read
     shifted = x.rechunk((4, 7))[1:] + x[:-1]
     got = dask.compute(shifted.argmax(), library().nanargmin(shifted, axis=0), scheduler="sync")
     plain = ARRAY[1:] + ARRAY[:-1]
@@ -440,7 +440,7 @@ def test_joined_frames(tmp_path):
     ids=["one", "two", "with a mean"],
 )
 def test_blocks_without_elements_along_an_axis_of_one_are_written(target, program):
-    """To `dask.array` that axis repeats in all of its blocks."""
+    """`dask.array` would repeat that axis in each of its blocks."""
     row = ARRAY[:1, :6]
     x = library().from_array(row, chunks=(1, 3)).rechunk(((0, 1, 0), (2, 0, 4)))
     to_b2nd(program(x), target)
@@ -559,7 +559,7 @@ def test_an_error_of_a_rule_leaves_the_expression(x, monkeypatch):
         same((x * 5).compute(), ARRAY * 5)
 
 
-#: Programs of which all are written, and whether their memory can be bounded.
+#: Programs to write, and whether their memory can be bounded.
 WRITES = {
     "whole": (lambda x, m: x, True),
     "rows": (lambda x, m: x[5:10], True),

@@ -1,4 +1,4 @@
-"""`region=` takes what NumPy's assignment takes, in the frame's dtype and out of core."""
+"""`region=` accepts the values of NumPy's assignment, in the frame's dtype and out of core."""
 
 import tracemalloc
 from collections import Counter
@@ -183,7 +183,7 @@ with dask.config.set({"array.chunk-size": "16MiB", "scheduler": "threads", "num_
 
 
 def test_a_cast_without_loss_is_read_in_the_chunks_of_the_frame(tmp_path):
-    """dask moves nothing between tasks: a write task reads its chunks from the other frame."""
+    """No task passes blocks to another one: a write task reads its chunks from the other frame."""
     to_b2nd(np.arange(960, dtype="f4").reshape(24, 40), tmp_path / "f4.b2nd", chunks=(4, 40))
     to_b2nd(np.zeros((24, 40)), tmp_path / "f8.b2nd", chunks=(12, 10))
     x = from_b2nd(tmp_path / "f4.b2nd")
@@ -195,8 +195,8 @@ def test_a_cast_without_loss_is_read_in_the_chunks_of_the_frame(tmp_path):
 
 
 def test_edges_of_a_region_do_not_move_blocks_that_line_up():
-    # every block that were moved would be cut and copied
+    # each block that is shifted would be cut and copied
     x = da.zeros(50, chunks=((5, 5, 20, 15, 5),))
     assert aligned_to(x, (10,)).chunks == ((10, 20, 20),)
-    # but blocks stay about as large as they were
+    # but blocks keep about their size
     assert max(aligned_to(da.zeros(1000, chunks=13), (10,)).chunks[0]) == 10

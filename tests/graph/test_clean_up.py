@@ -1,4 +1,4 @@
-"""What was staged goes when a write is over; where it cannot, the frame is written all the same."""
+"""A write removes its staging area; if it cannot, the frame is written nevertheless."""
 
 import errno
 import itertools
@@ -110,7 +110,7 @@ def test_a_frame_is_written_though_its_staging_cannot_be_removed(
 
 
 class BackendError(Exception):
-    """As the clients of stores raise, outside of Python's tree."""
+    """An error as clients of stores raise it: no subclass of OSError."""
 
 
 @pytest.mark.parametrize("contiguous", [True, False])
@@ -188,7 +188,7 @@ class TestWithoutExchange:
 
     @pytest.mark.parametrize("kind", ["frame", "dataset"])
     def test_no_rename_gives_the_name_back(self, target, monkeypatch, kind):
-        """What was set aside is all that is left of it."""
+        """The frame that was set aside is the only copy."""
 
         def write(values):
             if kind == "frame":
@@ -234,7 +234,7 @@ def test_a_replaced_directory_keeps_its_mode(target):
 
 @pytest.mark.parametrize("how", ["region", "w", "compact"])
 def test_a_changed_frame_keeps_its_mode(target, contiguous, how):
-    """Of a sparse frame that of its index, too, which each change opens for writing."""
+    """The index of a sparse frame, which each change opens for writing, keeps its mode, too."""
     new(target, contiguous)
     file = target if contiguous else target / "chunks.b2frame"
     file.chmod(0o660)
@@ -248,7 +248,7 @@ def test_a_changed_frame_keeps_its_mode(target, contiguous, how):
 
 @pytest.mark.parametrize("store", ["local", "memory"])
 def test_a_task_that_starts_the_write_after_it_failed(target, monkeypatch, store):
-    """Blocks that are rechunked are computed beside the start, in other threads."""
+    """Other threads compute rechunked blocks while the write starts."""
     url = target if store == "local" else f"memory://{uuid.uuid4().hex}.b2nd"
     kind = ContiguousStaging if store == "local" else ObjectStaging
     starting, failed = threading.Event(), threading.Event()
@@ -277,7 +277,7 @@ def test_a_task_that_starts_the_write_after_it_failed(target, monkeypatch, store
         pytest.raises(RuntimeError, match="no more"),
     ):
         to_b2nd(x, url)
-    # the pool has waited for all tasks
+    # the pool waits for all tasks
     assert failed.is_set()
     assert list_staging(url) == []
     assert list(target.parent.iterdir()) == []
@@ -285,7 +285,7 @@ def test_a_task_that_starts_the_write_after_it_failed(target, monkeypatch, store
 
 @pytest.mark.parametrize("store", ["local", "memory"])
 def test_nothing_is_written_for_a_write_that_was_given_up(target, store):
-    """Before its intermediate frame starts, in the area that was removed."""
+    """Given up before the intermediate frame starts in the removed staging area."""
     url = target if store == "local" else f"memory://{uuid.uuid4().hex}.b2nd"
     starts, tasks = [], []
 

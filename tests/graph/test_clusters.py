@@ -1,4 +1,4 @@
-"""Clusters of several processes: what they compute and write, what they open, what they hold."""
+"""Clusters of several processes: results, writes, opened files, memory."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _on_disk(dask_worker):
 def test_spilled_blocks_come_back_as_they_were(cluster, path, tmp_path):
     fast = blosc2.CParams(codec=blosc2.Codec.LZ4, clevel=1)
     big = np.random.default_rng(2).normal(size=(8, 512, 1024))
-    # of a size whose memory comes from the pool
+    # large enough for memory from the pool
     large = np.random.default_rng(3).normal(size=(1, 2100, 2100))
     full = np.full((4, 512, 1024), 3.0)
     for name, values in (("big", big), ("large", large), ("full", full)):
@@ -134,13 +134,13 @@ def test_auto_blocks_fit_the_workers(cluster, tmp_path):
     with dask.config.set({"array.chunk-size": "1 GiB"}):
         x = from_b2nd(path, chunks="auto")
         assert auto_limit(x.nbytes) <= 10**9 / 12
-        # nor are those of several frames larger
+        # blocks of several frames are not larger
         for chunks in ("auto", (500, "auto")):
             several = from_b2nd([path, path], chunks=chunks)
             assert np.prod(several.chunksize) * 8 <= 10**9 / 12 * 1.3
     assert x.npartitions >= 4 * threads
     assert np.prod(x.chunksize) * 8 <= 10**9 / 12 * 1.3
-    # what a user says in bytes counts
+    # bytes that a user gives take precedence
     assert np.prod(from_b2nd(path, chunks="20 MB").chunksize) * 8 <= 20e6
     with dask.config.set({"scheduler": "threads", "array.chunk-size": "1 GiB"}):
         assert from_b2nd(path, chunks="auto").npartitions < x.npartitions

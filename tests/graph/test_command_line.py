@@ -1,4 +1,4 @@
-"""A cluster as users start it, whose scheduler sees no files: workers that go, come and differ."""
+"""A cluster as users start it, whose scheduler sees no files and whose workers come and go."""
 
 import os
 import signal
@@ -26,8 +26,8 @@ VALUES = np.random.default_rng(4).normal(size=(240, 90))
 
 
 def pids(client):
-    """Number of the process of each worker, by the worker's name."""
-    # of those that run: one that was killed is known for a moment still
+    """Process id of each worker, by the worker's name."""
+    # of workers that run: the scheduler still lists a killed one for a moment
     named = client.run(lambda dask_worker: (dask_worker.name, os.getpid()), on_error="ignore")
     running = {address: found for address, found in named.items() if found}
     return dict(running.values())
@@ -54,7 +54,7 @@ def test_workers_that_go_come_and_differ(tmp_path, monkeypatch):
             monkeypatch.setattr(resources, "ANSWER_SECONDS", 0.5)
             running.send("scheduler", signal.SIGSTOP)
             try:
-                # no connection is given up before the test is
+                # no connection times out before the test does
                 with dask.config.set({"distributed.comm.timeouts.connect": "1h"}):
                     assert resources.available().threads > 0
             finally:
@@ -102,12 +102,12 @@ def check_other_version(client, x):
 
 
 def check_killed_restarted_and_added(client, running, x, folder):
-    """Of two workers in the middle of a write one starts again, the other goes, a third comes."""
+    """During a write one of two workers restarts, the other one stops, and a third one starts."""
     gate, target = folder.parent / "gate", folder / "killed.b2nd"
     kept = persist_compressed(x + 5)
 
     def work(block):
-        # the workers have none of the tests' modules
+        # workers cannot import modules of the tests
         passed = sum(path.name.startswith(f"{os.getpid()}.") for path in folder.parent.iterdir())
         (folder.parent / f"{os.getpid()}.{passed}").touch()
         while passed >= 2 and not gate.exists():
@@ -119,7 +119,7 @@ def check_killed_restarted_and_added(client, running, x, folder):
     (area,) = eventually(lambda: list(folder.glob(".*.staging")))
     eventually(lambda: len(list(area.glob("*.part"))) == 2)
     before = pids(client)
-    # its nanny starts it again
+    # its nanny restarts it
     os.kill(before["watched"], signal.SIGKILL)
     running.start_worker("added", "--no-nanny", "--nthreads", "1")
     eventually(lambda: pids(client).get("watched", before["watched"]) != before["watched"])
@@ -129,6 +129,6 @@ def check_killed_restarted_and_added(client, running, x, folder):
     assert future.result(timeout=600) == str(target)
     np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES + 1)
     assert not list(folder.glob(".*.staging"))
-    # what the lost workers held is computed again
+    # results of the lost workers are computed again
     np.testing.assert_array_equal(kept.compute(), VALUES + 5)
     eventually(lambda: pids(client).keys() == {"watched", "added"})

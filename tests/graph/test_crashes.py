@@ -30,7 +30,7 @@ ROOT = Path(b2nd_dask.__file__).parents[1]
 KINDS = ["new", "overwrite", "region", "append", "compact"]
 ALL = [*KINDS, "resume"]
 RESUMED = ["resume", "resumed append", "resumed region", "resumed append, unsealed"]
-#: Where two forms of a frame share their way, one is slow, and the other long.
+#: If both layouts of a frame have the same steps, one is marked slow and the other one long.
 SLOW_RESUMED = [
     ("resumed append", True, "kill"),
     ("resume", False, "kill"),
@@ -39,7 +39,7 @@ SLOW_RESUMED = [
     ("resumed region", True, "EIO"),
     ("resumed append, unsealed", True, "kill"),
 ]
-#: Of each sort one; others are slow or long.
+#: One of each kind; others are slow or long.
 QUICK_ERRORS = [("append", True, "ENOSPC")]
 LONG_RENAMES = [("overwrite", "late"), ("compact", "interrupt"), ("compact", "EIO")]
 
@@ -48,12 +48,12 @@ def crash(folder, kind, contiguous, fault, *, exchange=True):
     return run_forked(crashes.crash, kind, contiguous, fault, folder, exchange, seconds=880)
 
 
-#: Every error meets each third kind of write, as one file or as a directory; others are long.
+#: Each error is injected into a third of the writes, as file or directory; others are long.
 ERRORS = {True: ("ENOSPC", "fsync", "rename"), False: ("EIO", "short", "late")}
 
 
 def cases(quick, *axes, slow=lambda *case: True):
-    """The product of some lists, of which only some cases are quick, and some slow."""
+    """The product of lists; cases outside `quick` and `slow` are marked long."""
     return [pytest.param(*c, marks=_mark(c, quick, slow)) for c in itertools.product(*axes)]
 
 
@@ -69,9 +69,9 @@ def _mark(case, quick, slow):
 )
 def test_killed_at_each_call(tmp_path, kind, contiguous):
     outcomes = crash(tmp_path, kind, contiguous, "kill")
-    # old and new frame of `compact` hold the same
+    # old and new frame of `compact` have equal elements
     expected = {"killed, old"} if kind == "compact" else {"killed, old", "killed, new"}
-    # of writes that are resumed, the second call is told of, too
+    # the outcomes of a resumed write include its second call
     assert {ended for ended in outcomes if not ended.startswith("resumed")} == expected
     assert sum(outcomes.values()) > 25
 
@@ -88,7 +88,7 @@ def test_killed_at_each_call(tmp_path, kind, contiguous):
 )
 def test_what_was_staged_is_reused_and_each_element_written_once(tmp_path, kind, contiguous, fault):
     outcomes = crash(tmp_path, kind, contiguous, fault)
-    # within the commit, before the new state counts and behind that
+    # within the commit, before and after the new state is valid
     assert outcomes["resumed whole, old"] > 5
     assert outcomes["resumed whole, new"] > 0
 
@@ -109,7 +109,7 @@ def test_what_was_staged_is_reused_and_each_element_written_once(tmp_path, kind,
 def test_errors_at_each_call(tmp_path, kind, contiguous, fault):
     outcomes = crash(tmp_path, kind, contiguous, fault)
     assert not any(ended.startswith(("other", "killed")) for ended in outcomes)
-    # a change of a contiguous frame renames nothing but the staging area that it removes
+    # a change of a contiguous frame renames only the staging area that it removes
     harmless = fault == "short" or (
         fault == "rename" and contiguous and kind in ("append", "region")
     )
@@ -151,7 +151,7 @@ def test_errors_in_what_a_target_is_made_of_name_the_target(tmp_path, kind, faul
     rechunked = kind == "rechunk"
     scenario = crashes.Rechunk(tmp_path) if rechunked else crashes.Labelled(tmp_path / kind)
     outcomes = run_forked(crashes.errors, scenario, fault, 7 if rechunked else 1, seconds=300)
-    # to clean up may fail without an error of the write
+    # the clean-up may fail without an error of the write
     assert outcomes.keys() <= {"error", "done", "over"}
     assert outcomes["error"] > 3
 
@@ -160,7 +160,7 @@ VALUES = np.random.default_rng(3).normal(size=(120, 50))
 
 
 def slow_array(gate=None):
-    """An array of which only some blocks can be computed until a file is there."""
+    """An array of which only some blocks can be computed until a file exists."""
 
     def work(block):
         time.sleep(0.02)
@@ -175,7 +175,7 @@ def slow_array(gate=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_workers_that_are_killed(tmp_path, contiguous):
-    """One after the other, at seeded moments; dask runs their tasks again on the rest."""
+    """Workers die one by one, at seeded moments; dask repeats their tasks on the others."""
     target = tmp_path / "target.b2nd"
     moments = np.random.default_rng(0).uniform(0, 0.3, 3)
     with (
@@ -192,7 +192,7 @@ def test_workers_that_are_killed(tmp_path, contiguous):
             os.kill(victim, signal.SIGKILL)
             assert future.result(timeout=300) == str(target)
             np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES + 1)
-            # dask may run a task once more while the commit ends: docs/durability.md
+            # dask may repeat a task while the commit ends: docs/durability.md
             remove_staging(target)
             assert list(tmp_path.iterdir()) == [target]
 
@@ -210,7 +210,7 @@ with Client(sys.argv[1]):
 
 @pytest.mark.slow
 def test_a_client_that_is_killed(tmp_path):
-    """Its tasks stop, the old frame stays, and a re-run goes on."""
+    """Its tasks stop, the old frame stays, and a second run resumes."""
     target, gate = tmp_path / "frames" / "target.b2nd", tmp_path / "gate"
     target.parent.mkdir()
     to_b2nd(VALUES, target, chunks=(10, 50))
@@ -275,7 +275,7 @@ def start_cluster(folder):
 
 @pytest.mark.slow
 def test_a_scheduler_that_is_killed(tmp_path):
-    """The old frame stays, and a re-run on another cluster goes on from what was staged."""
+    """The old frame stays, and a second run on another cluster reuses staged chunks."""
     target, gate = tmp_path / "frames" / "target.b2nd", tmp_path / "gate"
     target.parent.mkdir()
     to_b2nd(VALUES, target, chunks=(10, 50))

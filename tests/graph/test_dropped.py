@@ -1,4 +1,4 @@
-"""A new frame that loses attributes, dimensions or coordinates says so, and what to do."""
+"""A write warns if the new frame loses attributes, dimensions or coordinates, with advice."""
 
 import pickle
 import warnings
@@ -43,7 +43,7 @@ def test_attributes_of_a_frame(source, target, way, compute):
     assert 'vlmeta= (a mapping; "keep" for the frame that is read, {} for none)' in str(
         warning.message
     )
-    # what the warning names
+    # the advice of the warning
     to_b2nd(x, target, mode="w", vlmeta="keep")
     assert dict(open_b2nd(target).vlmeta) == ATTRIBUTES
     to_b2nd(x, target, mode="w", vlmeta={"mine": 1})
@@ -62,7 +62,7 @@ def test_the_method_and_appends_that_begin_a_frame(source, target):
     with pytest.warns(UserWarning, match="attributes 'history', 'units'") as seen:
         (from_b2nd(source) * 2).to_b2nd(target, mode="a", append_axis=0)
     assert seen[0].filename == __file__
-    # the frame that is there keeps what it has
+    # an existing frame keeps its metadata
     (from_b2nd(source) * 2).to_b2nd(target, mode="a", append_axis=0)
     (from_b2nd(source) * 2).to_b2nd(target, mode="r+", region=slice(0, 4))
 
@@ -106,13 +106,13 @@ def test_labels_of_a_data_array_are_kept_unless_they_are_dropped_on_purpose(targ
     xr.testing.assert_identical(to_b2nd(x, target).compute(), x.compute())
     to_b2nd(x, target, mode="w", vlmeta={})
     assert not open_b2nd(target).vlmeta
-    # elements of another frame's region have no labels to keep
+    # a region of another frame has no labels to keep
     to_b2nd(x, target, mode="r+", region=...)
 
 
 def test_a_data_array_of_a_frame(source, target):
     x = xr.DataArray(from_b2nd(source), dims=("y", "x"), attrs={"mine": 1})
-    # those of the frame are not those of the DataArray
+    # attributes of the DataArray, not of the frame
     assert to_b2nd(x, target).attrs == {"mine": 1}
 
 
@@ -121,6 +121,6 @@ def test_a_graph_of_a_frame_that_is_not_here(source, target):
     source.rename(source.with_name("moved.b2nd"))
     x = pickle.loads(sent)
     with warnings.catch_warnings():
-        # whether the attributes are known depends on what travelled
+        # attributes may be unknown in the other process
         warnings.simplefilter("ignore", UserWarning)
         to_b2nd(x, target, compute=False)

@@ -1,4 +1,4 @@
-"""Reductions of `x[mask]` with several axes, whose elements dask flattens before it selects."""
+"""Reductions of `x[mask]` with several axes, which dask flattens before it selects."""
 
 import operator
 
@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import b2nd_dask
 from b2nd_dask.graph.optimize import sharing
 from b2nd_dask.graph.tasks import reduce_block
-from tests.graph.pushing import tasks_of
-from tests.graph.telling import chunks_read, written
+from tests.graph.pruning import chunks_read, written
+from tests.graph.pushdown import tasks_of
 from tests.strategies import examples
 
-#: What NumPy and dask warn of in memory, too.
+#: NumPy and dask also warn for arrays in memory.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 REDUCTIONS = (
@@ -34,7 +34,7 @@ MASKS = {
     "not greater": lambda x, other: ~(x > x.dtype.type(1)),
     "itself": lambda x, other: x.astype(bool),
 }
-#: A number in the place of each element of a chunk; None leaves them random.
+#: Values that fill chunks; None leaves the elements random.
 FILLS = (None, None, 0, 1, np.nan)
 
 
@@ -63,12 +63,12 @@ def unoptimized(array):
 
 
 def agree(found, expected, lazy):
-    """Results are those of NumPy, or those of dask without the optimizer."""
+    """Results equal those of NumPy, or of dask without the optimizer."""
     assert is_same(found, expected) or is_same(found, outcome(lambda: unoptimized(lazy)))
 
 
 def draw_array(rng, shape, chunks, dtype):
-    """Random elements, or chunks of one element each, perhaps missing."""
+    """Random elements, or chunks that repeat one element, perhaps NaN."""
     values = rng.integers(0, 7, shape).astype(dtype)
     for corner in np.ndindex(*(-(-n // chunk) for n, chunk in zip(shape, chunks, strict=True))):
         box = tuple(slice(n * c, (n + 1) * c) for n, c in zip(corner, chunks, strict=True))
@@ -118,7 +118,7 @@ def test_reductions_of_chosen_elements(
 
 @pytest.fixture
 def volume(tmp_path):
-    """A volume in cubes; elements of the first half are less than those that masks choose."""
+    """A volume in cubes; elements of the first half are less than those that masks select."""
     array = np.random.default_rng(5).normal(10, 5, (40, 40, 40))
     array[:20] /= 100
     return written(tmp_path, array, (10, 10, 10)), array
@@ -130,7 +130,7 @@ def test_chunks_are_reduced_while_they_are_read(volume):
     assert tasks_of(reduce_block, x[x > 12].mean()) > 0
     with chunks_read() as counts:
         found = x[x > 12].mean().compute()
-    # once for mask and elements; statistics show that the first half is not chosen
+    # once for mask and elements; statistics prune the first half
     assert len(counts) == 32
     np.testing.assert_allclose(found, array[array > 12].mean())
 
@@ -231,7 +231,7 @@ def test_moments_without_chosen_elements_in_many_blocks(tmp_path, has_statistics
 def test_graphs_that_are_optimized_one_by_one(volume):
     path, array = volume
     x, mine = b2nd_dask.from_b2nd(path), array * 2
-    # masks that drop different chunks, and what one of them is made of
+    # masks that prune different chunks, and an array that one of them depends on
     both, lazy = (mine > 24) & (mine < 26), (x * 2 > 24) & (x * 2 < 26)
     wanted = [x[x > 12], x[x < 1], (x * 2)[lazy], x * 2, x * 2 > 24, x[x < 1].max(), x]
     expected = [

@@ -1,6 +1,6 @@
-"""Programs that random search has found to differ, and one for each condition of a rule.
+"""Programs whose results once differed, found by random search, and one for each rule condition.
 
-`test_programs` says how they are found, and prints them as they stand here.
+`test_programs` describes the search, and prints programs in this form.
 """
 
 import pytest
@@ -24,7 +24,7 @@ CONSTANT = Source("f8", (12, 9), (4, 3), (2, 3), "zeros")
 STRINGS = Source("U2", (10,), (5,), (5,), "zeros", (("...", "seed 4"),))
 FIELDS = Source("i4,>f8", (10,), (5,), (5,), "zeros", (("...", "seed 4"),))
 
-#: What random programs, or their like by hand, have found.
+#: Programs found by random search, or simplified by hand.
 FOUND = {
     "half products overflow block by block": Program(
         (TALL,), ("v0 = frame(0)", "v1 = da.prod(v0, axis=None, dtype='f2')"), {"v1": HALF}
@@ -130,7 +130,7 @@ FOUND = {
     ),
 }
 
-#: A condition each, without which a rule would change what is computed.
+#: One program for each condition of a rule; without it the rule would change results.
 CONDITIONS = {
     "a task with a second name has other dependents": (
         (ROWS,),
@@ -395,7 +395,7 @@ def test_found(tmp_path, name):
 
 @pytest.mark.parametrize("array_type", ["dask", "dask-array"])
 def test_strings_have_the_length_of_their_dtype(tmp_path, array_type):
-    """dask indexes an element of a block in memory to a scalar, which has that of its value."""
+    """dask indexes a block in memory to a scalar, which has the length of its value."""
     ((path, _),) = written((STRINGS,), tmp_path)
     x = from_b2nd(path, array_type=array_type)
     assert x[3].dtype == x[3].compute().dtype == "U2"
@@ -405,7 +405,7 @@ def test_strings_have_the_length_of_their_dtype(tmp_path, array_type):
 def test_conditions(tmp_path, name):
     sources, lines, outputs, *more = CONDITIONS[name]
     precisions = dict(map(_with_precision, outputs.split()))
-    # alone, since what is read for several outputs is not pushed down; and together
+    # alone, since reads for several outputs have no pushdown; and together
     for some in ([output] for output in precisions.items()):
         check(Program((*sources, *more), lines, dict(some)), tmp_path)
     check(Program((*sources, *more), lines, precisions, "optimized twice", held=100), tmp_path)

@@ -1,4 +1,4 @@
-"""`fsync=`: what is waited for, and in which order, as the calls of the system show it."""
+"""`fsync=`: the system calls that wait for the disk, and their order."""
 
 import os
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_a_new_frame_waits_for_the_disk_unless_told_not_to(tmp_path, calls, cont
     assert synced(calls) == []
     np.testing.assert_array_equal(open_b2nd(path)[...], VALUES)
     to_b2nd(VALUES, path, mode="w", chunks=(20, 15), contiguous=contiguous)
-    # of a sparse frame: chunks, index, its directory
+    # for a sparse frame: chunks, index, directory
     assert len(synced(calls)) == (2 if contiguous else 4 + 1 + 1 + 1)
     assert synced(calls)[-1] == tmp_path.name
 
@@ -92,7 +92,7 @@ def test_a_dataset(tmp_path, calls, name):
     ds.b2nd.to_b2nd(tmp_path / name, fsync=False)
     assert synced(calls) == []
     ds.b2nd.to_b2nd(tmp_path / name, mode="w")
-    # each file once: a synced frame inside would be synced again
+    # each file once, although a dataset contains frames that could be synced twice
     assert sorted(synced(calls)) == sorted({*synced(calls)})
     assert tmp_path.name in synced(calls)
     xr.testing.assert_equal(xr.open_dataset(tmp_path / name, engine="b2nd"), ds)

@@ -1,7 +1,7 @@
-"""Functions of users do to blocks of frames what they do to blocks of arrays in memory.
+"""Functions of users have the same results for blocks of frames and of arrays in memory.
 
-Functions that act in place, draw random numbers, make Python objects or strings: whatever the data,
-a block can be written to, and nothing that is written reaches another read.
+Functions may work in place, draw random numbers, make Python objects or strings. All blocks are
+writable, and a write into a block does not change another read.
 """
 
 import tracemalloc
@@ -24,7 +24,7 @@ from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_elementwise
 from b2nd_dask.graph.read import blocks
 from b2nd_dask.graph.read.blocks import writable
 from b2nd_dask.graph.tasks import index_block, reduce_block
-from tests.graph.pushing import outcome, same, small_frame, tasks_of
+from tests.graph.pushdown import outcome, same, small_frame, tasks_of
 
 
 def unwritten(folder, dtype="f8"):
@@ -35,7 +35,7 @@ def unwritten(folder, dtype="f8"):
     return path
 
 
-#: Calls that write into the array that they are given.
+#: Calls that write into their argument.
 IN_PLACE = {
     "copy=False": lambda x: x.map_blocks(np.nan_to_num, copy=False),
     "copy by position": lambda x: x.map_blocks(np.nan_to_num, False),
@@ -74,7 +74,7 @@ def test_items_that_chunks_repeat_are_read_only(dtype):
 
 
 def both_ways(path, work, **options):
-    """What work gives of a frame, and of the array in memory; or texts of errors."""
+    """Results of work on a frame and on the array in memory, or texts of errors."""
     x = from_b2nd(path, **options)
     return [attempt(work, array) for array in (x, da.from_array(blosc2.open(path)[:], x.chunks))]
 
@@ -105,7 +105,7 @@ def test_known_ufuncs_are_the_ones_of_numpy():
     named = vars(np).values()
     ours = {u for u in named if isinstance(u, np.ufunc) and u.nout == 1 and not u.signature}
     args = {ufunc: (UNKNOWN,) * ufunc.nin for ufunc in ours}
-    # those that are newer than this package take dask's way
+    # ufuncs that are newer than this package stay dask's
     known = {ufunc for ufunc in ours if hasattr(da, ufunc.__name__)}
     assert len(known) > 70
     assert all(is_elementwise(ufunc, args[ufunc], {}) for ufunc in known)
@@ -114,7 +114,7 @@ def test_known_ufuncs_are_the_ones_of_numpy():
         assert not any(is_elementwise(ufunc, args[ufunc], {name: UNKNOWN}) for ufunc in ours)
 
 
-#: Work whose results are no numbers: it matters in which order they are added, or dask refuses.
+#: Work whose results are no numbers: their sum depends on the order, or dask raises an error.
 NO_NUMBERS = {
     "objects": lambda x: x.astype(object),
     "strings": lambda x: x.astype("U5"),
@@ -151,7 +151,7 @@ def incremented(block):
 
 
 def cleared(block):
-    """In place through views, as masks and slices are."""
+    """Write through a view, as masks and slices do."""
     block[..., block.shape[-1] // 2 :] = 0
     np.multiply(block, 2, out=block)
     return block
@@ -169,8 +169,8 @@ def flat(block):
 
 FUNCTIONS = [incremented, cleared, sorted_in_place, flat]
 
-#: What lies between a read and a function, most of which NumPy does by views. No two functions get
-#: the same element: dask does not copy for each of them.
+#: Steps between a read and a function, most of which NumPy does by views. No two functions get the
+#: same element: dask does not copy for each of them.
 BETWEEN = {
     "nothing": lambda x: x,
     "slices": lambda x: x[1:, ::2],
@@ -208,7 +208,7 @@ BEHIND = {
 
 @st.composite
 def mostly_constant(draw, folder):
-    """A frame of zeros, values that chunks repeat, chunks never written and data; its array."""
+    """A frame with chunks of zeros, repeated values, data, and never written ones; its array."""
     path = folder / f"{uuid.uuid4().hex}.b2nd"
     dtype = draw(st.sampled_from(["f8", "i4", ">f4"]))
     make = draw(st.sampled_from([blosc2.zeros, blosc2.uninit]))
@@ -233,7 +233,7 @@ def test_functions_in_place(tmp_path_factory, data):
         before = between(x)
         return behind(before.map_blocks(func, dtype=before.dtype, meta=before._meta))
 
-    # in memory, what a function writes may reach the array that the block is a view of
+    # in memory, a function may write into the array that its block is a view of
     want = work(plain, lambda block: func(block.copy())).compute(scheduler="sync")
     settings = data.draw(st.sampled_from([{}, {"optimization.fuse.active": False}]))
     with dask.config.set({**settings, "scheduler": "sync"}):
@@ -262,7 +262,7 @@ def test_blocks_that_are_asked_for_are_writable(tmp_path, make):
             assert block.flags.writeable
 
 
-#: Work that only reads what it is given.
+#: Work that only reads its argument.
 READING = {
     "elementwise": lambda x: x * 2 + 1,
     "a slice": lambda x: (x[1:, ::2].T + 1).rechunk((7, 5)),
@@ -282,11 +282,11 @@ def test_work_that_is_known_gets_views_of_constants(tmp_path, monkeypatch, how):
     copied = []
 
     def noted(elements):
-        # what is computed is a result, and is wanted as an array
+        # outputs are results of compute(), which must be writable
         copied.append((elements == 3).any())
         return writable(elements)
 
-    # an index gives a fresh array of the elements that it chooses
+    # an index returns a new array of the selected elements
     for module in (blocks,) if how == "rows" else (tasks, blocks):
         monkeypatch.setattr(module, "writable", noted)
     with dask.config.set(scheduler="sync"):

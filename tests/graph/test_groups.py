@@ -1,4 +1,4 @@
-"""Writes of frames in small chunks: several chunks share a task, and nothing else changes."""
+"""Writes of frames in small chunks: several chunks share a task, with equal frames."""
 
 import dask
 import dask.array as da
@@ -52,7 +52,7 @@ def test_small_chunks_of_a_frame_share_a_task(path, tmp_path, work, optimize):
     # still enough tasks for all threads
     assert 4 * 2 <= found.writing_tasks < array.nchunks / 2
     if optimize and work is not WORK["mean"]:
-        # besides them, only the first and the last ones, and those that merge records
+        # others: the first and the last one, and those that merge records
         assert found.tasks <= found.writing_tasks + 5
     np.testing.assert_array_equal(array[:], expected)
     assert array.dtype == expected.dtype

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd, to_b2nd
 from b2nd_dask.graph.optimize import sharing
-from tests.graph.pushing import (
+from tests.graph.pushdown import (
     computing_with,
     frames,
     many_blocks,
@@ -69,7 +69,7 @@ def test_no_block_waits_for_a_result_of_all_blocks(tmp_path, name):
 def test_wide_elements_that_are_made_of_narrow_ones_do_not_wait(
     tmp_path, monkeypatch, dtype, is_kept
 ):
-    # although there is memory for all of them
+    # also if there is memory for all of them
     monkeypatch.setattr(sharing, "LATE_NBYTES", 500)
     values = np.arange(64 * 64).reshape(64, 64).astype(dtype)
     to_b2nd(da.from_array(values, chunks=8), tmp_path / "x.b2nd")
@@ -83,7 +83,7 @@ def test_wide_elements_that_are_made_of_narrow_ones_do_not_wait(
 
 
 def test_what_is_used_twice_again_and_again_is_looked_at_once(tmp_path):
-    # otherwise each sum of itself would take twice as long as the one before
+    # otherwise each sum of an array with itself would double the time
     x, values = many_blocks(tmp_path)
     x, values = x.astype("f8"), values.astype("f8")
     for _ in range(60):

@@ -1,4 +1,4 @@
-"""Chunks and blocks of new frames: whole chunks, bounded bytes, and no tiny chunks in silence."""
+"""Chunks and blocks of new frames: whole chunks, bounded bytes, no tiny chunks."""
 
 import itertools
 import math
@@ -51,7 +51,7 @@ def test_blocks_are_whole_chunks_and_their_bytes_are_bounded(case):
         assert min(axis) > 0
         assert all(edge % chunk == 0 for edge in edges(axis) - {sum(axis)})
     chunk_nbytes = itemsize * math.prod(map(min, chunks, shape))
-    # blocks that line up stay as they are
+    # aligned blocks stay unchanged
     assert largest(aligned, itemsize) <= max(limit, chunk_nbytes, largest(sizes, itemsize))
 
 
@@ -93,7 +93,7 @@ def test_memory_for_maps_that_become_series(tmp_path, contents):
         "memmap": "np.load(file, mmap_mode='r')",
         "array": "np.load(file)",
     }
-    # dask rechunks a frame that takes little of the memory, which is faster than to read it again
+    # dask rechunks a frame that is small for the memory: that is faster than a read in other blocks
     read_anew = "from b2nd_dask.graph.read import sizes\nsizes.HELD_SHARE = 0\n"
     before = f"{read_anew}{MAPS}np.save(file, maps.compute())\nx = {read[contents]}\ndel maps"
     growth = peak_growth(
@@ -125,10 +125,10 @@ def test_a_frame_is_read_in_the_blocks_that_are_written(tmp_path, monkeypatch):
         assert len(optimized_tasks(series)) == series.npartitions
         assert series.npartitions > 4
         np.testing.assert_array_equal(series, values)
-        # what would be read too often is rechunked as before
+        # a frame that would be read too often is rechunked
         points = aligned_to(x, (120, 1, 1))
         np.testing.assert_array_equal(points, values)
-        # and so is what is more than a frame
+        # and so is a function of a frame
         twice = aligned_to(x * 2, (120, 15, 15))
         np.testing.assert_array_equal(twice, values * 2)
         (done,) = dask.optimize(x * 2)
@@ -167,12 +167,12 @@ def test_damage_does_not_hide_behind_new_checksums(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("shape", "blocks", "expected"),
     [
-        # as many neighbours as 1 MiB needs, without a rest where that is possible
+        # as many neighbours as 1 MiB needs, a divisor of their number if possible
         ((1460, 180, 320), (1, 90, 160), (73, 90, 160)),
         ((1461, 180, 320), (1, 90, 160), (32, 90, 160)),
         ((100_000,), (10,), (100_000,)),
         ((2000, 2000), (10, 10), (1000, 1000)),
-        # few blocks, or blocks that are large enough, are chunks as they are
+        # few blocks, or large ones, become chunks unchanged
         ((90, 180, 320), (1, 180, 320), (1, 180, 320)),
         ((400, 512, 512), (1, 512, 512), (1, 512, 512)),
     ],
@@ -189,7 +189,7 @@ def test_blocks_of_maps_that_are_merged_are_written_right(tmp_path):
     merged = to_b2nd(maps * 2, tmp_path / "a.b2nd")
     assert merged.npartitions < 10
     np.testing.assert_array_equal(merged, values * 2)
-    # appends of as many elements go on where a chunk begins
+    # appends of as many elements begin with a chunk
     for first in range(0, 300, 100):
         part = maps[first : first + 100]
         grown = to_b2nd(part, tmp_path / "b.b2nd", mode="a", append_axis=0)

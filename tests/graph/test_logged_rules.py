@@ -1,4 +1,4 @@
-"""What the logger says of each layer at DEBUG: which rule lowered it, or why none did."""
+"""The logger at DEBUG: for each layer the rule that lowered it, or why none did."""
 
 import blosc2
 import dask
@@ -13,7 +13,7 @@ def annotated(x):
         return x * 2
 
 
-#: Programs, and what is logged of them.
+#: Programs, and the messages logged for them.
 LOGGED = {
     "slice": (lambda x: x[3:15].cumsum(axis=0), "lowered by slices"),
     "new blocks": (lambda x: x.rechunk((20, 10)).cumsum(axis=0), "lowered by new_blocks"),

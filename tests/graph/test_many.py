@@ -30,7 +30,7 @@ from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.tasks import index_block, reduce_block
 from tests.counting import bytes_read
 from tests.forked import run_forked
-from tests.graph.pushing import computing_with, elements_read, tasks_of
+from tests.graph.pushdown import computing_with, elements_read, tasks_of
 from tests.strategies import dask_chunks, examples, grids, indices
 from tests.vectors import same
 
@@ -39,7 +39,7 @@ REDUCTIONS = ("sum", "mean", "var", "min", "max", "argmin", "nansum", "any")
 
 @st.composite
 def parts(draw):
-    """Arrays that fit, the axis, whether to stack them, and each in a frame of its own."""
+    """Arrays that fit, the axis, whether to stack them, and a frame of each."""
     shape = draw(st.lists(st.integers(1, 7), min_size=1, max_size=3))
     stack = draw(st.booleans())
     axis = draw(st.integers(0, len(shape) - 1 + stack))
@@ -62,7 +62,7 @@ def parts(draw):
         else:
             grid = {}
         stored = blosc2.zeros(values.shape, dtype="f8", **grid)
-        # chunks that nothing is written to stay special
+        # chunks without writes stay special
         if values.any():
             stored[...] = values
         frames.append(stored)
@@ -100,7 +100,7 @@ def _zeros(size):
 
 @pytest.fixture
 def days(tmp_path):
-    """Twelve frames of one to three days each, number 3 all zeros, and what they hold."""
+    """Twelve frames of one to three days each, number 3 all zeros, and their elements."""
     rng = np.random.default_rng(5)
     arrays = [
         (rng.normal if i != 3 else _zeros)(size=(1 + i % 3, 6, 8)).astype("f4") for i in range(12)
@@ -212,7 +212,7 @@ def test_special_chunks_are_constants_of_the_graph(days):
 
 
 def test_automatic_blocks_of_large_frames_are_no_larger_than_the_limit(tmp_path):
-    """Of chunks that are long along some axes, as maps are."""
+    """Chunks that are long along some axes, such as maps."""
     for number in range(3):
         path = tmp_path / f"{number}.b2nd"
         to_b2nd(da.zeros((100, 50, 60), dtype="f4"), path, chunks=(1, 50, 60))
@@ -243,7 +243,7 @@ def test_small_frames_are_read_by_few_tasks(days):
     assert max(y.chunks[0]) == 4 < len(y.chunks[0])
     assert same(x[::-1].compute(), want[::-1])
     assert same(y[::-1].compute(), want[::-1])
-    # frames beyond the limit are cut, and no block is in two of them
+    # frames above the limit are cut, and no block crosses frames
     z = from_b2nd(paths, chunks="200 B")
     assert z.numblocks[0] >= 12
     assert {1, 3, 6} <= {0, *np.cumsum(z.chunks[0]).tolist()}
@@ -258,7 +258,7 @@ def test_frames_that_do_not_fit_are_named(tmp_path):
     to_b2nd(np.zeros((2, 6)), wide)
     to_b2nd(np.zeros(5), flat)
     to_b2nd(np.zeros((4, 5), "i2"), other)
-    # the first is not taken for right
+    # the error does not assume that the first frame is right
     with pytest.raises(ValueError, match="do not fit") as error:
         from_b2nd([wide, *good, flat, other])
     lines = str(error.value).splitlines()
@@ -338,7 +338,7 @@ def test_what_is_wrong_for_all_frames_is_raised_at_the_first(monkeypatch, kind):
 
     def fail(source):
         opened.append(source)
-        # the others begin only when the first has failed, and its error has been seen
+        # the others start only after the error of the first one is raised
         if source and not cancelled.wait(10):
             cancelled.set()
         raise kind(f"frame {source}")
@@ -370,7 +370,7 @@ def _open_files():
 def test_files_stay_few(days, monkeypatch):
     paths, want = days
     monkeypatch.setattr(cache, "MAX_OPEN_FRAMES", 3)
-    # forget the files that other tests, and the writing, have left open
+    # forget files that other tests, and the write, left open
     cache.process_cache.clear()
     monkeypatch.setattr(joined, "THREADS", 2)
     before = _open_files()
@@ -400,7 +400,7 @@ def test_graphs_are_small_and_travel(tmp_path):
         names.append(tmp_path / f"{i}.b2nd")
         blosc2.full((2, 3), i, urlpath=str(names[-1]))
     y = from_b2nd(names)
-    # versions and paths, not references as they are
+    # versions and paths, not whole references
     assert len(pickle.dumps(y.dask)) < 150 * 120
     assert run_forked(_computed, pickle.dumps(y[7])).tolist() == [3, 3, 3]
 
@@ -409,8 +409,8 @@ def test_graphs_are_small_and_travel(tmp_path):
 def test_without_layers_dask_slices_the_array_itself(days, monkeypatch, stack):
     paths, want = days
     monkeypatch.setattr(_dask_compat, "has_layers", lambda: False)
-    # as where arrays are expressions
-    monkeypatch.setattr(_dask_compat, "is_planned", lambda: True)
+    # as with arrays that are expressions
+    monkeypatch.setattr(_dask_compat, "has_query_planning", lambda: True)
     x = from_b2nd(paths[::3] if stack else paths, stack=stack)
     want = np.stack([open_b2nd(p)[...] for p in paths[::3]]) if stack else want
     assert same(x[1:, ..., 2].compute(), want[1:, ..., 2])

@@ -110,7 +110,7 @@ ARRAYS: dict[str, Callable[[Any], Any]] = {
 
 
 def chunked(x: Any, chunks: tuple[int, ...]) -> Any:
-    """Rechunk a dask array; return NumPy's as it is."""
+    """Rechunk a dask array; return a NumPy array unchanged."""
     return x.rechunk(chunks) if isinstance(x, da.Array) else x
 
 
@@ -143,14 +143,14 @@ def test_delayed(source: Path, target: Path, what: str) -> None:
     assert list(target.parent.iterdir()) == []
     assert written.compute() == str(target)
     assert_written(target, ARRAYS[what](VALUES))
-    # as a cluster does that has lost the worker with the result
+    # as on a cluster that lost the worker with the result
     assert written.compute() == str(target)
     assert_written(target, ARRAYS[what](VALUES))
 
 
 @st.composite
 def programs(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw a frame, and what is done with it."""
+    """Draw a frame, and the operations on it."""
     shape = draw(st.lists(st.integers(1, 12), min_size=1, max_size=3).map(tuple))
     steps: list[tuple[str, Any]] = []
     now = shape
@@ -213,7 +213,7 @@ def test_random_programs(program: dict[str, Any], fresh_path: Callable[[], Path]
 
 
 def other_blocks(x: da.Array, *chunks: tuple[int, ...]) -> da.Array:
-    """The same graph, as an array that says that it has other blocks."""
+    """An array of the same graph that claims other blocks."""
     return da.Array(x.dask, x.name, chunks, dtype=x.dtype)
 
 
@@ -325,7 +325,7 @@ def test_a_graph_may_be_deep_and_have_many_ways_down(tmp_path: Path, target: Pat
     x = from_b2nd(tmp_path / "x.b2nd").rechunk((60, 20))
     for _ in range(60):
         x = da.maximum(x, x)
-    # more than calls within calls may be
+    # deeper than Python's limit of recursion
     for _ in range(1000):
         x = x + 1
     to_b2nd(x, target, max_mem=64 * MIB)
@@ -333,7 +333,7 @@ def test_a_graph_may_be_deep_and_have_many_ways_down(tmp_path: Path, target: Pat
 
 
 def names_of(x: da.Array, target: Path) -> Counter[str]:
-    """Names of the tasks, as the dashboard shows them, and how many have each."""
+    """Number of tasks by their name on the dashboard."""
     written = to_b2nd(x, target, max_mem="32MB", compute=False)
     return Counter(map(key_split, written.__dask_graph__()))
 
@@ -355,7 +355,7 @@ def test_what_two_views_read_is_computed_once(
     computed = []
 
     def counted(block: Any) -> Any:
-        # of two elements at most where dask looks for the dtype
+        # dask infers the dtype with at most two elements
         computed.extend([block.shape] * (block.size > 2))
         return block * 2
 
@@ -395,7 +395,7 @@ def test_an_array_is_small_by_its_own_bytes(
 
 def test_planning_computes_no_block(source: Path, target: Path) -> None:
     def here(block: Any) -> Any:
-        # dask itself calls it with arrays of one element at most, for the dtype
+        # dask infers the dtype with at most one element
         assert block.size <= 1, "a block was computed"
         return block * 1.5
 
@@ -405,7 +405,7 @@ def test_planning_computes_no_block(source: Path, target: Path) -> None:
 
 
 def joined(tmp_path: Path, *, stacked: bool) -> tuple[list[Path], da.Array, np.ndarray]:
-    """Frames with chunks of their own, one behind the other or stacked."""
+    """Frames with different chunks, concatenated or stacked."""
     parts = [VALUES, VALUES + 1, VALUES * 2] if stacked else [VALUES, VALUES[:7] * 2, VALUES[:30]]
     paths = [tmp_path / f"part{number}.b2nd" for number in range(3)]
     for number, (part, path) in enumerate(zip(parts, paths, strict=True)):
@@ -470,7 +470,7 @@ def test_joined_frames_of_a_store(
     ):
         to_b2nd(made, target, max_mem="400MB", **options)
         np.testing.assert_array_equal(b2nd_dask.open_b2nd(target, **options)[...], expected)
-    # what is read at once is a share of the memory
+    # the bytes of one read are a share of the memory
     assert "pass 1 of 1" in caplog.text
     listed = s3_server.client.list_objects(Bucket="joined")["Contents"]
     names = [f"parts/{path.name}" for path in paths]
@@ -512,7 +512,7 @@ def test_each_chunk_of_a_slice_is_verified_by_one_of_its_regions(
     for path, rows in zip(paths, (values[:23], values[23:]), strict=True):
         to_b2nd(rows, path, chunks=(10, 20), blocks=(2, 5), cparams={"clevel": 0})
     plain = paths[0].read_bytes()
-    # all but the first column of chunks, and the last row of the frame, which the window leaves out
+    # all but the first column of chunks; the window leaves out the last row of the frame
     for number, place in {2: (0, 50), 5: (11, 27), 6: (18, 41), 9: (21, 22)}.items():
         raw = bytearray(plain)
         raw[raw.index(values[place].tobytes())] ^= 8
@@ -618,7 +618,7 @@ def test_a_killed_write_goes_on(
     assert not target.exists()
     (area,) = list_staging(target)
     assert area.key
-    # as the script that runs again: in this process other libraries may have changed dask's tokens
+    # in a new process, as a user does: other libraries may have changed dask's tokens in this one
     ended = run_to_end(resumed, source, target, what)
     assert ended.code == 0, ended
     assert_written(target, ARRAYS[what](VALUES))
@@ -663,7 +663,7 @@ def test_memory_stays_within_what_was_stated(
     write_maps(path, (256, 512, 512), (1, 64, 512))
     growth = peak_growth(
         f"to_b2nd({expression}, target, max_mem=limit, cparams={{'clevel': 1}})",
-        # what is loaded at the first use is not what the work takes
+        # loads modules before the memory is measured
         before="x = from_b2nd(path); to_b2nd(x[:1].T, small, cparams={'clevel': 1})",
         small=tmp_path / "small.b2nd",
         path=path,
@@ -671,7 +671,7 @@ def test_memory_stays_within_what_was_stated(
         target=tmp_path / "target.b2nd",
         limit=megabytes * MIB,
     )
-    # what it loads at the first use, and the graph, come on top
+    # plus modules that it loads at the first use, and the graph
     assert growth < (megabytes + 20) * MIB
     found = b2nd_dask.open_b2nd(tmp_path / "target.b2nd")
     names = {"x": from_b2nd(path), "joined": from_b2nd([path, path])}

@@ -12,7 +12,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask import from_b2nd
 from b2nd_dask.graph.tasks import reduce_block
-from tests.graph.pushing import (
+from tests.graph.pushdown import (
     ALWAYS_PUSHED,
     REDUCTIONS,
     computing_with,
@@ -23,7 +23,7 @@ from tests.graph.pushing import (
 )
 
 NAMES = sorted(ALWAYS_PUSHED - {"prod", "nanprod"})
-#: Each reduction along all axes or along one; of each number of partial results one both ways.
+#: Each reduction along all axes or one; for each number of partial results, one reduction both.
 MERGED = {
     *((name, 1 if i % 2 else None) for i, name in enumerate(NAMES)),
     *((name, axis) for name in ("mean", "var") for axis in (1, None)),
@@ -44,7 +44,7 @@ def test_small_blocks_are_reduced_in_few_tasks(tmp_path, name, axis):
 
 
 def test_a_result_that_is_combined_twice_counts_twice(tmp_path):
-    """A layer of dask's own functions that none of its reductions has."""
+    """A layer of dask's own functions that is not one of its reductions."""
     x, array = many_blocks(tmp_path)
     total = x.sum(axis=0)
     graph = total.dask
@@ -72,7 +72,7 @@ def test_results_that_somebody_else_needs_stay(tmp_path):
 
 @pytest.mark.parametrize("array_type", ["dask", "dask-array"])
 def test_blocks_of_no_elements_are_reduced_alone(tmp_path, array_type):
-    # together they need a block of the other array that is not there
+    # together they would need a block that the other array does not have
     library = da if array_type == "dask" else pytest.importorskip("dask_array")
     x = from_b2nd(blosc2.zeros((4, 9, 5)), chunks=(4, 9, 4), array_type=array_type)
     other = library.from_array(np.ones((9, 5)), chunks=(9, 4))

@@ -1,4 +1,4 @@
-"""What dask's dashboard calls the tasks: `key_split` of keys, which drops words with digits."""
+"""Names of tasks on dask's dashboard: `key_split` of keys, which drops words with digits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def writing(frame: str) -> set[str]:
 
 
 class Names(Callback):
-    """Collects what a dashboard would show of the tasks that run."""
+    """Collects the names that a dashboard would show of the tasks that run."""
 
     def __init__(self) -> None:
         self.shown: set[str] = set()
@@ -67,7 +67,7 @@ def test_reads(path: Path) -> None:
     x = from_b2nd(path)
     assert x.name.startswith("read(a)-")
     finish = "finalize-hlgfinalizecompute"
-    # one task reads it all; nobody sees the names of tasks in threads
+    # one task reads all; no dashboard shows tasks of threads
     assert shown_of(x.compute) == {finish}
     assert shown_of(x.persist) == {"read(a)"}
     assert shown_of(from_b2nd(open_b2nd(path), chunks="auto").persist) == {"read(a)"}
@@ -179,7 +179,7 @@ def cluster():  # type: ignore[no-untyped-def]
 
 
 def prefixes(client: Client) -> set[str]:
-    """What the scheduler, and so the dashboard, has grouped tasks by."""
+    """Prefixes by which the scheduler, and so the dashboard, groups tasks."""
     return set(client.cluster.scheduler.task_prefixes)
 
 
@@ -194,9 +194,9 @@ def test_a_cluster_shows_what_runs(cluster: Client, path: Path, tmp_path: Path) 
     np.testing.assert_array_equal(to_b2nd(x * 2, new).compute(), values * 2)
     shown = prefixes(cluster)
     assert shown >= {"read_mean(t2m_2020)", "read_max(t2m_2020)", "read(copy)"} | writing("copy")
-    # under their old names nothing has read
+    # no task reads under the old names
     assert "mean_chunk" not in shown
-    # what combines results has dask's
+    # tasks that combine results keep dask's names
     assert "mean_combine-partial" in shown
 
 
@@ -212,20 +212,20 @@ def test_a_cluster_shows_reads_of_joined_frames(
     assert x.name.startswith("read(d0_and_3)-")
     np.testing.assert_allclose(x.sum(axis=(0, 1)).compute(), values.sum(axis=(0, 1)))
     np.testing.assert_allclose(x[2:].mean().compute(), values[2:].mean())
-    # parts of the frames have the name of all
+    # reads of some of the frames have the name of all
     assert prefixes(cluster) >= {"read_sum(d0_and_3)", "read_mean(d0_and_3)"}
     assert not {"sum", "mean_chunk"} & prefixes(cluster)
     assert not _dask_compat._Warned.done
 
 
 def test_a_key_stands_for_one_task_where_graphs_are_merged(tmp_path: Path) -> None:
-    """dask optimizes `range` apart, and puts the result beside the layers of `x`."""
+    """dask optimizes `range` separately, and adds the result to the layers of `x`."""
     values = np.arange(1000.0)
     to_b2nd(values, tmp_path / "x.b2nd", chunks=(100,))
     x = from_b2nd(tmp_path / "x.b2nd")
     counts, edges = da.histogram(x, bins=100, range=[x.min(), x.max()])
     expected = np.histogram(values, bins=100, range=(0.0, 999.0))
-    # these refuse keys of which layers have several tasks
+    # raises if several layers have a task of one key
     assert_eq(counts, expected[0])
     assert_eq(edges, expected[1])
 
@@ -240,7 +240,7 @@ def test_a_row_that_is_broadcast_has_one_name_in_all_graphs(tmp_path: Path) -> N
     first, second, other = (frame(f"{i}.b2nd", row + 10 * i) for i in range(3))
     product = first * second
     chosen = da.where(x > product, other, x)
-    # which rows are broadcast in one layer depends on what else is computed
+    # the rows that one layer broadcasts depend on the other outputs
     wanted = [chosen + 1], [chosen + 2, product]
     graphs = [
         dict(da.Array.__dask_optimize__(HighLevelGraph.merge(*(a.dask for a in arrays)), keys))
@@ -248,7 +248,7 @@ def test_a_row_that_is_broadcast_has_one_name_in_all_graphs(tmp_path: Path) -> N
         for keys in [[a.__dask_keys__() for a in arrays]]
     ]
     want = np.where(array > row * (row + 10), row + 20, array)
-    # as a scheduler does that knows the tasks of the other graph
+    # as a scheduler that has the tasks of the other graph
     for merged in (graphs[0] | graphs[1], graphs[1] | graphs[0]):
         for arrays, more in zip(wanted, (1, 2), strict=True):
             blocks = dask.get(merged, arrays[0].__dask_keys__())

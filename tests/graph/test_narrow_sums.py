@@ -1,6 +1,6 @@
-"""Sums, products, means and moments of narrow dtypes: as dask has them of a block in memory.
+"""Sums, products, means and moments of narrow dtypes equal those of dask for blocks in memory.
 
-A block of a frame is reduced chunk by chunk; NumPy's functions, which dask calls, see it whole.
+A block of a frame is reduced chunk by chunk, but dask passes a whole block to NumPy.
 """
 
 import operator
@@ -12,7 +12,7 @@ import pytest
 
 from b2nd_dask import from_b2nd
 from b2nd_dask.graph.tasks import reduce_block, reduce_elements
-from tests.graph.pushing import computing_with, tasks_of
+from tests.graph.pushdown import computing_with, tasks_of
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def of_both(path, work, chunks=-1):
     return got, want
 
 
-#: A value of which a row of 40 overflows, and what a sum of 4 times this size does not.
+#: A value whose sum over a row of 40 overflows, while four times the value does not.
 LARGE = {"f2": 2000, ">f2": 2000, "f4": 3e37, "c8": 3e37 + 3e37j}
 
 

@@ -54,7 +54,7 @@ def test_views_of_files_and_of_arrays(target, file, monkeypatch, name, mode):
         back = to_b2nd(view, target, chunks=tuple(max(1, n // 3) for n in view.shape))
     assert back.dtype == view.dtype
     assert back.compute().tobytes() == np.asarray(view).tobytes()
-    # only the elements: no block is kept mapped, and assigning goes on
+    # only the elements: no block stays mapped, and assignment is possible
     if mode == "r+":
         whole[0, 0] = 7
         assert np.load(file)[0, 0] == 7
@@ -153,13 +153,13 @@ def part_of_file(file):
 
 @pytest.mark.parametrize("window", [1000, 4 << 20])
 def test_what_was_read_of_a_file_stays_as_it_was(file, monkeypatch, window):
-    """A writer changes the file, or cuts it off, while what was read is encoded."""
+    """A writer changes or truncates the file while elements are encoded."""
     monkeypatch.setattr(mapped, "_WINDOW", window)
     read = np.asarray(part_of_file(file))
     with file.open("r+b") as writer:
         writer.write(bytes(file.stat().st_size))
     np.testing.assert_array_equal(read, VALUES[10:90, 5:50])
-    # pages behind the end of a file cannot be looked at without the process being ended
+    # an access to a page behind the end of the file would end the process
     assert read.flags.owndata
     os.truncate(file, 0)
     np.testing.assert_array_equal(read, VALUES[10:90, 5:50])
@@ -216,7 +216,7 @@ def test_elements_larger_than_what_is_mapped_at_a_time(file, monkeypatch):
 
 
 class _OfPairs:
-    """An array whose attribute `data` is something else, as that of sparse arrays is."""
+    """An array whose attribute `data` has other elements, as of sparse arrays."""
 
     shape, ndim, dtype = (2, 2), 2, np.dtype("f8")
     data = np.ones(2)
@@ -250,7 +250,7 @@ def test_equal_arrays_have_one_name_where_a_write_may_be_resumed(target, file, m
     before = name()
     assert name() == before
     to_b2nd(np.load(file, mmap_mode=mode), target, resume=True)
-    # that it is finished is known by the key, in which the name is
+    # the key, which contains the name, shows that it is finished
     to_b2nd(np.load(file, mmap_mode=mode), target, resume=True)
     np.save(file, VALUES + 1)
     assert name() != before
@@ -259,7 +259,7 @@ def test_equal_arrays_have_one_name_where_a_write_may_be_resumed(target, file, m
 
 
 def test_elements_that_are_not_contiguous_are_not_copied():
-    """Neither by dask, which pickles what it has no token of."""
+    """dask must not pickle the array for a token either."""
     x = np.ones((400, 2, 1000))[:, 0]
     tracemalloc.start()
     try:
@@ -271,7 +271,7 @@ def test_elements_that_are_not_contiguous_are_not_copied():
 
 
 def test_the_transpose_has_another_name(target):
-    """Of which dask's token is the same."""
+    """Two arrays with equal tokens of dask."""
     x = VALUES[:60]
     to_b2nd(x, target, mode="w", resume=True)
     back = to_b2nd(x.T, target, mode="w", resume=True)

@@ -1,4 +1,4 @@
-"""The optimizer is a guest in dask: whatever happens to it, dask's own graph is computed."""
+"""The optimizer is a guest in dask: if it fails in any way, dask's own graph is computed."""
 
 import ast
 import importlib
@@ -56,7 +56,7 @@ def results_without_frames():
 
 
 def outcome(x):
-    """The warnings of programs whose results are right."""
+    """Check the results of programs; return the warnings."""
     expected = results_without_frames()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -71,7 +71,7 @@ def fail(*_, **__):
 
 
 def of_one_layer(made, layers, below=()):
-    """What a rule gives in place of the layer that it has made."""
+    """The result of a rule, with another layer in place of its own."""
     (name,) = made.layers
     return Lowered({name: layers(made.layers[name])}, {name: {*made.dependencies[name], *below}})
 
@@ -91,7 +91,7 @@ def failing_later(layer):
 
 
 def with_first(layer, task):
-    """The tasks of a layer, one of which is another one."""
+    """The tasks of a layer, with one task replaced."""
     tasks = dict(layer)
     key = next(iter(tasks))
     return {**tasks, key: task(key)}
@@ -105,7 +105,7 @@ def dangling(key):
     return _dask_compat.Task(key, max, _dask_compat.TaskRef("nowhere"), 1)
 
 
-#: What rules may give in place of the layers that they should.
+#: Damages to the layers that a rule returns.
 BROKEN = {
     "error": fail,
     "no layers": lambda made: 7,
@@ -119,7 +119,7 @@ BROKEN = {
     "cycle": lambda made: of_one_layer(made, lambda layer: with_first(layer, ring)),
     "later error": lambda made: of_one_layer(made, failing_later),
 }
-#: The same of the tasks that are one for each result.
+#: Damages to the tasks of `read_at_once`.
 BROKEN_TASKS = {
     "error": fail,
     "no graph": list,
@@ -141,7 +141,7 @@ def agree_with_one_warning(frame, caplog, what):
 
 
 def broken(rule, way):
-    """A rule that spoils what it should give."""
+    """A rule that damages its result."""
 
     def spoilt(*args, **kwargs):
         made = rule(*args, **kwargs)
@@ -163,7 +163,7 @@ def test_a_rule_that_spoils_all_tasks(frame, monkeypatch, unwarned, caplog, way)
     agree_with_one_warning(frame, caplog, "leaves a graph as dask has optimized it")
 
 
-#: What `rewrite` calls.
+#: Functions and classes that `rewrite` uses.
 PARTS = (
     "Layers",
     "Reductions",
@@ -194,7 +194,7 @@ def test_names_of_dask_that_are_not_what_they_were(tmp_path, way):
     array[5:10] = 0
     np.save(tmp_path / "array.npy", array)
     blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(5, 10), blocks=(5, 5))
-    # the others are the optimizer's alone
+    # only the optimizer uses the others
     writing = [entry.name for entry in _dask_compat.NAMES if _is_for_layers(entry)]
     assert run_forked(names_changed.check_each, tmp_path, way, writing) == len(_dask_compat.NAMES)
 
@@ -215,7 +215,7 @@ def test_all_names_are_there():
         _dask_compat.nothing  # noqa: B018
 
 
-#: Modules of dask, and the names in them, that its documentation has.
+#: Documented modules of dask, and their documented names.
 DOCUMENTED = {
     "dask": {"config"},
     "dask.array": None,

@@ -15,7 +15,7 @@ import b2nd_dask
 from b2nd_dask.graph.optimize.optimizer import RULE_NAMES, chosen_rules
 from b2nd_dask.graph.tasks import index_block, reduce_block
 from tests.forked import run_forked
-from tests.graph.pushing import computing_with, elements_read, many_blocks, small_frame, tasks_of
+from tests.graph.pushdown import computing_with, elements_read, many_blocks, small_frame, tasks_of
 
 SWITCH = "b2nd_dask.optimize"
 PROGRAMS = {
@@ -145,7 +145,7 @@ def test_the_environment_switches(tmp_path):
 
 
 def rules_chosen_with(value, path):
-    """Those of a process with this variable, which dask reads as it does when it starts."""
+    """The rules in a process with this variable, which dask reads at its start."""
     os.environ[VARIABLE] = value
     dask.config.refresh()
     assert (da.from_b2nd(path) + 1).sum().compute(scheduler="sync") == 18

@@ -1,4 +1,4 @@
-"""Frames that are begun, staged in parts by many processes, and committed at once."""
+"""Frames that are created, staged in parts by many processes, and committed in one step."""
 
 import os
 import random
@@ -41,7 +41,7 @@ from b2nd_dask.storage.write.local_staging import LocalStaging
 from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 from b2nd_dask.storage.write.object_store import ObjectStore
 from tests.forked import answer, run_to_end, started
-from tests.graph.written import CHUNKS, VALUES, holds
+from tests.graph.writers import CHUNKS, VALUES, holds
 from tests.strategies import examples
 
 
@@ -58,11 +58,11 @@ def stage(target, values, start, stop, **keywords):
     return to_b2nd(values, target, mode="stage", region=slice(start, stop), **keywords)
 
 
-def stage_rows(target, start, stop, told):
-    told.send("begun")
-    told.recv()
+def stage_rows(target, start, stop, connection):
+    connection.send("begun")
+    connection.recv()
     stage(target, da.from_array(VALUES[start:stop], chunks=(10, 20)), start, stop)
-    told.send("done")
+    connection.send("done")
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_stores(store, contiguous):
     create(url, (60, 40), "f8", chunks=CHUNKS, contiguous=contiguous, **options)
     for start in (40, 0, 20):
         stage(url, VALUES[start : start + 20], start, start + 20, **options)
-    # a job that runs again
+    # a repeated job
     stage(url, VALUES[:20], 0, 20, **options)
     with pytest.raises(B2ndError, match=re.escape("parts overlap: [10:30, 0:40] and [")):
         stage(url, VALUES[10:30], 10, 30, **options)
@@ -125,7 +125,7 @@ def test_parts_that_overlap_are_refused(target, contiguous):
 
 
 def test_overlaps_that_nobody_saw_are_refused_by_the_commit(target, monkeypatch):
-    """As in a store, where two that finish at once do not see each other."""
+    """As in a store, where two concurrent jobs do not see each other."""
     create(target, (60, 40), float, chunks=CHUNKS)
     with monkeypatch.context() as patch:
         patch.setattr(parts, "require_apart", lambda *_, **__: None)
@@ -173,7 +173,7 @@ def test_regions_that_cut_chunks(target):
     create(target, (55, 35), float, chunks=CHUNKS)
     with pytest.raises(ValueError, match=re.escape("stage [0:20, 20:35]")):
         to_b2nd(0, target, mode="stage", region=(slice(5, 15), slice(20, 30)))
-    # up to the array's edge is whole
+    # a chunk that the array's edge cuts is whole
     to_b2nd(1, target, mode="stage", region=(slice(50, 55), slice(20, 35)))
     assert commit(target, fill=0)[...].sum() == 75
 
@@ -200,7 +200,7 @@ def test_nothing_was_begun(target):
 def test_beginning_again(target):
     create(target, (60, 40), float, chunks=CHUNKS)
     stage(target, VALUES[:30], 0, 30)
-    # a job that runs again
+    # a repeated job
     create(target, (60, 40), float, chunks=CHUNKS)
     with pytest.raises(FileExistsError, match="a frame with other options was started"):
         create(target, (60, 40), float, chunks=10)
@@ -241,7 +241,7 @@ def commit_and_die_before(target):
     [("to_b2nd", 1), ("to_b2nd", 0), ("blosc2", 1), ("blosc2", 0), ("rechunk", 1), ("region", 1)],
 )
 def test_a_frame_that_came_after_create_is_not_replaced(tmp_path, contiguous, by, had_frame):
-    """Also not by a commit that continues after a kill; without that frame it continues."""
+    """Nor by a commit that continues after a kill; without that frame it continues."""
     target = tmp_path / "a.b2nd"
     if had_frame:
         to_b2nd(VALUES * 3, target, contiguous=contiguous)
@@ -386,7 +386,7 @@ def test_a_commit_that_was_killed_when_the_frame_was_there(target, contiguous):
     stage(target, VALUES, 0, 60)
     late = stage(target, VALUES * 2, 0, 60, compute=False)
     assert run_to_end(commit_and_die, target).code == -signal.SIGKILL
-    # a job that comes too late is told
+    # a job after the commit raises an error
     with pytest.raises(FileNotFoundError, match="committed"):
         late.compute()
     commit(target)
@@ -485,7 +485,7 @@ def test_a_part_without_elements(tmp_path):
     target = tmp_path / "x.b2nd"
     create(target, (3, 1), "f8", chunks=(2, 1))
     to_b2nd(1.0, target, mode="stage", region=np.s_[:, :])
-    # from the end of the last chunk on, which the array's edge cuts
+    # empty, at the end of the last chunk, which the array's edge cuts
     to_b2nd(2.0, target, mode="stage", region=np.s_[4:3, 0:0])
     assert commit(target)[:].tolist() == [[1.0]] * 3
 
@@ -535,7 +535,7 @@ def test_what_was_staged_is_damaged(target, contiguous, damage):
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous, mode="w")
     stage(target, VALUES[:30], 0, 30)
     before = set(target.parent.glob(".*.staging/*"))
-    # in a file of its own, as parts of other processes are
+    # in its own file, like parts of other processes
     assert run_to_end(stage, target, VALUES[30:], 30, 60).code == 0
     damage(min(set(target.parent.glob(".*.staging/*")) - before))
     with pytest.raises(B2ndError, match=re.escape("stage the parts [30:60, 0:40] again")) as caught:
@@ -566,7 +566,7 @@ def test_an_object_that_is_gone(store):
 
 @pytest.mark.parametrize("place", ["memory", "s3", "local"])
 def test_plans_that_are_begun_at_once(request, tmp_path, monkeypatch, place):
-    """Each sees that nothing is begun, then all go on."""
+    """All find no pending frame, then all continue."""
     url, options = str(tmp_path / "target.b2nd"), {}
     if place == "memory":
         url = f"memory://{uuid.uuid4().hex}.b2nd"
@@ -582,17 +582,17 @@ def test_plans_that_are_begun_at_once(request, tmp_path, monkeypatch, place):
         create(url, 10, "i2", chunks=5, **options)
         with pytest.raises(FileExistsError, match="a frame with other options was started"):
             create(url, 10, "i2", chunks=2, **options)
-    # nobody replaced the plan that jobs stage parts of
+    # the plan that jobs use was not replaced
     assert pending_at(Location.of(url, **options)).frame_key == first
     assert len(list_staging(url, **options)) == 1
 
 
-def create_and_stage(target, at, told):
-    told.send("begun")
-    told.recv()
+def create_and_stage(target, at, connection):
+    connection.send("begun")
+    connection.recv()
     create(target, (40, 4), "i4", chunks=(10, 4))
     stage(target, np.int32(at), at, at + 10)
-    told.send("done")
+    connection.send("done")
 
 
 @pytest.mark.slow
@@ -611,7 +611,7 @@ def test_jobs_that_all_begin_the_frame(target):
 
 @pytest.mark.parametrize("step", ["staged_records", "read_manifests", "publish"])
 def test_commits_at_once(target, contiguous, monkeypatch, step):
-    """Another one is faster, whatever this one is about to do; and takes everything away."""
+    """Another process finishes first, at any step of this one, and removes the staging area."""
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
     stage(target, VALUES, 0, 60)
     module = transaction if step == "publish" else parts
@@ -634,12 +634,12 @@ def test_commits_at_once(target, contiguous, monkeypatch, step):
 @pytest.mark.parametrize("mode", ["w-", "w"])
 @pytest.mark.parametrize("changes", [1, 5])
 def test_a_repeated_commit_changes_nothing(target, contiguous, mode, changes, monkeypatch):
-    """Also after changes of the frame, more than the history has."""
+    """Also after more changes of the frame than the history keeps."""
     monkeypatch.setattr(trailer, "MAX_UPDATES", 3)
     create(target, (60, 40), float, mode=mode, chunks=CHUNKS, contiguous=contiguous)
     stage(target, VALUES, 0, 60)
     with monkeypatch.context() as patch:
-        # as if the process was killed before it
+        # as if the process was killed before
         patch.setattr(Staging, "clean_up", lambda _: None)
         commit(target)
     for value in range(changes):
@@ -652,7 +652,7 @@ def test_a_repeated_commit_changes_nothing(target, contiguous, mode, changes, mo
 
 @pytest.mark.parametrize("mode", ["w-", "w"])
 def test_a_script_goes_on_after_a_commit_that_was_killed(target, contiguous, mode, monkeypatch):
-    """After its publication: `create` starts a new frame, or says that there is one."""
+    """Killed after its publication: `create` then starts a new frame, or raises an error."""
 
     def begin():
         create(target, (60, 40), float, mode=mode, chunks=CHUNKS, contiguous=contiguous)
@@ -660,7 +660,7 @@ def test_a_script_goes_on_after_a_commit_that_was_killed(target, contiguous, mod
     begin()
     stage(target, VALUES, 0, 60)
     with monkeypatch.context() as patch:
-        # as if the process was killed before it
+        # as if the process was killed before
         patch.setattr(Staging, "clean_up", lambda _: None)
         commit(target)
     with pytest.raises(FileNotFoundError, match=r"is already committed.* remove_staging"):
@@ -684,7 +684,7 @@ def test_a_frame_that_was_replaced_after_a_commit_that_was_killed(target, mode, 
     create(target, (60, 40), float, mode=mode, chunks=CHUNKS)
     stage(target, VALUES, 0, 60)
     with monkeypatch.context() as patch:
-        # as if the process was killed before it
+        # as if the process was killed before
         patch.setattr(Staging, "clean_up", lambda _: None)
         commit(target)
     to_b2nd(VALUES * 2, target, mode="w")

@@ -1,4 +1,4 @@
-"""`persist_compressed`: the same values from less memory, here and on a cluster."""
+"""`persist_compressed`: equal values in less memory, in this process and on a cluster."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_constants_take_no_memory_and_are_writable():
     kept = persist_compressed(da.full((4000, 1000), 3.0, chunks=(400, 1000)))
     assert sum(map(sizeof, blocks_of(kept))) < 10000
     assert kept.map_blocks(half, dtype="f8").sum().compute() == 6e6
-    # not shared: the blocks that are kept are as they were
+    # not shared: the persisted blocks are unchanged
     assert kept.max().compute() == 3
 
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_compressed():
         persist_compressed(da.from_array(np.array([1, "a"], object), chunks=2))
     with pytest.raises(TypeError, match=r"da\.ma\.filled"):
         persist_compressed(da.ma.masked_greater(da.ones(4), 2))
-    # that its blocks are masked, this array does not say
+    # the meta of this array does not show that its blocks are masked
     x = da.ones(4).map_blocks(np.ma.masked_array, meta=np.empty(0))
     with pytest.raises(TypeError, match=r"da\.ma\.filled"):
         persist_compressed(x)
@@ -170,7 +170,7 @@ def test_messages_carry_the_bytes_as_they_are():
     small = compress(rounded_field())
     header, frames = serialize(small)
     assert small.cbytes < sum(map(len, frames)) < small.cbytes + 1000
-    # as spilling does: it looks at a sample, and leaves what is compressed already
+    # as spilling does: it compresses a sample, and leaves compressed data unchanged
     assert all(maybe_compress(frame)[1] is frame for frame in frames)
     np.testing.assert_array_equal(deserialize(header, frames)[...], small[...])
 
@@ -190,7 +190,7 @@ def cluster():
 
 
 def stored(client):
-    """Bytes of results by what the dashboard calls them."""
+    """Bytes of results by their names on the dashboard."""
     return client.run_on_scheduler(
         lambda dask_scheduler: {
             name: prefix.nbytes_total for name, prefix in dask_scheduler.task_prefixes.items()

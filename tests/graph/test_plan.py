@@ -1,4 +1,4 @@
-"""`plan` says what computing takes: compared with what readers and decoders really do."""
+"""`plan` estimates the cost of a computation: compared with the calls of readers and decoders."""
 
 import threading
 import tracemalloc
@@ -20,7 +20,7 @@ from tests.counting import bytes_read
 from tests.edges.display.pages import Page
 from tests.strategies import examples
 
-#: Rounded, so that blocks compress about alike.
+#: Rounded, so that blocks compress about equally.
 VALUES = np.round(np.random.default_rng(1).normal(size=(24, 200, 240)), 2).astype("f4")
 MIB = 1 << 20
 
@@ -46,7 +46,7 @@ def decoded(monkeypatch):
         return real(data, header, out)
 
     monkeypatch.setattr(decode, "decode_chunk", counting)
-    # what is fetched is counted in one thread
+    # fetched bytes are counted in one thread
     monkeypatch.setattr(tasks, "own_threads", lambda: 1)
     return found
 
@@ -56,7 +56,7 @@ def close(planned, real):
 
 
 def check(x, decoded):
-    """What was planned is within 10 % of what computing does."""
+    """The estimate is within 10 % of the computation."""
     found = plan(x)
     decoded.clear()
     ran = []
@@ -64,7 +64,7 @@ def check(x, decoded):
         fetched, _ = bytes_read(lambda: dask.compute(x))
     assert close(found.fetch_nbytes, fetched), (found, fetched)
     assert found.decode_nbytes == sum(decoded)
-    # and one that puts the blocks together
+    # and one that joins the blocks
     assert len(ran) - 1 <= found.tasks <= len(ran)
     return found
 
@@ -99,7 +99,7 @@ def test_reads(cube, decoded, name):
     ids=["sum", "reduced"],
 )
 def test_reads_beside_a_block_that_another_task_reads(tmp_path, decoded, make):
-    """A row in one block is read once for all blocks of a column, whose tasks take it first."""
+    """A row in one block is read once for all blocks of a column; it is their first argument."""
     to_b2nd(VALUES[0, 0], tmp_path / "row.b2nd", chunks=(60,), blocks=(20,))
     to_b2nd(VALUES[0, :, :1], tmp_path / "column.b2nd", chunks=(50, 1), blocks=(10, 1))
     row = from_b2nd(tmp_path / "row.b2nd", chunks=-1)
@@ -109,7 +109,7 @@ def test_reads_beside_a_block_that_another_task_reads(tmp_path, decoded, make):
 
 @pytest.fixture(scope="module")
 def days(tmp_path_factory):
-    """Three frames that follow each other, in blocks that do not begin where the frames do."""
+    """Three concatenated frames, in blocks that cross frames."""
     folder = tmp_path_factory.mktemp("days")
     for number, rows in enumerate([9, 8, 7]):
         values = VALUES[number : number + rows]
@@ -210,7 +210,7 @@ def test_many_frames(cube, tmp_path, decoded):
     assert {frame.path for frame in found.frames} == {str(cube), str(tmp_path / "other.b2nd")}
     both = plan(x.sum(), y.sum())
     assert both.fetch_nbytes == found.fetch_nbytes
-    # what several collections need is read once
+    # blocks that several collections need are read once
     assert plan(x, x).chunks == plan(x).chunks == 11
     assert plan(x, x).reads == plan(x).reads
 
@@ -251,7 +251,7 @@ def test_regions(cube, tmp_path, decoded):
 
 
 def test_parts(cube, tmp_path, decoded):
-    """Of a frame that several jobs stage."""
+    """A part of a frame that several jobs stage."""
     target = tmp_path / "begun.b2nd"
     create(target, VALUES.shape, "f4", chunks=(4, 200, 120))
     x = from_b2nd(cube)[4:12]
@@ -263,7 +263,7 @@ def test_parts(cube, tmp_path, decoded):
 
 
 def test_chunks_at_the_edge(tmp_path, decoded):
-    # all their elements are in some of their blocks, but the others are verified, too
+    # some of their blocks have all elements, but the others are verified, too
     to_b2nd(
         VALUES[:6],
         tmp_path / "edge.b2nd",
@@ -377,7 +377,7 @@ def test_any_selection(data):
 
 
 def peak(function):
-    """Most bytes that are allocated in a thread of its own, with scratch buffers of its own."""
+    """Peak of the bytes that a new thread, with new scratch buffers, allocates."""
     found = []
 
     def run():
@@ -413,10 +413,10 @@ PEAKS = {
 
 
 def peak_of_tasks(x):
-    """Most bytes that the tasks of an array take, without what compute() makes of the blocks."""
+    """Peak of the bytes that the tasks of an array allocate, without the join of compute()."""
     (done,) = dask.optimize(x)
     (graph, keys) = dict(done.__dask_graph__()), done.__dask_keys__()
-    # a first run imports
+    # the first run imports modules
     dask.get(graph, keys)
     return peak(lambda: dask.get(graph, keys))
 
@@ -434,7 +434,7 @@ def test_peak_memory_of_a_task(tmp_path, name):
 
 
 def test_peak_memory_of_a_read_as_long_as_a_padded_chunk(tmp_path):
-    """It has a chunk and a part of the next: both are decoded into a scratch buffer."""
+    """A block has a chunk and a part of the next one: both are decoded into a scratch buffer."""
     values = np.round(np.random.default_rng(1).normal(size=2_000_000), 1).astype("f4")
     to_b2nd(values, tmp_path / "x.b2nd", chunks=1_000_000, blocks=400_000)
     x = from_b2nd(tmp_path / "x.b2nd")[:1_200_000]
@@ -443,7 +443,7 @@ def test_peak_memory_of_a_read_as_long_as_a_padded_chunk(tmp_path):
 
 
 def test_peak_memory_of_a_read_of_parts_of_maps(tmp_path):
-    """Chunks that divide maps are contiguous in the result, though not along its first axis."""
+    """Chunks that divide maps are contiguous in the result, but not along its first axis."""
     values = (np.arange(2 * 640 * 640) // 500).reshape(2, 640, 640).astype("f4")
     to_b2nd(values, tmp_path / "x.b2nd", chunks=(1, 320, 640), blocks=(1, 320, 640))
     x = from_b2nd(tmp_path / "x.b2nd")
@@ -458,7 +458,7 @@ def test_peak_memory_of_a_result_that_is_copied(tmp_path, name):
     x = from_b2nd(tmp_path / "x.b2nd")
     x = x[:, ::-1] if name == "reversed" else x.T
     planned = plan(x).peak_nbytes
-    # a first run imports
+    # the first run imports modules
     x.compute(scheduler="sync")
     real = peak(lambda: x.compute(scheduler="sync"))
     assert close(planned, real), (planned / MIB, real / MIB)
@@ -493,7 +493,7 @@ def test_peak_memory_of_a_write(tmp_path, chunks, factor):
         for name in ("first.b2nd", "second.b2nd")
     ]
     planned = plan(made[1]).peak_nbytes
-    # a first run imports
+    # the first run imports modules
     made[0].compute(scheduler="sync")
     real = peak(lambda: made[1].compute(scheduler="sync"))
     assert close(planned, real), (planned / MIB, real / MIB)
@@ -501,7 +501,7 @@ def test_peak_memory_of_a_write(tmp_path, chunks, factor):
 
 @pytest.mark.parametrize("stack", [False, True])
 def test_peak_memory_of_partial_results(tmp_path, stack):
-    """Of a mean of maps they take more than the maps."""
+    """For a mean of maps they take more memory than the maps."""
     values = np.round(np.random.default_rng(1).normal(size=(24, 512, 512)), 1).astype("f4")
     to_b2nd(values, tmp_path / "a.b2nd", chunks=(1, 512, 512), blocks=(1, 64, 512))
     paths = [tmp_path / "a.b2nd"] * 2 if stack else tmp_path / "a.b2nd"
@@ -544,10 +544,10 @@ def test_peak_memory_of_other_tasks(tmp_path, name):
     planned = plan(made(0)).peak_nbytes
     runs = [dask.optimize(made(number))[0] for number in range(2)]
     graphs = [(dict(run.__dask_graph__()), run.__dask_keys__()) for run in runs]
-    # a first run imports
+    # the first run imports modules
     dask.get(*graphs[0])
     real = peak(lambda: dask.get(*graphs[1]))
-    # the region of a pass lies in pages of its own, which are not traced
+    # the region of a pass has its own pages, which are not traced
     real += values.nbytes if name == "rechunk" else 0
     assert close(planned, real), (planned / MIB, real / MIB)
 

@@ -1,4 +1,4 @@
-"""Reads of stores that are requested before tasks ask for them."""
+"""Reads of stores that are requested before the tasks need them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SHAPE, CHUNKS = (60, 64), (10, 16)
 #: All chunks together are larger than one request.
 DEPTH = 200
-#: Requests that prove that more are under way than tasks: these run one after the other.
+#: So many concurrent requests prove a prefetch, since the tasks run one by one.
 SEVERAL = 2
 
 
@@ -52,14 +52,14 @@ def url(http_server: HttpServer, elements: NDArray[Any]) -> str:
 def _stored(
     server: HttpServer, elements: NDArray[Any], name: str = "x.b2nd", **options: Any
 ) -> str:
-    # of more bytes than come with the first response
+    # more bytes than the first response has
     array = da.from_array(elements, chunks=(*CHUNKS, DEPTH)[: elements.ndim])
     array.to_b2nd(server.folder / name, mode="w", **options)
     return f"{server.url}/{name}"
 
 
 def _hold_back(server: HttpServer) -> None:
-    """Let the server answer nothing before several requests are there."""
+    """Let the server respond only when it has several requests."""
     server.reset()
     server.traffic.wanted = SEVERAL
 
@@ -167,7 +167,7 @@ def test_nothing_is_fetched_twice(url: str, http_server: HttpServer) -> None:
 
 
 def test_what_waits_is_bounded(http_server: HttpServer) -> None:
-    """A task that takes its time holds back the requests for those behind it."""
+    """A slow task delays the requests of later tasks."""
     elements = np.random.default_rng(4).random((*SHAPE, 400))
     da.from_array(elements, chunks=(*CHUNKS, 400)).to_b2nd(http_server.folder / "waiting.b2nd")
     x = from_b2nd(f"{http_server.url}/waiting.b2nd")
@@ -185,7 +185,7 @@ def test_what_waits_is_bounded(http_server: HttpServer) -> None:
     http_server.reset()
     with _read_ahead(2 * chunk_nbytes):
         x.map_blocks(note, meta=np.empty((0, 0, 0))).compute()
-    # what was asked for together may be some more
+    # requests that were merged may exceed the limit
     assert max(waiting) <= 2 * chunk_nbytes + (4 << 20) < elements.nbytes / 2
 
 
@@ -257,7 +257,7 @@ def test_a_frame_of_this_machine_beside_one_of_a_store(
 
 
 def test_a_frame_that_is_replaced_meanwhile(http_server: HttpServer) -> None:
-    # of more bytes than are requested before the first task runs
+    # more bytes than are requested before the first task runs
     elements = np.random.default_rng(6).random((*SHAPE, 400))
     x = from_b2nd(_stored(http_server, elements, "replaced.b2nd"))
     other = (http_server.folder / "replaced.b2nd").read_bytes()
@@ -282,7 +282,7 @@ def test_responses_that_fail_are_requested_again(
 
     def behave(path: str) -> None:
         calls.append(path)
-        # after requests of the prefetch, and the first of those in their place
+        # after the requests of the prefetch, and the first repeated one
         if len(calls) > 3:
             http_server.cut = 0
 

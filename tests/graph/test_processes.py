@@ -1,4 +1,4 @@
-"""Processes that differ: in the version of the package, in the files that they see."""
+"""Processes with different versions of the package, or different files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.compressed import compress
 from b2nd_dask.frame.open import cache
 from b2nd_dask.graph.expression.program import ELEMENTS
-from b2nd_dask.graph.expression.pruning import is_false
+from b2nd_dask.graph.expression.pruning import false_chunks
 from b2nd_dask.graph.read.blocks import ReadBlocks
 from b2nd_dask.storage.read.local_reader import identity_of
 from tests.forked import run_forked
@@ -52,7 +52,7 @@ def _write(path: Path) -> Any:
     return to_b2nd(from_b2nd(path) + 1, path.with_name("y.b2nd"), compute=False)
 
 
-#: What makes something that is sent, and what uses it in the other process.
+#: Functions that make an object to send, and functions that use it in the other process.
 SENT: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {
     "frame": (open_b2nd, lambda frame: frame[0]),
     "graph": (lambda path: from_b2nd(path).sum(), lambda x: x.compute(scheduler="sync")),
@@ -74,7 +74,7 @@ def test_blocks_are_told_apart_by_what_they_read(path: Path) -> None:
         _blocks(other),
         ReadBlocks.whole(frame, from_b2nd(path, chunks=(12, 10)).chunks),
         _blocks(path, (1, 0)),
-        _blocks(path, (0, 1), partial(is_false, ELEMENTS)),
+        _blocks(path, (0, 1), partial(false_chunks, ELEMENTS)),
     ]
     assert len({tokenize(found) for found in (blocks, *others)}) == 5
     assert tokenize(_blocks(path, (1, 0))) == tokenize(_blocks(path, (1, 0)))
@@ -100,7 +100,7 @@ def test_another_version_is_named(
 def test_what_tasks_carry_unpickles_and_travels_on(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that could not unpickle a task would end, and leave it to the next."""
+    """A worker that cannot unpickle a task would end, and dask would repeat the task on others."""
     sent = pickle.dumps(reference_of(open_b2nd(path)))
     monkeypatch.setattr(_version, "__version__", "99.1")
     seen = pickle.loads(pickle.dumps(pickle.loads(sent)))
@@ -112,7 +112,7 @@ def test_what_tasks_carry_unpickles_and_travels_on(
 def test_a_graph_unpickles_and_its_tasks_are_not_made(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scheduler that could not unpickle a graph would not say why."""
+    """A scheduler that cannot unpickle a graph would not name the reason."""
     sent = pickle.dumps(from_b2nd(path).dask)
     monkeypatch.setattr(_version, "__version__", "99.1")
     graph = pickle.loads(sent)
@@ -171,7 +171,7 @@ def test_a_process_that_does_not_see_the_target_says_so(path: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("compute", [True, False])
 def test_blocks_that_were_staged_elsewhere(path: Path, tmp_path: Path, compute: bool) -> None:
-    """Of a folder that hosts do not share each has its own, without this write's staging area."""
+    """If hosts do not share a folder, some have no staging area of this write."""
 
     def elsewhere(block: np.ndarray) -> np.ndarray:
         for area in tmp_path.glob(".*.staging"):

@@ -1,9 +1,9 @@
-"""Random programs over frames give what the same programs give over arrays in memory.
+"""Random programs have equal results over frames and over arrays in memory.
 
-Values, dtypes, shapes, masks and errors are alike, frames stay as they were, and results can be
-written to. What a run of ``pytest -m long tests/graph/test_programs.py`` or ``python -m
-tests.graph.programs --seconds 3600`` finds with its fresh seeds is printed as a line for `FOUND`
-in `test_found_programs`.
+Values, dtypes, shapes, masks and errors are equal, frames stay unchanged, and results are
+writable. A program that a run of ``pytest -m long tests/graph/test_programs.py`` or ``python -m
+tests.graph.programs --seconds 3600`` finds with its fresh seeds is printed as an entry of
+`FOUND` in `test_found_programs`.
 """
 
 import inspect
@@ -23,7 +23,7 @@ SEED = 14
 PROGRAMS = 120
 BATCHES = 6
 
-#: What dask and NumPy warn of in memory, too.
+#: dask and NumPy also warn for arrays in memory.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

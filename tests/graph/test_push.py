@@ -1,4 +1,4 @@
-"""Reductions and indices give what dask gives of an array in memory, whichever way they take."""
+"""Reductions and indices of frames return the results of dask for arrays in memory."""
 
 import logging
 import operator
@@ -23,7 +23,7 @@ from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.optimize.optimizer import RULE_NAMES
 from b2nd_dask.graph.optimize.rewrite import rewritten
 from b2nd_dask.graph.tasks import compute_block, index_block, reduce_block
-from tests.graph.pushing import (
+from tests.graph.pushdown import (
     ALWAYS_PUSHED,
     REDUCTIONS,
     WORK,
@@ -63,7 +63,7 @@ def test_reductions(fresh_path, data):
 
 
 PUSHED_WORK = sorted(WORK.keys() - {"other task"})
-#: Each reduction with two kinds of work, and each kind of work with three reductions and more.
+#: Each reduction with two kinds of work, and each kind of work with at least three reductions.
 PUSHED = {
     *((name, PUSHED_WORK[i % 8]) for i, name in enumerate(sorted(ALWAYS_PUSHED))),
     *((name, "scalars") for name in ALWAYS_PUSHED),
@@ -226,7 +226,7 @@ def test_lists_of_persisted_arrays_beside_reads(tmp_path):
 
 
 def times_numbers(x):
-    """Blocks times numbers that stand in the graph, another one for each block."""
+    """Blocks times numbers in the graph, one for each block."""
     numbers = {block: 1 + sum(block) for block in np.ndindex(*x.numblocks)}
     dep = BlockwiseDepDict(numbers, numblocks=x.numblocks)
     sizes = {x.name: x.numblocks}
@@ -235,7 +235,7 @@ def times_numbers(x):
     return da.Array(graph, "times", x.chunks, dtype=x.dtype)
 
 
-#: Work with what differs from block to block.
+#: Work with arguments that differ between blocks.
 BESIDE = {
     "search in blocks with offsets": lambda x: da.argmin(x, axis=0),
     "no work that is understood": lambda x: x.map_blocks(np.sort),
@@ -273,9 +273,9 @@ def test_long_chains_and_values_used_twice(tmp_path):
 
 
 def test_dask_fuses_few_layers_of_a_long_chain(tmp_path):
-    """It takes a time that grows with the square of their number."""
+    """dask's fusion takes a time that grows with the square of the number of layers."""
     x = from_b2nd(small_frame(tmp_path, np.ones((20, 30))))
-    # more than Python's limit of calls within calls
+    # more than Python's limit of recursion
     for _ in range(1100):
         x = x + 1
     handed = []
@@ -346,7 +346,7 @@ def test_half_floats_of_many_chunks(tmp_path, name):
 
 def test_single_floats_lose_nothing_over_many_chunks(tmp_path):
     many = np.random.default_rng(0).random((1000, 100)).astype("f4")
-    # added one by one in single floats the items would give a sum that is wrong by 4e-6
+    # a sum of the elements one by one in float32 would be wrong by 4e-6
     for work in (da.sum, da.var):
         got, _ = reduced_both_ways(tmp_path, many, work, chunks=(1, 100), blocks=(1, 100))
         np.testing.assert_allclose(got, work(many.astype("f8")).compute(), rtol=1e-6)
@@ -381,13 +381,13 @@ def test_chunk_functions_with_other_keywords_take_the_plain_way(tmp_path):
 
 
 def test_a_row_that_is_used_twice_again_and_again_is_looked_at_once(tmp_path):
-    # otherwise each sum of itself would take twice as long as the one before
+    # otherwise each sum of an array with itself would double the time
     values, row = np.arange(600.0).reshape(20, 30), np.arange(30.0).reshape(1, 30)
     x = from_b2nd(small_frame(tmp_path, values))
     y = from_b2nd(blosc2.asarray(row, chunks=(1, 10)).to_cframe())
     for _ in range(60):
         y, row = y + y, row + row
-    # by two slices, of which the second leaves the row as it is
+    # by two slices; the second one does not change the row
     found = (x * y)[:, 5:][3:].compute(scheduler="sync")
     np.testing.assert_array_equal(found, (values * row)[3:, 5:])
 
@@ -471,7 +471,7 @@ def test_a_condition_on_a_frame_beside_another_array(tmp_path, caplog):
 
 
 def test_layers_that_nothing_needs(tmp_path):
-    """Graphs of several arrays, put together by others, have such layers."""
+    """Graphs of several arrays that other software merges have such layers."""
     to_b2nd(np.arange(800.0), tmp_path / "a.b2nd", chunks=(10,))
     x = from_b2nd(tmp_path / "a.b2nd")
     total, other = (x * 2).sum(), (x * 2).map_blocks(np.sort)

@@ -1,4 +1,4 @@
-"""Frames where dask plans array expressions; the option is read when dask is imported."""
+"""Frames with dask's array expressions; dask reads the option at its import."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`from_b2nd`: chunks, constants, names, and what of the file a computation reads."""
+"""`from_b2nd`: chunks, constants, names, and the parts of the file that a computation reads."""
 
 import pickle
 
@@ -15,7 +15,7 @@ from b2nd_dask.frame.array import reference_of
 from b2nd_dask.graph.read.blocks import ReadBlocks
 from b2nd_dask.graph.tasks import compute_block
 from tests.counting import bytes_read
-from tests.graph.pushing import calls, elements_read
+from tests.graph.pushdown import calls, elements_read
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_slice_reads_the_chunks_it_touches(tmp_path):
 
 
 def test_the_slice_is_in_the_optimised_read_task(numbers):
-    """Reading and slicing are one task each, which reads the slice, not the whole chunk."""
+    """One task reads and slices a block: it reads the slice, not the whole chunk."""
     row = from_b2nd(numbers[0])[5]
     (optimised,) = dask.optimize(row)
     graph = dict(optimised.dask)
@@ -136,7 +136,7 @@ def test_special_chunks_are_never_read(mostly_special):
 
 
 def strides_by_block(path):
-    """Of what work gets that is known only to read."""
+    """Blocks for work that is known only to read them."""
     x = from_b2nd(path)
     reads = ReadBlocks.whole(reference_of(open_b2nd(path)), x.chunks)
     seen = np.zeros(x.numblocks, int)
@@ -288,7 +288,7 @@ def test_very_many_blocks_are_warned_of_once(tmp_path):
 
 def test_blocks_that_take_much_longer_are_warned_of(tmp_path):
     path = str(tmp_path / "maps.b2nd")
-    # chunks of one value take no room, and are stored
+    # chunks of one value that are stored with data need little space
     sizes = {"chunks": (1, 512, 512), "blocks": (1, 512, 512)}
     blosc2.full((400, 512, 512), 1, dtype="f4", urlpath=path, **sizes)
     with pytest.warns(UserWarning, match=r"64 times as long.*rechunk") as caught:

@@ -1,4 +1,4 @@
-"""What `compute()` returns of slices is read by one task, and is what dask's own tasks give."""
+"""One task reads a slice that `compute()` returns, with the result of dask's own tasks."""
 
 import itertools
 import pickle
@@ -21,7 +21,7 @@ from b2nd_dask.frame.open import cache
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.optimize import at_once
 from b2nd_dask.graph.tasks import read_at_once
-from tests.graph.pushing import MODES
+from tests.graph.pushdown import MODES
 from tests.strategies import dask_chunks, examples, grids, indices
 from tests.vectors import same
 
@@ -37,7 +37,7 @@ class Counted(Callback):
 
 
 def tasks_for(function):
-    """What a function computes, and by how many tasks."""
+    """The result of a function, and the number of its tasks."""
     with Counted() as counted:
         found = function()
     return found, len(counted.keys)
@@ -45,7 +45,7 @@ def tasks_for(function):
 
 @st.composite
 def frames(draw):
-    """A frame as a dask array, and what it holds; some of its chunks are special."""
+    """A frame as a dask array, and its elements; some chunks are special."""
     shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
     array = np.arange(1, 1 + np.prod(shape, dtype=int)).reshape(shape)
     array = array.astype(draw(st.sampled_from(["<f8", ">i4", "M8[D]", "S3", "?"])))
@@ -68,10 +68,10 @@ def test_chained_slices(case, data):
         index = data.draw(indices(array.shape))
         x, array = x[index], np.asarray(array[index])
         scalar = scalar or not array.ndim
-        # for dask a slice of negative step that begins before the array begins at its start
+        # dask moves the start of a reversed slice into the array
         assume(x.shape == array.shape)
     got, count = tasks_for(lambda: x.compute(scheduler="sync"))
-    # dask's own tasks make what is empty along a new axis
+    # an empty result with a new axis has dask's own tasks
     assert count == 1 or not array.size
     if isinstance(got, np.ndarray):
         assert got.flags.writeable
@@ -79,7 +79,7 @@ def test_chained_slices(case, data):
     again = MODES[data.draw(st.sampled_from(sorted(MODES)))](x).compute(scheduler="sync")
     for found in (got, again):
         np.testing.assert_array_equal(found, array)
-        # what was a scalar once may have lost its byte order, and the zeros behind a string
+        # a scalar may have lost its byte order, and the zeros at the end of a string
         assert scalar or same(found, np.array(array, order="C"))
 
 
@@ -240,7 +240,7 @@ def test_the_users_own_optimizer_and_fusion_win(image):
 
 def test_a_scheduler_that_sees_no_files(image):
     path, array = image
-    # a frame without checksums is stale after it had another name
+    # a frame without checksums is stale after a rename
     seal(path)
     x = from_b2nd(path)[5:30:7]
     sent = pickle.dumps((x.__dask_optimize__, x.dask, x.__dask_keys__()))

@@ -57,14 +57,14 @@ def values_of(shape: tuple[int, ...], dtype: str = "f4") -> np.ndarray:
 
 @pytest.fixture
 def plans(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """The passes that were planned, as the log says them."""
+    """The planned passes, from the log."""
     caplog.set_level(logging.INFO, "b2nd_dask")
     return lambda: [text for text in caplog.messages if "decoded" in text]
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw a frame, and the chunks that it gets."""
+    """Draw a frame, and its new chunks."""
     ndim = draw(st.integers(1, 4))
     shape = [draw(st.integers(1, (300, 24, 11, 6)[ndim - 1])) for _ in range(ndim)]
     chunks = [draw(st.integers(1, n + 1)) for n in shape]
@@ -118,12 +118,12 @@ def test_any_chunks_to_any_others(case: dict[str, Any], fresh_path: Callable[[],
     np.testing.assert_array_equal(written[...], values)
     assert found.dtype == values.dtype
     assert verify(target).ok
-    # nothing of it stays
+    # no staged file stays
     assert not list(target.parent.glob(f".{target.name}*"))
 
 
 def force_passes(patch: pytest.MonkeyPatch, number: int) -> None:
-    """Make plans of a number of passes, where there is one."""
+    """Plan a given number of passes if possible."""
     plain = passes_module._between
 
     def between(source, target, budget, count):  # type: ignore[no-untyped-def]
@@ -283,7 +283,7 @@ def test_damage_is_found(maps: Path, target: Path, chunks: Any, max_mem: str) ->
 
 @pytest.fixture
 def read_in_parts(tmp_path: Path) -> Path:
-    """A frame of which a rechunk to (96, 4, 4) reads some blocks of chunks at a time."""
+    """A frame whose rechunk to (96, 4, 4) reads some blocks of a chunk at a time."""
     path = tmp_path / "blocks.b2nd"
     noise = np.random.default_rng(2).random((96, 100, 200))
     to_b2nd(noise, path, chunks=(1, 100, 200), blocks=(1, 20, 20), cparams={"clevel": 0})
@@ -324,7 +324,7 @@ def test_damage_is_found_at_the_edge(
 
 
 def test_no_intermediate_frame_is_made_of_damaged_chunks(read_in_parts: Path, target: Path) -> None:
-    # a run that goes on would take what is published
+    # a resumed run would return the published frame
     damage(read_in_parts)
     with pytest.MonkeyPatch.context() as patch:
         # of a single region
@@ -341,7 +341,7 @@ def test_no_intermediate_frame_is_made_of_damaged_chunks(read_in_parts: Path, ta
 def test_no_task_can_fail_before_the_staging_area_is_made(
     read_in_parts: Path, target: Path
 ) -> None:
-    # one that is made while the write that has failed is cleaned up would stay behind
+    # an intermediate frame that starts during the clean-up of a failed write would stay
     written = rechunk(read_in_parts, target, chunks=(96, 4, 4), max_mem="20MB", compute=False)
     graph = dict(written.__dask_graph__())
     tasks = {key: task for key, task in graph.items() if type(task) is tuple}
@@ -364,7 +364,7 @@ def test_a_delayed_rechunk(maps: Path, target: Path) -> None:
     assert list(target.parent.iterdir()) == []
     assert written.compute() == str(target)
     assert_is_maps(target)
-    # as a cluster does that has lost the worker with the result
+    # as on a cluster that lost the worker with the result
     assert written.compute() == str(target)
     assert_is_maps(target)
 
@@ -454,7 +454,7 @@ def test_the_least_memory_is_enough_where_larger_batches_are_read_with_more(targ
 
 
 def killed_after(number: int, maps: Path, target: Path, chunks: Any) -> None:
-    """Die in the middle of a rechunk: in the task behind so many that have ended."""
+    """Die during a rechunk, in the task after a number of finished ones."""
     done = []
     plain = StagedBatches.finish
 
@@ -512,7 +512,7 @@ def test_a_failure_leaves_nothing(maps: Path, target: Path) -> None:
 
 @pytest.mark.parametrize("chunks", [(1, 100, 200), SERIES])
 def test_a_source_that_is_gone_is_named(tmp_path: Path, target: Path, chunks: Any) -> None:
-    """Not the target: its folder is there."""
+    """The source is missing, not the target, whose folder exists."""
     source = tmp_path / "source.b2nd"
     to_b2nd(MAPS, source, chunks=(1, 100, 200))
     written = rechunk(source, target, chunks=chunks, compute=False)
@@ -524,7 +524,7 @@ def test_a_source_that_is_gone_is_named(tmp_path: Path, target: Path, chunks: An
 
 
 def test_one_task_makes_the_staging_area(maps: Path, target: Path) -> None:
-    # with several, one that is late makes it again when another has failed
+    # with several threads, a late one would make it again after another failed
     written = rechunk(maps, target, chunks=SERIES, max_mem=LITTLE, compute=False)
     opened = [
         task for task in dict(written.dask).values() if isinstance(task, tuple) and task[0] is begin
@@ -613,7 +613,7 @@ def test_memory_stays_within_what_was_stated(
 ) -> None:
     growth = peak_growth(
         "b2nd_dask.rechunk(large, target, chunks=(384, 8, 16), max_mem=limit)",
-        # what is loaded at the first use is not what the work takes
+        # loads modules before the memory is measured
         before="b2nd_dask.rechunk(maps, small, chunks=(96, 10, 20), max_mem='16MB')",
         maps=maps,
         small=tmp_path / "small.b2nd",
@@ -621,7 +621,7 @@ def test_memory_stays_within_what_was_stated(
         target=tmp_path / "series.b2nd",
         limit=megabytes * MIB,
     )
-    # two more for what the allocator keeps
+    # plus 2 MiB that the allocator keeps
     assert growth < (megabytes + 2) * MIB
     source, found = open_b2nd(large), open_b2nd(tmp_path / "series.b2nd")
     np.testing.assert_array_equal(found[:, 100:110, 500:520], source[:, 100:110, 500:520])
@@ -629,7 +629,7 @@ def test_memory_stays_within_what_was_stated(
 
 @pytest.mark.parametrize("onto_itself", [False, True])
 def test_a_damaged_chunk_without_checksum_is_not_copied(tmp_path: Path, onto_itself: bool) -> None:
-    """A checksum of the copy would call it good."""
+    """A checksum of the copy would make damaged bytes valid."""
     src = tmp_path / "src.b2nd"
     values = np.random.default_rng(0).integers(0, 4000, (20, 50, 50)).astype("f4")
     blosc2.asarray(values, urlpath=str(src), chunks=(1, 50, 50), blocks=(1, 25, 50))
@@ -652,7 +652,7 @@ def test_a_damaged_chunk_without_checksum_is_not_copied(tmp_path: Path, onto_its
 
 
 def least_memory(source: Path, target: Path, chunks: tuple[int, ...]) -> str:
-    """What the error for too little memory says to pass."""
+    """The memory that the error for too little memory advises."""
     with dask.config.set(num_workers=2), pytest.raises(ValueError, match="is too little") as raised:
         rechunk(source, target, chunks=chunks, max_mem="100kB")
     found = re.search(r'Pass max_mem="([^"]+)" or more', str(raised.value))

@@ -1,4 +1,4 @@
-"""Rechunk close to the read: the same elements, in tasks that each read a block for themselves."""
+"""Rechunks that become reads in other blocks: the same elements, one task for each block."""
 
 import operator
 import pickle
@@ -22,10 +22,10 @@ from b2nd_dask.frame.read import read_cost
 from b2nd_dask.frame.read.read_cost import Boxes
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read import sizes as sizes_module
-from b2nd_dask.graph.read.sizes import is_read_anew
+from b2nd_dask.graph.read.sizes import is_cheap_in_blocks
 from tests.counting import bytes_read
-from tests.graph.pushing import calls, nodes_in
-from tests.graph.telling import chunks_read
+from tests.graph.pruning import chunks_read
+from tests.graph.pushdown import calls, nodes_in
 from tests.strategies import examples
 
 VALUES = np.random.default_rng(7).normal(size=(40, 30, 20))
@@ -35,7 +35,7 @@ SERIES = (40, 10, 10)
 
 @pytest.fixture(scope="module", autouse=True)
 def cheap_visits():
-    """Tiny chunks as if they were large: what is decoded counts."""
+    """Treat tiny chunks like large ones: only decoded bytes count."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read_cost, "VISIT_NBYTES", 1)
         yield
@@ -55,12 +55,12 @@ def cluster():
         yield client
 
 
-#: What makes blocks of other blocks.
+#: Functions that make blocks of other blocks.
 MOVING = (operator.getitem, chunk.getitem, core.concatenate_shaped)
 
 
-def is_anew(x):
-    """Whether blocks are read as they are wanted, rather than cut and put together of others."""
+def reads_new_blocks(x):
+    """Whether new blocks are read, not cut and joined from other blocks."""
     graph = da.Array.__dask_optimize__(x.__dask_graph__(), x.__dask_keys__())
     moves = any(calls(node, function) for node in nodes_in(graph.values()) for function in MOVING)
     return not moves and not any("p2p" in str(key) for key in graph)
@@ -69,7 +69,7 @@ def is_anew(x):
 def check(x, expected, chunks, *, anew=True):
     made = x.rechunk(chunks)
     assert made.dtype == expected.dtype
-    assert is_anew(made) == anew
+    assert reads_new_blocks(made) == anew
     np.testing.assert_array_equal(made.compute(scheduler="sync"), expected)
     return made
 
@@ -89,7 +89,7 @@ CASES = {
 def test_reads_in_the_new_blocks(maps, name):
     x = CASES[name](from_b2nd(maps))
     made = check(x, CASES[name](VALUES), (x.shape[0], 10, 10))
-    # one task a block, and none waits for another
+    # one task for each block, without dependencies
     (done,) = dask.optimize(made)
     tasks = dict(done.dask)
     blocks = [task for task in tasks.values() if not task.dependencies]
@@ -112,7 +112,7 @@ def test_any_chunks(maps):
 
 
 def test_what_slices_of_a_difference_need_is_read_once(maps):
-    """Their blocks do not line up: dask rechunks one, or both."""
+    """Their blocks do not align: dask rechunks one or both."""
     x = from_b2nd(maps)
     with chunks_read() as read:
         made = (x[1:] - x[:-1]).compute(scheduler="sync")
@@ -131,7 +131,7 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 @pytest.mark.parametrize("first", ["a", "z"])
 def test_blocks_that_several_results_need_are_read_once(maps, first, other):
-    """Whichever layer the optimizer meets first: it goes by their names."""
+    """In any order of the layers, which depends on their names."""
     y = from_b2nd(maps).rechunk(SERIES)
     results = y.map_blocks(np.sort, name=first), other(y)
     with chunks_read() as once:
@@ -143,7 +143,7 @@ def test_blocks_that_several_results_need_are_read_once(maps, first, other):
 
 
 def test_a_tree_reads_old_and_new_blocks(maps):
-    """One task for each block reads both: neither is needed elsewhere."""
+    """One task for each block reads both arrays, since nothing else needs them."""
     x = from_b2nd(maps)
     made = (x[1:].rechunk({0: 2})[:38] + x[:38]).map_blocks(np.sort)
     (done,) = dask.optimize(made)
@@ -152,11 +152,11 @@ def test_a_tree_reads_old_and_new_blocks(maps):
 
 
 def test_mean_is_kept(maps):
-    """What is no block of the read stays as it is."""
+    """The mean, which is no block of the read, stays unchanged."""
     x = from_b2nd(maps)
     mean = x.mean().compute(scheduler="sync")
     made = (x - x.mean()).rechunk(SERIES)
-    assert is_anew(made)
+    assert reads_new_blocks(made)
     np.testing.assert_allclose(made.compute(scheduler="sync"), VALUES - mean)
 
 
@@ -175,7 +175,7 @@ def test_mean_is_kept(maps):
 def test_left_to_dask(maps, function, chunks):
     x = function(from_b2nd(maps))
     made = x.rechunk(chunks)
-    assert not is_anew(made)
+    assert not reads_new_blocks(made)
     np.testing.assert_allclose(made.compute(scheduler="sync"), function(VALUES), atol=1e-12)
 
 
@@ -222,10 +222,10 @@ def test_blocks_that_a_function_does_not_find_at_its_own_place(maps):
 def test_what_the_user_asks_for_goes_to_dask(maps):
     x = from_b2nd(maps)
     with dask.config.set({"b2nd_dask.optimize": False}):
-        assert not is_anew(x.rechunk(SERIES))
+        assert not reads_new_blocks(x.rechunk(SERIES))
     with dask.annotate(priority=3):
         annotated = x + 1
-    assert not is_anew(annotated.rechunk(SERIES))
+    assert not reads_new_blocks(annotated.rechunk(SERIES))
 
 
 @given(st.data())
@@ -257,7 +257,7 @@ def test_xarray_pickle_and_types(maps):
     x = from_b2nd(maps)
     labelled = xr.DataArray(x, dims=("t", "y", "x")) * 2
     made = labelled.chunk({"t": -1, "y": 10, "x": 10})
-    assert is_anew(made.data)
+    assert reads_new_blocks(made.data)
     np.testing.assert_array_equal(made.compute(scheduler="sync"), VALUES * 2)
     rechunked = x.rechunk(SERIES)
     assert type(rechunked) is da.Array
@@ -273,9 +273,9 @@ def test_special_chunks_stay_special(tmp_path, count):
     for path in paths:
         to_b2nd(values, path, chunks=(2, 30, 20), blocks=(1, 5, 5))
     made = from_b2nd(paths).rechunk((20, 10, 10))
-    assert is_anew(made)
+    assert reads_new_blocks(made)
     zeros, data = made[: 20 - 1] + 1, made[20:40, :10] + 1
-    # what is imported for it is no part of it
+    # imports are not measured
     dask.compute(zeros, data, scheduler="sync")
     read, block = bytes_read(lambda: zeros.compute(scheduler="sync"))
     assert read == 0
@@ -302,7 +302,7 @@ def test_no_data_travels(maps, cluster):
     wait(computed)
     assert _transferred(cluster) == before
     assert computed.compute().max() == VALUES.max() * 2
-    # dask's own moves blocks
+    # dask's own rechunk moves blocks
     with dask.config.set({"b2nd_dask.optimize": False}):
         wait((from_b2nd(maps) * 2).rechunk(SERIES).persist())
     assert _transferred(cluster) != before
@@ -320,14 +320,14 @@ def test_bounds_of_work(maps, monkeypatch):
     assert Boxes(grid, sizes).decodes == 1.0
     # six blocks read from each chunk
     assert Boxes(grid, sizes).work == pytest.approx((6 * 10 + 1) / 11)
-    assert not is_read_anew(frame, sizes, (0, 0, 0))
-    # what does not fit into the memory may take longer
+    assert not is_cheap_in_blocks(frame, sizes, (0, 0, 0))
+    # a read of a frame larger than the memory may take longer
     monkeypatch.setattr(sizes_module, "HELD_SHARE", 0)
-    assert is_read_anew(frame, sizes, (0, 0, 0))
-    # of objects in stores no chunk is asked for twice
+    assert is_cheap_in_blocks(frame, sizes, (0, 0, 0))
+    # in stores no chunk is requested twice
     monkeypatch.setattr(FrameReference, "is_remote", True)
-    assert not is_read_anew(frame, sizes, (0, 0, 0))
-    assert is_read_anew(frame, from_b2nd(maps, chunks=(10, 30, 20)).chunks, (0, 0, 0))
+    assert not is_cheap_in_blocks(frame, sizes, (0, 0, 0))
+    assert is_cheap_in_blocks(frame, from_b2nd(maps, chunks=(10, 30, 20)).chunks, (0, 0, 0))
 
 
 def reference_of_path(path):
@@ -337,7 +337,7 @@ def reference_of_path(path):
 
 
 def test_written_parts_are_verified(maps, tmp_path):
-    """What is rechunked and then written gets new checksums: no damage hides behind them."""
+    """A rechunked and written array gets new checksums, which must not hide damage."""
     source = tmp_path / "damaged.b2nd"
     # small chunks would be read whole
     to_b2nd(VALUES, source, chunks=(10, 30, 20), blocks=(1, 5, 5), cparams={"clevel": 0})
@@ -347,7 +347,7 @@ def test_written_parts_are_verified(maps, tmp_path):
     for function in (lambda x: x, lambda x: x + 1, lambda x: x[1:39]):
         x = function(from_b2nd(source))
         made = x.rechunk((x.shape[0], 10, 10))
-        assert is_anew(made)
+        assert reads_new_blocks(made)
         with pytest.raises(ChecksumError, match=r"damaged\.b2nd"):
             to_b2nd(made, tmp_path / "series.b2nd")
     to_b2nd(from_b2nd(maps).rechunk(SERIES) * 2, tmp_path / "series.b2nd")
@@ -419,15 +419,15 @@ def test_any_grid_of_joined_frames(data):
 def test_bounds_of_work_of_joined_frames(parts, monkeypatch):
     joined = join([reference_of_path(path) for path in parts], 0, stacked=False)
     sizes = from_b2nd(parts, chunks=SERIES).chunks
-    assert is_read_anew(joined, sizes, (0, 0, 0))
+    assert is_cheap_in_blocks(joined, sizes, (0, 0, 0))
     monkeypatch.setattr(FrameReference, "is_remote", True)
-    assert not is_read_anew(joined, sizes, (0, 0, 0))
+    assert not is_cheap_in_blocks(joined, sizes, (0, 0, 0))
     # whole chunks of each frame
     whole = ((14, 12, 14), (30,), (20,))
-    assert is_read_anew(joined, whole, (0, 0, 0))
-    assert not is_read_anew(joined, ((13, 13, 14), (30,), (20,)), (0, 0, 0))
+    assert is_cheap_in_blocks(joined, whole, (0, 0, 0))
+    assert not is_cheap_in_blocks(joined, ((13, 13, 14), (30,), (20,)), (0, 0, 0))
     # a part of the frames: its blocks end where chunks do
-    assert is_read_anew(joined, ((1, 2, 15, 11), (30,), (20,)), (11, 0, 0))
+    assert is_cheap_in_blocks(joined, ((1, 2, 15, 11), (30,), (20,)), (11, 0, 0))
 
 
 def test_written_parts_of_joined_frames_are_verified(parts, tmp_path):
@@ -437,7 +437,7 @@ def test_written_parts_of_joined_frames_are_verified(parts, tmp_path):
     raw[len(raw) // 2] ^= 1
     source.write_bytes(raw)
     made = from_b2nd([source, *parts[1:]]).rechunk(SERIES)
-    assert is_anew(made)
+    assert reads_new_blocks(made)
     with pytest.raises(ChecksumError, match=r"damaged\.b2nd"):
         to_b2nd(made, tmp_path / "series.b2nd")
     series = to_b2nd(from_b2nd(parts), tmp_path / "series.b2nd", chunks=SERIES)

@@ -1,4 +1,4 @@
-"""Readers of a frame that is overwritten all the time see one state of it, or are told."""
+"""Readers of a frame that is overwritten continually get one state of it, or an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames that another writer replaces while they are changed: what it wrote is not touched."""
+"""Frames that another writer replaces during a change: its frame stays untouched."""
 
 import itertools
 import os
@@ -33,7 +33,7 @@ NEW = np.random.default_rng(6).integers(0, 2**30, 5000)
 
 
 def before_publish(monkeypatch, form, act):
-    """Do something when a commit has looked at its target and is about to publish."""
+    """Call a function when a commit has checked its target and is about to publish."""
     original = form.publish
 
     def publish(self, *arguments):
@@ -151,7 +151,7 @@ def test_opening_a_frame_that_takes_the_other_form_in_this_moment(target, monkey
             other.rename(target)
         return original(path, *arguments, **keywords)
 
-    # before anything is opened: whatever was asked of the path is out of date
+    # before a file is opened: earlier stats of the path are out of date
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", swap)
         np.testing.assert_array_equal(open_b2nd(target)[...], NEW)
@@ -216,19 +216,19 @@ def test_a_chunk_file_of_another_program_stays(target, monkeypatch):
     np.testing.assert_array_equal(open_b2nd(target)[...], OLD)
 
 
-def change(target, told):
-    """Change a frame in place again and again, until it is told to end, and once at least."""
+def change(target, connection):
+    """Change a frame in place repeatedly, until it must end, at least once."""
     patch = np.arange(10) + 2**60
-    told.send("begun")
+    connection.send("begun")
     done = 0
-    while not (done and told.poll()):
+    while not (done and connection.poll()):
         try:
             with dask.config.set(scheduler="sync"):
                 to_b2nd(patch, target, mode="r+", region=(slice(0, 10),))
             done += 1
         except B2ndError:
             pass
-    told.send(done)
+    connection.send(done)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def values_of(target):
 def put_same_inodes_there(path):
     """Replace a sparse frame by a copy with the inodes and times of its files.
 
-    As `rm -r` and `cp -a` do on ext4, which gives away inodes that were freed; links surely do.
+    `rm -r` and `cp -a` have this effect on ext4, which reuses inodes; links certainly have it.
     """
     copy = path.with_name("copy")
     shutil.copytree(path, copy, copy_function=os.link)
@@ -284,9 +284,9 @@ def test_a_sparse_frame_that_is_copied_back_into_its_place_is_read_there(target)
     np.testing.assert_array_equal(known[...], OLD)
     sent = pickle.dumps(from_b2nd(target))
     put_same_inodes_there(target)
-    # the open directory has lost its files; the one at the path has the same version
+    # the open directory has no files any more; that at the path has the same version
     np.testing.assert_array_equal(known[...], OLD)
-    # what was built elsewhere comes with the version alone, which this process has open
+    # a reference from elsewhere has only the version, which this process has open
     np.testing.assert_array_equal(pickle.loads(sent).compute(scheduler="sync"), OLD)
     put_same_inodes_there(target)
     np.testing.assert_array_equal(open_b2nd(target)[...], OLD)

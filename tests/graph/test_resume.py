@@ -1,4 +1,4 @@
-"""`to_b2nd(..., resume=True)`: going on after a crash with what was staged."""
+"""`to_b2nd(..., resume=True)`: a run after a crash reuses staged chunks."""
 
 import errno
 import io
@@ -40,7 +40,7 @@ CHUNKS = (5, 20)
 
 
 class Work:
-    """Counts the blocks that are computed; fails when it has done some."""
+    """Counts computed blocks; fails after a given number."""
 
     def __init__(self, limit=8):
         self.done, self.limit = [], limit
@@ -132,7 +132,7 @@ def damage(area, how):
         elif how in ("cut", "cut manifest"):
             path.write_bytes(raw[:-7])
         else:
-            # beyond the header's room in a part
+            # in a part, after the space for the header
             raw[-len(raw) // 3] ^= 1
             path.write_bytes(raw)
 
@@ -218,7 +218,7 @@ def test_an_append_goes_on_while_the_old_elements_are_the_same(target, touch, se
     if touch == "time":
         os.utime(target, (1, 1))
     else:
-        # of a chunk that the append cuts; only the bytes of that chunk tell, where none is sealed
+        # in a chunk that the append cuts; without checksums only its bytes show the change
         blosc2.open(str(target), mode="a")[76, 0] = 9
         old[76, 0] = 9
     back = write(target, Work(limit=99), mode="r+", append_axis=0, chunks=None)
@@ -267,7 +267,7 @@ def test_a_manifest_that_was_cut_by_a_full_disk(target, monkeypatch):
         with pytest.raises(OSError, match="No space") as caught:
             write(target, Work())
     assert str(target) in str(caught.value)
-    # the disk has room again, and the same process goes on
+    # the disk has space again, and the same process continues
     work = Work(limit=4)
     with pytest.raises(RuntimeError, match="no more"):
         write(target, work)
@@ -283,12 +283,12 @@ def test_an_append_that_begins_a_frame_is_finished_after_its_publication(
 ):
     arguments = {"mode": "a", "append_axis": 0, "contiguous": contiguous}
     with monkeypatch.context() as patch:
-        # as if the process was killed before it
+        # as if the process was killed before
         patch.setattr(Staging, "clean_up", lambda _: None)
         write(target, Work(), **arguments)
     assert len(list_staging(target)) == 1
     for rows in (80, 160):
-        # the first call finds it finished, the second appends
+        # the first call finds the append finished, the second appends
         write(target, Work(), **arguments)
         assert open_b2nd(target).shape == (rows, 40)
         assert not list_staging(target)
@@ -345,7 +345,7 @@ def test_a_region_that_was_overwritten_is_written_again(target, contiguous, regi
 def test_a_finished_frame_keeps_later_changes(target, contiguous, mode, monkeypatch):
     x, options = np.zeros((40, 4)), {"mode": mode, "chunks": (10, 4), "contiguous": contiguous}
     with monkeypatch.context() as patch:
-        # as if the process was killed before it
+        # as if the process was killed before
         patch.setattr(Staging, "clean_up", lambda _: None)
         to_b2nd(x, target, resume=True, **options)
     to_b2nd(1, target, mode="r+", region=slice(20))
@@ -368,14 +368,14 @@ BETWEEN = {
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("between", BETWEEN)
 def test_an_append_that_was_killed_after_its_publication(target, contiguous, between, monkeypatch):
-    """The same call does not append twice: it finds itself finished."""
+    """The same call does not append twice: it finds its append finished."""
 
     def append():
         write(target, Work(), mode="r+", append_axis=0, chunks=None)
 
     to_b2nd(-VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     with monkeypatch.context() as patch:
-        # as if the process was killed before it
+        # as if the process was killed before
         patch.setattr(Staging, "clean_up", lambda _: None)
         append()
     assert len(list_staging(target)) == 1
@@ -387,7 +387,7 @@ def test_an_append_that_was_killed_after_its_publication(target, contiguous, bet
 
 @pytest.mark.parametrize("between", ["region", "compact"])
 def test_an_append_that_was_killed_before_its_publication(target, between):
-    """A changed chunk, which the append completes, makes it start anew."""
+    """A change of a chunk that the append completes makes the append start again."""
     to_b2nd(np.zeros((78, 40)), target, chunks=CHUNKS)
     fail_once(target, mode="r+", append_axis=0, chunks=None)
     to_b2nd(1, target, mode="r+", region=slice(70, None))
@@ -432,7 +432,7 @@ def test_a_commit_of_a_sparse_frame_in_a_store_is_resumed(request, monkeypatch, 
         patch.setattr(ObjectStore, "copy", copy)
         with pytest.raises(OSError, match="the connection is lost"):
             write(url, Work(), contiguous=False, **keywords)
-    # neither another write nor one that is not resumed may go on with it
+    # neither another write nor one without resume may reuse its chunks
     for other in ({"resume": False}, {"chunks": (10, 20)}):
         with pytest.raises(FileExistsError, match="exists already"):
             write(url, Work(), contiguous=False, **keywords, **other)
@@ -444,13 +444,13 @@ def test_a_commit_of_a_sparse_frame_in_a_store_is_resumed(request, monkeypatch, 
 
 
 def write_at_a_gate(target, gate, contiguous, scheduler):
-    """Write in this process; half of the blocks wait at the gate. Gives what is said of it."""
+    """Write in this process; half of the blocks wait at the gate. Returns the log."""
     values = np.random.default_rng(5).normal(size=(400, 50))
     x = da.from_array(values, chunks=(10, 50))
     x = x.map_blocks(AtGate(gate), dtype=float, meta=np.empty((0, 0)), name="at-a-gate")
     said = io.StringIO()
     logging.basicConfig(level=logging.INFO, stream=said, format="%(message)s")
-    # processes that are forked are of this one's group, and need not import everything
+    # forked processes belong to the group of this one, and need no imports
     forked = {"multiprocessing.context": "fork"}
     with dask.config.set(forked, scheduler=scheduler, num_workers=2):
         to_b2nd(x, target, chunks=(5, 50), contiguous=contiguous, resume=True)

@@ -48,7 +48,7 @@ def test_a_scheduler_that_sees_neither_files_nor_servers(tmp_path, http_server):
     port = urlsplit(url).port
     preload = REFUSES_FILES_AND_PORT.format(folder=str(path.parent), port=port)
     with cluster(tmp_path / "cluster", preload) as client:
-        # the scheduler refuses, as it should: else this test would show nothing
+        # the scheduler raises an error as it should: otherwise this test would show nothing
         with pytest.raises(PermissionError, match="does not see"):
             client.run_on_scheduler(path.open)
         agree(from_b2nd(path))
@@ -70,7 +70,7 @@ def test_a_scheduler_without_the_package(tmp_path):
 
 
 class Wrapped:
-    """A collection that took dask's way to optimize arrays before this package was imported."""
+    """A collection that got dask's array optimizer before this package was imported."""
 
     __dask_optimize__ = staticmethod(optimization.optimize)
     __dask_scheduler__ = staticmethod(dask.get)

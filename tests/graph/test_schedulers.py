@@ -96,13 +96,13 @@ def test_decoding_lets_other_threads_run(tmp_path):
     path = str(tmp_path / "one.b2nd")
     cparams = {"codec": blosc2.Codec.ZLIB, "clevel": 1}
     blosc2.asarray(values, urlpath=path, chunks=values.shape, cparams=cparams)
-    # with the GIL held throughout, one gap is nearly all of the time, every time; else only where
-    # the machine has no time for the thread that ticks
+    # if the GIL is held throughout, one gap is nearly all of the time in each run; else only if
+    # the machine is busy
     assert any(_longest_gap_during(open_b2nd(path)) < 1 / 2 for _ in range(20))
 
 
 def _longest_gap_during(frame):
-    """The longest time for which another thread could not run, as a share of that of a read."""
+    """The longest time in which another thread could not run, relative to the time of a read."""
     gaps, running, done = [], threading.Event(), threading.Event()
 
     def tick():
@@ -146,13 +146,13 @@ def test_distributed_processes_write_one_frame(field, cluster, tmp_path):
 
 
 def test_a_worker_that_dies_leaves_one_good_frame(field, tmp_path):
-    """Its tasks run again elsewhere, beside what it staged already."""
+    """Its tasks are repeated elsewhere, in addition to the chunks that it staged."""
     path, values = field
     target, gate = tmp_path / "folder" / "written.b2nd", tmp_path / "gate"
     target.parent.mkdir()
 
     def work(block):
-        # both workers have something staged, and neither has all of it
+        # both workers have staged some chunks, neither all
         pass_gate(gate, 2, of=os.getpid())
         return block + 1
 

@@ -1,4 +1,4 @@
-"""Several writers of one frame: disjoint updates succeed in any order, others are refused."""
+"""Several writers of one frame: disjoint updates succeed in any order, others raise errors."""
 
 import fcntl
 import os
@@ -39,7 +39,7 @@ from b2nd_dask.storage import Location, Staging
 from b2nd_dask.storage.write import local_update
 from tests.forked import answer, run_to_end, started
 from tests.graph.test_write_again import commit_of
-from tests.graph.written import CHUNKS, VALUES, holds
+from tests.graph.writers import CHUNKS, VALUES, holds
 from tests.strategies import examples
 
 
@@ -59,17 +59,17 @@ def planned(target, values, **where):
     return to_b2nd(values, target, compute=False, **where)
 
 
-def write_rows(target, start, stop, value, told):
-    """Plan, and write when told to; say what came of it."""
+def write_rows(target, start, stop, value, connection):
+    """Plan an update, and compute it on a signal; report the outcome."""
     update = planned(target, np.full((stop - start, 40), float(value)), **rows(start, stop))
-    told.send("planned")
-    told.recv()
+    connection.send("planned")
+    connection.recv()
     try:
         update.compute(scheduler="sync")
     except B2ndError as error:
-        told.send(f"{type(error).__name__} {error}")
+        connection.send(f"{type(error).__name__} {error}")
     else:
-        told.send("done")
+        connection.send("done")
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_processes_that_write_disjoint_regions(target, contiguous, count):
 
 
 def whole(target):
-    """Read one state of a frame that others change."""
+    """Read one state of a frame that other processes change."""
     while True:
         try:
             return open_b2nd(target)[...]
@@ -128,12 +128,12 @@ def test_of_two_that_overlap_one_is_refused(target, contiguous):
         answers = [answer(writer) for writer in (one, two)]
     winner = answers.index("done")
     assert answers.count("done") == 1
-    told = answers[1 - winner]
-    assert told.startswith("StaleFrameError")
-    assert str(target) in told
-    assert "[20:30, 0:40], as did the write " in told
+    connection = answers[1 - winner]
+    assert connection.startswith("StaleFrameError")
+    assert str(target) in connection
+    assert "[20:30, 0:40], as did the write " in connection
     with closing(Location.of(target).open()) as reader:
-        assert f"the write {parse_frame(reader).keys[0]} (published at 20" in told
+        assert f"the write {parse_frame(reader).keys[0]} (published at 20" in connection
     expected = VALUES.copy()
     expected[10:30] = 1 if winner == 0 else expected[10:30]
     expected[20:40] = 2 if winner == 1 else expected[20:40]
@@ -141,7 +141,7 @@ def test_of_two_that_overlap_one_is_refused(target, contiguous):
 
 
 def test_zeros_over_zeros_overlap_too(target, contiguous):
-    """The index is as it was, though the chunk was written."""
+    """The index is unchanged, although the chunk was written."""
     to_b2nd(np.zeros((60, 40)), target, chunks=CHUNKS, contiguous=contiguous)
     update = planned(target, VALUES[:20], **rows(0, 20))
     to_b2nd(0, target, **rows(10, 30))
@@ -151,7 +151,7 @@ def test_zeros_over_zeros_overlap_too(target, contiguous):
 
 
 def test_regions_that_cut_chunks_read_beside_others(target, contiguous):
-    """The old elements of their chunks are read when the frame has changed elsewhere."""
+    """Old elements of their chunks are read after other chunks have changed."""
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     updates = [
         planned(target, VALUES[at : at + 5] + 1, **rows(at, at + 5)) for at in range(3, 60, 20)
@@ -190,7 +190,7 @@ def holds_with_staging(target, expected):
 @pytest.mark.parametrize("first", ["append", "region"])
 def test_a_region_beside_an_append(target, contiguous, axis, first):
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
-    # an earlier one, whose chunks get other numbers
+    # an update planned earlier, whose chunks get other numbers
     to_b2nd(VALUES[20:30] + 5, target, **rows(20, 30))
     more = np.ones((15, 40) if axis == 0 else (60, 7))
     updates = {
@@ -222,7 +222,7 @@ def test_of_two_appends_one_is_refused(target, contiguous):
 
 
 def overwrite_in_place(target):
-    """Of the same compressed size: header, index and trailer stay, but for what is wiped."""
+    """Chunks of the same compressed size: header, index and trailer stay, except wiped fields."""
     array = blosc2.open(str(target), mode="a")
     array[59, 39] = -array[59, 39]
 
@@ -254,10 +254,10 @@ def test_changes_by_others_are_no_updates(target, contiguous, change, updated):
     to_b2nd(VALUES, target, chunks=CHUNKS, cparams={"clevel": 0}, contiguous=contiguous)
     if updated or change == "compact":
         to_b2nd(VALUES[:10], target, **rows(0, 10))
-    # the one of whole chunks reads nothing: only its commit can tell
+    # the update of whole chunks reads nothing: only its commit can detect the change
     updates = [planned(target, VALUES[:n] + 1, **rows(0, n)) for n in (10, 15)]
     CHANGES[change](target)
-    # an update that was planned later, on top
+    # an update planned later, on the new state
     if change not in ("resize", "element", "vlmeta"):
         to_b2nd(VALUES[50:] + 1, target, **rows(50, 60))
     found = blosc2.open(str(target))[...]
@@ -268,7 +268,7 @@ def test_changes_by_others_are_no_updates(target, contiguous, change, updated):
 
 
 def kill_in_commit(target, moment):
-    """Write rows, and be killed before the switch, behind all that is written before it."""
+    """Write rows; killed immediately before the switch to the new state."""
     update = planned(target, VALUES[:10] + 1, **rows(0, 10))
     if moment == "before":
         local_update.pwrite = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
@@ -304,7 +304,7 @@ def test_a_commit_that_runs_again_when_others_have_published(target, contiguous)
     commit = commit_of(update)
     commit()
     to_b2nd(VALUES[10:20] + 1, target, **rows(10, 20))
-    # over what it wrote, too: it must not come back
+    # also over the rows of the killed update, which must not come back
     to_b2nd(VALUES[:10] + 7, target, **rows(0, 10))
     assert commit() == str(target)
     update.compute()
@@ -315,7 +315,7 @@ def test_a_commit_that_runs_again_when_others_have_published(target, contiguous)
 
 
 def append_and_die(target):
-    """Append with resume=True; be killed when the frame has changed, before the cleaning up."""
+    """Append with resume=True; killed after the frame has changed, before the clean-up."""
     Staging.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
     with dask.config.set(scheduler="sync"):
         append_once(target)
@@ -327,11 +327,11 @@ def append_once(target):
 
 @pytest.mark.slow
 def test_an_append_that_was_killed_behind_its_switch_appends_once(target, contiguous):
-    """Though others have published since."""
+    """Also if other updates were published since."""
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     assert run_to_end(append_and_die, target).code == -signal.SIGKILL
     to_b2nd(VALUES[10:20] + 1, target, **rows(10, 20))
-    # as the script that runs again: in this process other libraries may have changed dask's tokens
+    # in a new process, as a user does: other libraries may have changed dask's tokens in this one
     assert run_to_end(append_once, target).code == 0
     expected = np.concatenate([VALUES, np.full((20, 40), 7.0)])
     expected[10:20] += 1
@@ -379,7 +379,7 @@ def test_more_updates_than_the_history_has(target, contiguous, cut, monkeypatch)
     expected = VALUES.copy()
     expected[20:] += 1
     if cut:
-        # other elements than those of now might have been read
+        # it may have read elements of an earlier state
         for call in (update.compute, commit):
             with pytest.raises(StaleFrameError):
                 call()
@@ -391,16 +391,16 @@ def test_more_updates_than_the_history_has(target, contiguous, cut, monkeypatch)
     holds_with_staging(target, expected)
 
 
-def hold(path, told):
-    """Hold the frame's lock, as an update does in its commit."""
+def hold(path, connection):
+    """Hold the frame's lock, like a commit of an update."""
     with local_update.frame_locked(path):
-        told.send("held")
-        told.recv()
+        connection.send("held")
+        connection.recv()
 
 
 @pytest.mark.slow
 def test_a_commit_waits_until_the_lock_is_free(target, contiguous):
-    """Until its holder is dead, here."""
+    """Here until the process that holds it is killed."""
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     with (
         started(hold, target) as (holder, connection),
@@ -419,7 +419,7 @@ def test_a_commit_waits_until_the_lock_is_free(target, contiguous):
 
 
 def test_waiting_ends_when_the_write_is_given_up(target, contiguous, monkeypatch, caplog):
-    """Of zeros, too, which stage nothing: nothing is missed when the staging area is gone."""
+    """Also for zeros, which stage nothing: the missing staging area raises no error."""
     caplog.set_level("INFO", "b2nd_dask")
     monkeypatch.setattr(local_update, "_LONG", 0.0)
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
@@ -466,7 +466,7 @@ UPDATES = st.lists(st.one_of(st.tuples(SPANS, SPANS), st.integers(1, 5)), min_si
 @examples(15)
 @given(data=st.data(), updates=UPDATES, contiguous=st.booleans(), sealed=st.booleans())
 def test_any_updates_in_any_order(data, updates, contiguous, sealed):
-    """Planned on several states, published in any order: each is there whole, or was refused."""
+    """Updates planned on several states, published in any order: each is whole, or raised."""
     with tempfile.TemporaryDirectory() as folder, dask.config.set(scheduler="sync"):
         target = Path(folder, "x.b2nd")
         held = np.arange(144.0).reshape(12, 12)
@@ -500,7 +500,7 @@ def test_any_updates_in_any_order(data, updates, contiguous, sealed):
 
 
 def plan_one(target, held, update, number, since):
-    """An update, what it makes of an array, and the chunks that it writes: -1 is the end."""
+    """An update, its effect on an array, and the chunks that it writes; -1 is the end."""
     if isinstance(update, int):
         new = np.full((update, 12), 1000.0 + number)
         first = len(held) // 3
@@ -540,7 +540,7 @@ def test_the_array_that_is_returned_has_what_others_wrote(target):
 
 
 def test_an_array_of_the_frame_itself_is_of_the_state_before(target, contiguous):
-    """What it reads is not followed: the second update needs the frame opened anew, and says so."""
+    """An update that reads the frame itself does not follow changes; the second raises an error."""
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     x = from_b2nd(target)
     back = to_b2nd(x[:10] + 1, target, **rows(0, 10))
@@ -553,7 +553,7 @@ def test_an_array_of_the_frame_itself_is_of_the_state_before(target, contiguous)
 
 
 def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
-    """An update of a sparse frame replaces the file that others wait for."""
+    """An update of a sparse frame replaces the file whose lock other updates wait for."""
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=False)
     member = target / "chunks.b2frame"
     original = fcntl.flock
@@ -574,12 +574,12 @@ def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
 
 @pytest.mark.parametrize("moment", ["read_header", "geometry_of"], ids=["header", "index"])
 def test_opening_while_another_publishes(target, contiguous, monkeypatch, moment):
-    """Between the calls that read size, header and index; larger than what one call reads."""
+    """Changes between the calls that read size, header and index of a large frame."""
     values = np.random.default_rng(1).normal(size=(600, 40))
     to_b2nd(values, target, chunks=(1, 40), contiguous=contiguous)
     with monkeypatch.context() as patch:
         patch.setattr(opening, moment, publishing_once(target, getattr(opening, moment)))
-        # what it read at first may be a state that fits
+        # its first read may have a consistent state
         assert open_b2nd(target).shape in ((600, 40), (700, 40))
     assert open_b2nd(target).shape == (700, 40)
 
@@ -601,7 +601,7 @@ def test_a_frame_that_has_become_a_directory_or_a_file_is_opened_anew(tmp_path, 
     location = Location.of(tmp_path / "x.b2nd")
     to_b2nd(np.zeros(6), location.urlpath, contiguous=first)
     before = process_cache.present(location)
-    # another process, as far as the cache can tell
+    # the cache cannot distinguish this from another process
     to_b2nd(np.ones(6), tmp_path / "y.b2nd", contiguous=not first)
     (tmp_path / "x.b2nd").rename(tmp_path / "old.b2nd")
     (tmp_path / "y.b2nd").rename(tmp_path / "x.b2nd")

@@ -1,7 +1,7 @@
-"""One frame on the disk and everything that may happen to it, in any order, beside a NumPy array.
+"""All operations on a frame in any order, compared with a NumPy array.
 
-Whatever was done before: reads give what NumPy holds, checksums are valid or absent as documented,
-nothing is left beside the frame, and whoever opened it earlier meets one state of it or an error.
+After any operations, reads equal the NumPy array, checksums are valid or absent as documented, no
+file is left beside the frame, and a frame opened earlier has one state or raises an error.
 """
 
 import itertools
@@ -52,12 +52,12 @@ BLOCK = 4
 #: Element types whose every value is exact in float64, so that sums are compared exactly.
 DTYPES = ["u1", "<i4", ">i2", "<f8"]
 SEEDS = st.integers(0, 2**16)
-#: How often the processes compute: what they get is sent there and back.
+#: Processes are drawn seldom, since data are sent to them and back.
 SCHEDULERS = st.sampled_from(["sync", "threads", "threads", "processes"])
 
 
 def elements(seed, shape, dtype):
-    """Whole numbers, some of them all alike: chunks of zeros and of one value are special."""
+    """Whole numbers, some in constant regions, since chunks of one value are special."""
     rng = np.random.default_rng(seed)
     if seed % 4 < 2:
         return np.full(shape, seed % 4, dtype)
@@ -65,12 +65,12 @@ def elements(seed, shape, dtype):
 
 
 def behind(values, new):
-    """Concatenated in their own byte order."""
+    """Concatenate arrays in the byte order of the first."""
     return np.concatenate([values, new]).astype(values.dtype)
 
 
 class Failing:
-    """Does nothing to blocks, until one of them fails or ends the process."""
+    """Returns blocks unchanged, until one of them fails or ends the process."""
 
     def __init__(self, at, kill):
         self.at, self.kill = at, kill
@@ -84,7 +84,7 @@ class Failing:
 
 
 def write(call, drawn, path, failing, **options):
-    """A write whose name does not depend on whether it fails: the same call, to be resumed."""
+    """A write whose name does not depend on a failure, so that the same call resumes it."""
     values = elements(*drawn)
     token = dask.base.tokenize(call, values)
     x = da.from_array(values, chunks=BLOCK, name=f"values-{token}")
@@ -95,7 +95,7 @@ def write(call, drawn, path, failing, **options):
 
 
 class Opened:
-    """What somebody got who opened the frame at some time."""
+    """A frame and an array that were opened at one time."""
 
     def __init__(self, path, values):
         self.frame, self.lazy, self.values = open_b2nd(path), from_b2nd(path), values
@@ -104,7 +104,7 @@ class Opened:
 
 
 class FrameMachine(RuleBasedStateMachine):
-    """One path; `values` is what it must hold."""
+    """One path; `values` are the elements that it must have."""
 
     def __init__(self, pool):
         super().__init__()
@@ -112,21 +112,21 @@ class FrameMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="stateful"))
         self.path = self.folder / "frame.b2nd"
         self.opened = []
-        # two writes of the same elements are two calls: the second would have nothing to do
+        # writes of equal elements must be different calls, else the second one would do nothing
         self.calls = itertools.count()
 
     def teardown(self):
         shutil.rmtree(self.folder)
 
     def changed(self, values, checksums=None):
-        """Remember what the frame holds from now on."""
+        """Note the new elements of the frame."""
         self.values = values
         self.checksums = self.checksums if checksums is None else checksums
         for opened in self.opened:
             opened.touched = True
 
     def refused(self, where):
-        """Whether a change is: of another shape than its checksums nobody knows why."""
+        """Whether a change raises: the shape is not that of the checksums."""
         if self.checksums is not ChecksumState.STALE:
             return False
         with pytest.raises(ChecksumError, match="seal"):
@@ -198,13 +198,13 @@ class FrameMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), seed=SEEDS, kill=st.booleans(), kind=st.sampled_from(["w", "append"]))
     def a_write_that_ends_early_goes_on(self, data, seed, kill, kind):
-        """By an error in this process, or by the end of another; then the same call again."""
+        """Ended by an error in this process, or by the end of another; then the same call again."""
         old, checksums = self.values, self.checksums
         if kind == "append" and (self.checksums is ChecksumState.STALE or len(old) >= MOST_ROWS):
             return
-        # at this moment nothing of the old frame may be new: what was opened now, stays
+        # the old frame is unchanged until now: a frame opened here must stay valid
         self.open()
-        # not the elements: a big-endian dtype that was pickled has another name in dask
+        # not the elements: dask names a pickled big-endian dtype differently
         drawn = seed, (9, old.shape[1]), old.dtype.str
         new, call = elements(*drawn), next(self.calls)
         blocks = -(-len(new) // BLOCK), -(-old.shape[1] // BLOCK)
@@ -269,7 +269,7 @@ class FrameMachine(RuleBasedStateMachine):
         array = blosc2.open(str(self.path), mode="a")
         array.resize((rows, columns))
         if rows > old:
-            # what lies behind the old end in its last chunk is not defined
+            # elements behind the old end in its last chunk are undefined
             array[old:] = 1
         expected = array[...]
         del array
@@ -333,12 +333,12 @@ class FrameMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.opened)
     @rule(
         data=st.data(),
-        # a process that has not opened that state knows it by its version alone
+        # a process that has not opened that state has only its version
         scheduler=st.sampled_from(["threads", "processes", "processes"]),
         lazily=st.sampled_from([True, True, False]),
     )
     def use_what_was_opened(self, data, scheduler, lazily):
-        """One state of the frame, that of the time when it was opened, or an error that says so."""
+        """Reads return the state at the time of the open, or raise an error."""
         opened = data.draw(st.sampled_from(self.opened))
         try:
             if lazily:
@@ -347,10 +347,10 @@ class FrameMachine(RuleBasedStateMachine):
                 np.testing.assert_array_equal(opened.frame[...], opened.values)
                 np.testing.assert_array_equal(opened.frame[::2, -1], opened.values[::2, -1])
         except StaleFrameError:
-            # whether the chosen process remembers that state is not known here
+            # the chosen process may or may not have that state open
             assert opened.touched, "nothing has changed"
 
-    # ---- what holds at all times
+    # ---- invariants
 
     @invariant()
     def everything_is_as_it_should(self):
@@ -372,13 +372,13 @@ def write_in_another_process(call, drawn, path, at, options):
 
 @pytest.fixture(scope="module")
 def pool():
-    """Two processes that see the frame in all of its states, and remember it."""
+    """Two processes that open the frame in all of its states, and cache it."""
     with ProcessPoolExecutor(2, get_context("forkserver")) as pool:
         yield pool
 
 
 def run(pool, **options):
-    # to tell which parts of an example matter takes longer than to find it
+    # to explain an example takes longer than to find it
     options["phases"] = [Phase.reuse, Phase.generate, Phase.shrink]
     with warnings.catch_warnings():
         # of frames that python-blosc2 has resized

@@ -1,4 +1,4 @@
-"""What statistics of chunks tell is not read, and is what NumPy computes of the elements."""
+"""Chunks that statistics answer or prune are not read, and results equal NumPy's."""
 
 import operator
 import warnings
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import b2nd_dask
 from b2nd_dask.graph.tasks import reduce_block
 from tests.frame.sealed import flip, stored_chunks
-from tests.graph.pushing import tasks_of
-from tests.graph.telling import REDUCTIONS, agree, chunks_read, computed, written
+from tests.graph.pruning import REDUCTIONS, agree, chunks_read, computed, written
+from tests.graph.pushdown import tasks_of
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_nothing_is_read(rows, name, blocks):
     agree(found, computed(REDUCTIONS[name], array, np), name)
 
 
-#: What is computed of the fixture `rows`, and how many chunks are read for it.
+#: Programs over the fixture `rows`, and the number of chunks that they read.
 READING = {
     "aligned": (lambda x, m: m.nanmean(x[300:700]), 0),
     "cut": (lambda x, m: m.nanmax(x[350:700, 5:]), 6),
@@ -150,7 +150,7 @@ def test_times(tmp_path):
 
 
 UNITS = ["D", "h", "s", "ms", "ns"]
-#: The last one is beyond what nanoseconds can say.
+#: The last one is out of the range of nanoseconds.
 MOMENTS = ["NaT", "1999-01-01", "2010-01-01", "2020-01-01", "9999-12-31"]
 
 
@@ -180,7 +180,7 @@ def test_times_of_two_units(tmp_path_factory, kind, days, units):
         try:
             expected = search(values)
         except OverflowError:
-            # NumPy 2.5 compares no times that are beyond the other unit
+            # NumPy 2.5 raises for times out of the range of the other unit
             continue
         np.testing.assert_array_equal(search(x).compute(), expected)
 
@@ -241,7 +241,7 @@ def test_no_warnings_of_its_own(tmp_path, dtype):
 
 
 class PositionSum(ArrayBlockwiseDep):
-    """Gives each block the sum of its position."""
+    """Passes to each block the sum of its position."""
 
     def __getitem__(self, position):
         return sum(position)
@@ -263,7 +263,7 @@ def test_masks_of_masks(tmp_path):
     values = np.arange(60.0)
     x = da.from_b2nd(written(tmp_path, values, (10,)), chunks=30)
     chosen = x
-    # asked level by level, these would take minutes
+    # an evaluation of all masks at each level would take minutes
     for limit in range(22):
         chosen = chosen[chosen > limit]
     np.testing.assert_array_equal(chosen.compute(), values[22:])
@@ -312,7 +312,7 @@ def test_sums_that_wrap_around(tmp_path, dtype):
     array = np.arange(2**62, 2**62 + 400, dtype=dtype).reshape(20, 20)
     x = da.from_b2nd(written(tmp_path, array, (10, 10)))
     assert x.sum().compute() == array.sum()
-    # in 64 bits the sum of a chunk is another number
+    # the 64-bit sum of a chunk overflows
     assert x.mean().compute() == pytest.approx(2.0**62)
 
 

@@ -1,4 +1,4 @@
-"""What statistics of chunks tell of any elements is what dask computes without them."""
+"""Results with statistics of chunks equal those of dask without them, for any elements."""
 
 import dask.array as da
 import numpy as np
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b2nd_dask import to_b2nd
-from tests.graph.telling import REDUCTIONS, SEARCHES, agree, computed_and_without, written
+from tests.graph.pruning import REDUCTIONS, SEARCHES, agree, with_and_without_statistics, written
 
 FLOATS = [0.0, -0.0, 1.5, -2.25, 100.0, np.nan, np.inf, -np.inf]
 DTYPES = ["f8", ">f8", "f4", "f2", "i1", "u1", "i4", ">i4", "i8", "u8", "?"]
@@ -15,7 +15,7 @@ DTYPES = ["f8", ">f8", "f4", "f2", "i1", "u1", "i4", ">i4", "i8", "u8", "?"]
 
 @st.composite
 def arrays(draw):
-    """Elements in runs, so that many chunks are settled and some hold one value, or NaN alone."""
+    """Elements in constant runs: many chunks are pruned, some are constant or all NaN."""
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
     shape = tuple(draw(st.lists(st.integers(1, 13), min_size=1, max_size=3)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -45,7 +45,7 @@ def test_reductions_are_those_of_the_elements(tmp_path_factory, made, data):
     cut = slice(start, max(stop, start + 1) if start < array.shape[0] else None)
     for name, program in REDUCTIONS.items():
         for part in (slice(None), cut if array[cut].size else slice(None)):
-            agree(*computed_and_without(program, x[part], da), name)
+            agree(*with_and_without_statistics(program, x[part], da), name)
 
 
 @settings(max_examples=8, deadline=None)
@@ -61,12 +61,12 @@ def test_searches_are_those_of_the_elements(tmp_path_factory, made, data):
     for name, program in SEARCHES.items():
         if array.dtype.kind in "bu" and name in ("negative", "both", "either"):
             continue
-        found, without = computed_and_without(program, x, da, limit)
+        found, without = with_and_without_statistics(program, x, da, limit)
         assert found.dtype == without.dtype
         np.testing.assert_array_equal(found, without, err_msg=name)
 
 
-#: What is computed of packed numbers.
+#: Programs over packed numbers.
 OF_PACKED = {
     "max": lambda x, m: m.max(x),
     "min": lambda x, m: m.min(x),
@@ -109,7 +109,7 @@ def test_packed_numbers(tmp_path_factory, made, data):
         def of_packed(x, m, program=program):
             return program(unpacked(x, m, *packing), m)
 
-        found, without = computed_and_without(of_packed, x, da)
+        found, without = with_and_without_statistics(of_packed, x, da)
         assert found.dtype == without.dtype
         if name in ("mean", "nanmean", "nansum", "filled", "shifted"):
             # each element is rounded, and a sum is in another order
@@ -142,7 +142,7 @@ UNARY = [*["isnan", "isnat", "isfinite", "isinf", "absolute", "negative", "logic
 
 
 def masks_of(data):
-    """Functions of an array and a module: casts, comparisons and questions, of any kinds."""
+    """Functions of an array and a module: casts, comparisons and predicates, of all kinds."""
     casts = data.draw(st.lists(st.sampled_from(CASTS), max_size=2))
     limit = data.draw(st.sampled_from(LIMITS))
     limit = limit.item() if isinstance(limit, np.generic) and data.draw(st.booleans()) else limit

@@ -1,4 +1,4 @@
-"""Writing beside, into and over the stores of python-blosc2, and changing what is in them."""
+"""Writes into stores of python-blosc2, beside and over them, and changes of their arrays."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stores(made, tmp_path):
 
 
 def _content(store):
-    """Files of a store, as they are."""
+    """The bytes of the files of a store."""
     return {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
 
 
@@ -142,7 +142,7 @@ def test_paths_with_dots_lead_to_members(stores):
     with pytest.raises(ValueError, match="a store of python-blosc2"):
         seal(f"{stores}/a.b2d/g/..")
     assert _content(stores) == before
-    # what a link points to has another parent
+    # the target of the link has another parent
     with pytest.raises(UnsupportedFrameError, match="link to a file outside of the store"):
         to_b2nd(SMALL, f"{stores}/a.b2d/link/../small.b2nd")
     (stores / "link").symlink_to(stores / "elsewhere/deep")
@@ -207,7 +207,7 @@ def test_folders_with_names_of_stores_are_folders(tmp_path):
 
 
 def _said(*arguments):
-    """The one line that a command prints when it fails."""
+    """The line that a failing command prints."""
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
@@ -297,7 +297,7 @@ def test_patterns_for_members_at_urls(made, s3_server, http_server):
 
 @pytest.mark.parametrize("suffix", ["b2d", "b2z", "b2e"])
 def test_keys_of_a_store_do_not_lead_out_of_it(tmp_path, suffix):
-    """Who packed a store must not choose which other files are read."""
+    """The author of a store must not choose which other files are read."""
     to_b2nd(SMALL, tmp_path / "private.b2nd")
     path = tmp_path / f"evil.{suffix}"
     embed = path if suffix == "b2e" else tmp_path / "evil.b2d/embed.b2e"
@@ -387,7 +387,7 @@ def test_a_group_may_have_the_name_of_its_store(made, s3_server):
 def test_what_writes_stage_in_a_store_is_no_member(stores, s3_server):
     b2nd_dask.create(stores / "a.b2d/g/run7.b2nd", LARGE.shape, "f8")
     (area,) = b2nd_dask.list_staging(stores / "a.b2d/g/run7.b2nd")
-    # as the intermediate frames of a rechunk lie there
+    # like the intermediate frames of a rechunk
     shutil.copy(stores / "a.b2d/g/large.b2nd", f"{area.path}/0123456789abcdef.b2nd")
     want = np.concatenate([LARGE, LARGE + 2, LARGE + 1])
     assert same(from_b2nd(f"{stores}/a.b2d/g/**/[lr0]*").compute(), want)
@@ -455,7 +455,7 @@ def linked(stores):
 
 @pytest.mark.parametrize("name", [*LINKS, *PATTERNS])
 def test_links_out_of_a_store_are_not_read(linked, name):
-    """Who packed a store must not choose which other files are read."""
+    """The author of a store must not choose which other files are read."""
     message = "a.b2d: /.* is a link to a file outside of the store"
     with pytest.raises(UnsupportedFrameError, match=message):
         from_b2nd(f"{linked}/{name}")
@@ -468,7 +468,7 @@ def test_links_out_of_a_store_are_not_read(linked, name):
 def test_links_inside_of_a_store_are_read(linked):
     for path in ("a.b2d/inner/large.b2nd", "same.b2d/g/large.b2nd", "a.b2d/inner/*.b2nd"):
         assert from_b2nd(linked.parent / path).shape[1:] == LARGE.shape[1:]
-    # that is not in the store, and the user says so
+    # the user's own path leads out of the store
     assert same(open_b2nd(f"{linked}/../outside/x.b2nd")[...], LARGE)
     (linked / "embed.b2e").unlink()
     assert same(open_b2nd(linked / "link.b2nd")[...], LARGE)
@@ -506,7 +506,7 @@ def _embed_store(path, keys):
 
 
 def test_numbers_of_many_digits_in_names():
-    """More than `int` converts."""
+    """More digits than `int` converts."""
     nines = "9" * 4090
     names = [f"/r{nines}", f"/r1{nines}", "/r10", "/r2", "/r٣", "/r0002"]
     want = ["/r0002", "/r2", "/r٣", "/r10", f"/r{nines}", f"/r1{nines}"]
@@ -516,7 +516,7 @@ def test_numbers_of_many_digits_in_names():
 
 
 def test_keys_that_take_long_to_match_are_refused(tmp_path):
-    """Or their copies take hours, of a file of some hundred bytes."""
+    """Otherwise their copies take hours, for a file of some hundred bytes."""
     for key in ("/" + "a/" * 5000 + "x", "/" + "y" * 5000):
         store = _embed_store(tmp_path / "long.b2e", [key, "/x"])
         with pytest.raises(UnsupportedFrameError, match=r"long\.b2e: a key has .* at most 4096"):
@@ -536,7 +536,7 @@ def test_parts_of_any_number(tmp_path, pattern):
 
 
 def test_only_members_that_match_are_opened(tmp_path, monkeypatch):
-    """And those of many keys once."""
+    """The array of many keys is opened once."""
     opened = []
     known = listing.what_of
     monkeypatch.setattr(listing, "what_of", lambda reader: opened.append(1) or known(reader))
@@ -551,7 +551,7 @@ def test_only_members_that_match_are_opened(tmp_path, monkeypatch):
 
 
 def test_keys_are_shown_in_one_line_without_codes_of_terminals(tmp_path):
-    """Who packed a store must not write to the terminal of who lists it."""
+    """The author of a store must not write to the terminal of its reader."""
     bad, long = "/x\n\x1b[31mred\x9b\u202e", "/" + "n" * 100_000
     store = _embed_store(tmp_path / "bad.b2e", [bad, long, "/é"])
     shown = [CliRunner().invoke(main, ["info", str(store)]).output]

@@ -1,4 +1,4 @@
-"""Elementwise work and reductions in tiles: what NumPy makes of whole arrays."""
+"""Elementwise work and reductions in tiles equal those of NumPy on whole arrays."""
 
 import blosc2
 import dask
@@ -68,7 +68,7 @@ def stored(values, chunks=None):
 
 def same_bits(found, expected):
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    # of NaN the sign and the payload depend on the order of operands
+    # sign and payload of NaN depend on the order of operands
     np.testing.assert_array_equal(found, expected)
 
 
@@ -88,7 +88,7 @@ def test_elementwise_work_is_that_of_numpy_bit_for_bit(data):
         try:
             expected = work(values)
         except TypeError:
-            # of these dtypes NumPy has no such function
+            # NumPy lacks such a function for these dtypes
             return
         same_bits(work(stored(values)).compute(scheduler="sync"), expected)
 
@@ -281,7 +281,7 @@ def test_decoded_elements_are_read_by_one_task(tmp_path, array_type):
             same_bits(x.compute(scheduler=scheduler), expected)
             same_bits(x[3:17, ::2].compute(scheduler=scheduler), expected[3:17, ::2])
     assert len(threads) == 4
-    # what is reversed, or needs another array, has tasks of blocks
+    # a reversed array, or one with another input, has one task per block
     same_bits(x[::-1].compute(), expected[::-1])
     same_bits((x - x.max(axis=0)).compute(), expected - expected.max(0))
     one = x[30, 39, 49].compute()

@@ -1,4 +1,4 @@
-"""Updates compress as a frame's header says, or refuse and leave the frame as it was."""
+"""Updates compress as the header of a frame requires, or raise and leave the frame unchanged."""
 
 from __future__ import annotations
 

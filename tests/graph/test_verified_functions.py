@@ -1,7 +1,7 @@
-"""Damage shows in whatever takes all elements of a chunk, in however many parts it reads them.
+"""Functions that read all elements of a chunk, in one part or many, detect damage.
 
 Each public function of `dask.array` is called on a frame with one flipped bit. It raises
-`ChecksumError`, or is listed below with what it leaves out.
+`ChecksumError`, or is listed below with the elements that it does not read.
 """
 
 import uuid
@@ -16,7 +16,7 @@ from packaging.version import Version
 from b2nd_dask import ChecksumError, from_b2nd, to_b2nd
 from tests.frame.sealed import flip, stored_chunks
 
-#: The newest version of dask whose functions are all named here.
+#: The newest version of dask whose functions are all listed here.
 KNOWN_DASK = Version("2026.8.0")
 
 # chunks of 24 and 32 kB, so that a few blocks of one are read alone
@@ -29,7 +29,7 @@ OF_INTEGERS = {"bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "inver
     "right_shift",
 }
 
-#: What each function is called with: `x` is a matrix, `v` a vector, both read from a frame.
+#: Arguments of each function: `x` is a matrix, `v` a vector, both read from a frame.
 CALLS = {
     "all": lambda x, v: da.all(x < 1e6),
     "allclose": lambda x, v: da.allclose(x, x + 0),
@@ -242,7 +242,7 @@ def damaged(tmp_path_factory):
     folder, paths = tmp_path_factory.mktemp("damaged"), []
     for values, chunks, blocks in ((MATRIX, (48, 64), (8, 16)), (VECTOR, 4096, 256)):
         paths.append(folder / f"{values.ndim}.b2nd")
-        # stored plain: whatever is flipped decodes without an error
+        # not compressed: any flipped bit decodes without an error
         to_b2nd(values, paths[-1], chunks=chunks, blocks=blocks, cparams={"clevel": 0})
         file, _, stop = stored_chunks(paths[-1])[1]
         flip(file, stop - 2, 4)
@@ -259,7 +259,7 @@ def called(name, x, v):
 
 
 def raised(name, x, v):
-    """Whether computing what a function makes of damaged frames says so."""
+    """Whether the computation of a function of damaged frames raises ChecksumError."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
@@ -285,7 +285,7 @@ def test_damage_shows(damaged, tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize("name", IN_PARTS)
 def test_parts_are_listed(damaged, name):
-    """Of the damaged chunk they read nothing."""
+    """These functions do not read the damaged chunk."""
     x, _ = map(from_b2nd, damaged)
     made = {
         "compress": lambda: da.compress(np.arange(96) > 50, x, axis=0),

@@ -1,4 +1,4 @@
-"""`to_b2nd` on local files: what is written, what stays when something fails, who can read it."""
+"""`to_b2nd` on local files: frames, failures, and other readers."""
 
 import errno
 import gc
@@ -36,7 +36,7 @@ VALUES = np.random.default_rng(3).normal(size=(100, 60))
 
 
 def leftovers(path):
-    """Everything beside a target: staging areas, for instance."""
+    """Names beside a target, such as staging areas."""
     return sorted(p.name for p in path.parent.iterdir() if p != path)
 
 
@@ -84,7 +84,7 @@ def test_one_fused_task_reads_computes_and_writes_a_chunk(tmp_path, target):
     written = to_b2nd(from_b2nd(source) * 2, target, compute=False)
     tasks = [key for key in dict(written.dask) if str(key).startswith("('write(")]
     assert len(tasks) == 20
-    # beside them the opening, one merge and the commit
+    # in addition the opening, one merge and the commit
     assert len(dict(written.dask)) == 23
     written.compute(scheduler="sync")
     assert leftovers(target) == ["source.b2nd"]
@@ -190,7 +190,7 @@ def test_a_read_only_frame_is_not_changed(target, contiguous, compute, monkeypat
     x = x.map_blocks(lambda block: computed.append(1) or block, meta=np.empty((0, 0)))
     with pytest.raises(PermissionError, match=r"file is read-only") as caught:
         dask.compute(to_b2nd(x, target, mode="r+", region=..., compute=compute))
-    # tasks of a Delayed compute while its first task looks
+    # the tasks of a Delayed run concurrently with the check of its first task
     assert not (compute and computed)
     assert caught.value.filename == str(target)
     assert "same path" not in str(caught.value)
@@ -351,12 +351,12 @@ def test_who_loses_a_race_is_not_advised_to_replace(
 
 
 def test_a_replaced_frame_is_not_kept_open(target):
-    """In a process of its own: the frames of other tests are open in this one."""
+    """In a new process, since this one has frames of other tests open."""
     assert run_forked(kept_open, target) <= 1
 
 
 def kept_open(target):
-    """How many files of a frame are open that was replaced again and again."""
+    """Number of open files after a frame was replaced repeatedly."""
     for i in range(20):
         to_b2nd(np.full((9, 9), i) + np.eye(9), target, mode="w")
     gc.collect()
@@ -527,7 +527,7 @@ def test_appends_by_the_call_that_began_the_frame(target):
     for times in (1, 2, 3):
         to_b2nd(VALUES, target, mode="a", append_axis=0, **FORM)
         assert open_b2nd(target).shape == (100 * times, 60)
-    # what depends on the array is not compared
+    # options that depend on the array are not compared
     to_b2nd(VALUES, target, mode="a", append_axis=0, chunks=-1)
     assert open_b2nd(target).chunks == (20, 30)
 
@@ -566,7 +566,7 @@ def test_an_update_of_a_frame_that_changed_meanwhile_is_refused(target):
 
 
 def tasks_that_write(x, path):
-    """Tasks of a write, less those for the frame as a whole."""
+    """Tasks of a write, without those for the frame as a whole."""
     graph = x.to_b2nd(path, compute=False).__dask_graph__()
     return sum(str(key).startswith("('write(") for key in dict(graph))
 
@@ -613,7 +613,7 @@ def test_zeros_written_into_a_region(target):
 
 
 def test_progress_bars_tell_what_is_on_the_disk(target):
-    """Each block's task ends when its chunks are staged; what comes after them is short."""
+    """The task of a block ends when its chunks are staged; the tasks after it are short."""
     staged, bar = [], io.StringIO()
 
     class Watch(Callback):
@@ -647,7 +647,7 @@ def test_codecs_and_filters_by_name(tmp_path, filters):
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("codec", ["lz4", "lz4hc", "zstd"])
 def test_dictionaries_that_do_not_help(tmp_path, codec, contiguous):
-    """python-blosc2 4.14.1 itself writes such chunks in a way that it cannot read."""
+    """python-blosc2 4.14.1 cannot read such chunks that it writes itself."""
     target = tmp_path / "a.b2nd"
     items = np.random.default_rng(0).integers(0, 2**63, (80, 30))
     items[40:] %= 100
@@ -665,7 +665,7 @@ def test_the_delta_filter_over_several_blocks_warns(tmp_path):
     with pytest.warns(UserWarning, match="python-blosc2 reads slices .* wrong"):
         to_b2nd(items, tmp_path / "a.b2nd", blocks=100, cparams=delta)
     np.testing.assert_array_equal(from_b2nd(tmp_path / "a.b2nd").compute(), items)
-    # one block is read right by all
+    # all readers read a single block correctly
     to_b2nd(items, tmp_path / "b.b2nd", blocks=1000, cparams=delta)
     np.testing.assert_array_equal(blosc2.open(str(tmp_path / "b.b2nd"))[777:790], items[777:790])
 

@@ -21,7 +21,7 @@ KINDS = ["w-", "w", "region", "append"]
 
 
 def delayed_write(target, kind, contiguous, function=None):
-    """A write that is not computed yet, and what the frame holds afterwards."""
+    """A Delayed write, and the elements of the frame after it."""
     if kind in ("region", "append"):
         to_b2nd(VALUES, target, chunks=(30, 40), contiguous=contiguous)
         place = {"region": (slice(30, 90), slice(0, 40))} if kind == "region" else {}
@@ -71,7 +71,7 @@ def test_a_whole_graph_that_runs_again(target, kind, contiguous):
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_opening_that_runs_again_after_the_end_leaves_nothing(target, kind, contiguous):
-    """As one of a worker that was lost does, where the commit on another had begun already."""
+    """The task of a lost worker runs after the commit has started on another one."""
     written, expected = delayed_write(target, kind, contiguous)
     graph = dict(written.__dask_graph__())
     (opening,) = [key for key in graph if str(key).startswith("open(")]
@@ -85,7 +85,7 @@ def test_an_opening_that_runs_again_after_the_end_leaves_nothing(target, kind, c
     "second", [np.ones((4, 4)), np.arange(16.0).reshape(4, 4), np.full((4, 4), np.nan)]
 )
 def test_what_is_computed_twice_is_written_twice(target, second):
-    """A source that dask cannot see change: what it says the second time counts."""
+    """A source whose change dask cannot detect: the second read counts."""
     source = np.zeros((4, 4))
     x = da.from_delayed(dask.delayed(source.copy, pure=False)(), (4, 4), float)
     written = to_b2nd(x, target, mode="w", compute=False)
@@ -148,7 +148,7 @@ REST = [
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_commits_in_two_processes_at_once(target, kind, contiguous, cluster):
-    """Of parts that both have staged, so that there is something to join."""
+    """Both processes have staged parts, which the commit joins."""
     written, expected = delayed_write(target, kind, contiguous)
     graph = dict(written.__dask_graph__())
     finish, *names = graph[written.key]
@@ -167,7 +167,7 @@ def test_commits_in_two_processes_at_once(target, kind, contiguous, cluster):
 
 
 class DiesOnce:
-    """A task that kills its worker when it has done its work, the first time."""
+    """A task that kills its worker at the end of its first run."""
 
     def __init__(self, call, flag):
         self.call, self.flag = call, flag
@@ -207,7 +207,7 @@ def cluster():
 @pytest.mark.slow
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_blocks_that_were_staged_twice(target, contiguous):
-    """By the same task in two processes, of which one was taken for dead."""
+    """The same task runs in two processes, one of which seemed dead."""
     written, expected = delayed_write(target, "w-", contiguous)
     graph = dict(written.__dask_graph__())
     with dask.config.set(scheduler="processes", num_workers=2):

@@ -1,4 +1,4 @@
-"""Round trips of random arrays: written by us, read by python-blosc2 and by us, equal to NumPy."""
+"""Round trips of random arrays: written by this package, read by it and by python-blosc2."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def test_what_is_written_is_read_by_all(fresh_path, case, data):
     assert (ours.chunks, ours.blocks) == (case.chunks, case.blocks)
     assert ours.dtype == with_back.dtype == case.array.dtype
     expected = case.array if lossless else upstream
-    # python-blosc2 4.14.1 gives wrong data of delta chunks whose blocks lie past the array's edge
+    # python-blosc2 4.14.1 decodes delta chunks with blocks past the array's edge wrongly
     if Filter.DELTA not in case.cparams["filters"]:
         assert raw(upstream) == raw(expected)
     assert raw(ours[...]) == raw(expected)
@@ -106,5 +106,5 @@ def test_constant_chunks_stay_constant(fresh_path, start, data):
     array, sizes = values.array, case.chunks
     for at in np.ndindex(kinds.shape):
         place = tuple(slice(i * c, (i + 1) * c) for i, c in zip(at, sizes, strict=True))
-        # zeros bit for bit are never stored, and nothing else is taken for them
+        # only chunks that are zeros bit for bit are special zeros
         assert (kinds[at] == 1) == (not any(raw(np.asarray(array[place]))))

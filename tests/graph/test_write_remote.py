@@ -41,7 +41,7 @@ class Store:
         return fs.cat_file(path)
 
     def names(self):
-        """All objects: the target, its members, and all that is staged."""
+        """All objects: the target, its members, and staged ones."""
         fs, path = self.fs()
         parent = path.rpartition("/")[0]
         return [found for found in fs.find(parent or "/") if self.name in found]
@@ -61,7 +61,7 @@ def s3(recording_s3):
 
 
 def noise(nbytes, chunks, seed=0):
-    """Items that do not compress."""
+    """Elements that do not compress."""
     items = np.frombuffer(np.random.default_rng(seed).bytes(nbytes), "i8")
     return da.from_array(items, chunks=chunks // 8)
 
@@ -139,7 +139,7 @@ def test_threads_of_the_client_ask_for_nothing_but_what_they_stage(s3, recording
     staged = 40
     # the marker of the staging area and the frame
     assert recording_s3.count("PutObject") == staged + 2
-    # whether the target and the marker are there: before, behind, and when all is removed
+    # checks for the target and the marker: before, after, and after the clean-up
     assert recording_s3.count("HeadObject") == 5
     assert recording_s3.count("DeleteObject") == 1
     assert s3.names() == [f"frames/{s3.name}"]
@@ -199,14 +199,14 @@ def test_a_frame_replaces_the_one_it_is_computed_from(store, nbytes):
     y = to_b2nd(x, store.url, **store.keywords)
     z = to_b2nd(y + 1, store.url, mode="w", **store.keywords)
     np.testing.assert_array_equal(z.compute(), x.compute() + 1)
-    # listings and frames that were kept show the new one as well
+    # cached listings and frames show the new frame as well
     np.testing.assert_array_equal(from_b2nd(store.url, **store.keywords), x.compute() + 1)
     assert len(store.names()) == 1
 
 
 @contextmanager
 def waiting_for_all_tasks():
-    """At the end, for those that were under way when a write failed."""
+    """At the end, uploads that were running when a write failed are removed."""
     with ThreadPoolExecutor(4) as pool, dask.config.set(pool=pool):
         yield
 

@@ -1,4 +1,4 @@
-"""Grouped reductions by flox of frames: equal to those of arrays of dask in memory."""
+"""Grouped reductions of frames by flox equal those of dask arrays in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 flox = pytest.importorskip("flox", reason="of the extra interop")
 pytest.importorskip("xarray", reason="of the extra xarray")
 
-#: Along the other axes there are enough elements that a run of one position is reduced by NumPy.
+#: The other axes have enough elements that NumPy reduces even a run of one position.
 SHAPE = (26, 64, 70)
 RNG = np.random.default_rng(5)
 
@@ -35,7 +35,7 @@ def _made(dtype: str) -> Any:
 
 
 VALUES = {dtype: _made(dtype) for dtype in ("f4", "f8", "i2", "u1", "?")}
-#: Groups along the first axis: of neighbours, twice, of single elements, and some in no group.
+#: Groups along the first axis: neighbours, repeated, single elements, and some without a group.
 LABELS = {
     "halves": np.repeat([0, 1], 13),
     "months": np.repeat(np.arange(6) % 3, [5, 5, 3, 5, 5, 3]),
@@ -93,7 +93,7 @@ def test_equal_to_flox_of_arrays_in_memory(frames: dict[str, Path], data: st.Dat
     if isinstance(want, str):
         assert got == want
         return
-    # flox adds float32 in float32: up to 26 numbers below 400 that may cancel each other
+    # flox adds float32 in float32: up to 26 numbers below 400, which may cancel
     atol = 2e-3 if dtype == "f4" else 1e-9
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=atol)
     assert got.dtype == want.dtype

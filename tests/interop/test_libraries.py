@@ -1,4 +1,4 @@
-"""Other libraries on top of frames: each gives what it gives on the array in memory."""
+"""Other libraries over frames: results equal those for arrays in memory."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_slicing_as_image_viewers_do(volume: Path) -> None:
         (slice(None, None, -1), 3, slice(5, 6)),
     ):
         np.testing.assert_array_equal(np.asarray(data[index]), VALUES[index])
-    # the corners that a viewer looks at to choose contrast limits
+    # the corners from which a viewer chooses contrast limits
     sample = [np.asarray(data[i]) for i in (0, data.shape[0] // 2, data.shape[0] - 1)]
     assert np.max(sample) == VALUES[[0, 12, 23]].max()
 

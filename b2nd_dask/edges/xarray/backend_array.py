@@ -28,7 +28,7 @@ from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.manifest import Geogrid
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.read.positions import read_outer, read_pointwise
-from b2nd_dask.graph._dask_compat import NameChangedError, parameters_of, resolved, warn_once
+from b2nd_dask.graph._dask_compat import NameChangedError, parameters_of, private_names, warn_once
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd, is_expression
 
@@ -150,7 +150,7 @@ class GeogridArray(FrameArray):
 @functools.cache
 def _names() -> Any:
     """The private names of xarray; raise `NameChangedError` if one has changed."""
-    return resolved("xarray", _NAMES)
+    return private_names("xarray", _NAMES)
 
 
 class _UnknownError(Exception):

@@ -1,4 +1,4 @@
-"""Front end for `dask_array`, whose arrays are expressions: a source absorbs what a read can do.
+"""Front end for `dask_array`, whose arrays are expressions: sources absorb expressions above them.
 
 `source` has the expressions that read frames; nodes, programs and tasks are those of `dask.array`.
 `arrays` makes expressions from frames, and for writes converts expressions to arrays of
@@ -7,9 +7,8 @@ this package, on demand.
 
 `dask_array` offers a source each expression above it. `absorb.rule_table` has one rule for each
 class of expressions; the rules for elementwise work and for reductions are in `rules`. A rule
-returns the expression that replaces both, or the reason why the upper one stays. At level DEBUG
-the logger `b2nd_dask` has a line for each decision: which expression absorbed which, or
-why not.
+returns the expression that replaces both, or the reason why the upper one stays. The logger
+`b2nd_dask` reports each decision at level DEBUG.
 
 A new rule is a function of a source, the expression above it, and the dependents of each
 expression; it needs a row in the table, with its switch from `optimizer.RULE_NAMES`. Names of

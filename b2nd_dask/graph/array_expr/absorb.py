@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from b2nd_dask.graph._dask_compat import warn_once
 from b2nd_dask.graph.array_expr import compat
-from b2nd_dask.graph.array_expr.rules import inlined, joined, reduced, users_of
+from b2nd_dask.graph.array_expr.rules import absorb_call, absorb_input, fold_in, users_of
 from b2nd_dask.graph.array_expr.source import Dependents, FrameExpr, ReadAtOnce, source_of, unfused
 from b2nd_dask.graph.expression.nodes import Selection
 from b2nd_dask.graph.optimize.at_once import at_once
@@ -23,7 +23,7 @@ class Rule(NamedTuple):
     """The rule for expressions of one class above a source."""
 
     apply: Callable[[FrameExpr, Any, Dependents], Any]
-    """Returns the replacement, or the reason why the expression stays; None for our own."""
+    """Returns the replacement, or the reason why the expression stays; None if it is folded."""
     switch: str | None
     """Its name in `optimizer.RULE_NAMES`; None if right results depend on it."""
     alone: bool = False
@@ -32,26 +32,26 @@ class Rule(NamedTuple):
 
 @cache
 def rule_table() -> dict[type, Rule]:
-    """The rules by class of expressions; subclasses of reductions use the rule of theirs."""
+    """The rules by class of expressions; all reductions share one."""
     names = compat.rule_names()
     return {
-        FrameExpr: Rule(inlined, "elementwise"),
-        names.Elemwise: Rule(joined, "elementwise"),
-        names.Reduction: Rule(reduced, "reductions"),
-        names.SliceSlicesIntegers: Rule(_sliced, "slices"),
-        names.Transpose: Rule(_transposed, "slices", alone=True),
-        names.ExpandDims: Rule(_expanded, "slices", alone=True),
-        names.Rechunk: Rule(_rechunked, "new_blocks", alone=True),
-        names.RootAlias: Rule(_unnamed, "read_at_once"),
-        names.FinalizeComputeArray: Rule(_read_at_once, "read_at_once", alone=True),
-        names.Blockwise: Rule(_given_lists, None, alone=True),
+        FrameExpr: Rule(absorb_input, "elementwise"),
+        names.Elemwise: Rule(absorb_call, "elementwise"),
+        names.Reduction: Rule(fold_in, "reductions"),
+        names.SliceSlicesIntegers: Rule(_absorb_slice, "slices"),
+        names.Transpose: Rule(_absorb_transpose, "slices", alone=True),
+        names.ExpandDims: Rule(_absorb_new_axes, "slices", alone=True),
+        names.Rechunk: Rule(_absorb_rechunk, "new_blocks", alone=True),
+        names.RootAlias: Rule(_absorb_alias, "read_at_once"),
+        names.FinalizeComputeArray: Rule(_absorb_result, "read_at_once", alone=True),
+        names.Blockwise: Rule(_keep_apart, None, alone=True),
     }
 
 
 def absorbed(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
     """The replacement of an expression above a source; None if the expression stays."""
 
-    def found_by(rule: Rule) -> Any:
+    def attempt(rule: Rule) -> Any:
         if rule.alone and (others := source._other_dependents(parent, dependents)):
             return f"it is needed by {', '.join(others)}"
         found = rule.apply(source, parent, dependents)
@@ -60,31 +60,31 @@ def absorbed(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
         kept = source._preserve_grid_contract(parent, found, dependents)
         return "an expression above it depends on its blocks" if kept is None else kept
 
-    return _decided(source, type(parent), f"{type(parent).__name__} {parent._name}", found_by)
+    return _apply_rule(source, type(parent), f"{type(parent).__name__} {parent._name}", attempt)
 
 
 def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
     """Read in other blocks during the lowering of an expression; None if `dask_array` rechunks.
 
-    Other expressions may read the same elements, so elements of a store are not read twice.
+    A source in a store stays: other expressions may read the same elements.
     """
 
-    def found_by(_: Rule) -> FrameExpr | str:
+    def attempt(_: Rule) -> FrameExpr | str:
         if source.tree.compiled.is_remote:
             return "it is in a store, whose chunks are read only once"
         return _read_in_blocks(source, chunks)
 
-    found: FrameExpr | None = _decided(source, None, "new blocks", found_by)
+    found: FrameExpr | None = _apply_rule(source, None, "new blocks", attempt)
     return found
 
 
-def _decided(
-    source: FrameExpr, kind: type | None, above: str, found_by: Callable[[Rule], Any]
+def _apply_rule(
+    source: FrameExpr, kind: type | None, above: str, attempt: Callable[[Rule], Any]
 ) -> Any:
-    """The replacement that the rule for a class finds, without a class that for rechunks.
+    """Apply the rule for a class of expressions, by default for rechunks; return the replacement.
 
-    None, with a line at DEBUG, if it returns a reason. None also if the rule raises an exception,
-    other than `SettingError`, or if `dask_array` has changed.
+    Returns None, and logs the reason at DEBUG, if the expression stays. Returns None also if the
+    rule raises an exception other than `SettingError`, or if `dask_array` has changed.
     """
     names = compat.rule_names()
     if names is None:
@@ -99,7 +99,7 @@ def _decided(
         elif rule.switch not in (None, *rules):
             found = f"the rule {rule.switch} is off"
         else:
-            found = found_by(rule)
+            found = attempt(rule)
     except SettingError:
         raise
     except Exception as error:  # noqa: BLE001 - in any case the expression itself is right
@@ -122,8 +122,8 @@ def _selected(source: FrameExpr, selection: Selection) -> FrameExpr | str:
     return source_of(top, source.dtype, selection.chunks, source.prefix)
 
 
-def _sliced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
-    """Read only a slice; or all slices, if the source has only these and they are no larger."""
+def _absorb_slice(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
+    """Read only the slice, if all dependents are slices with no more elements than the source."""
     others = source._other_dependents(parent, dependents)
     if not all(isinstance(other, type(parent)) for other in others.values()):
         return f"it is needed by {', '.join(others)}"
@@ -134,18 +134,18 @@ def _sliced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr
     return _selected(source, Selection.of_index(entries, parent.chunks))
 
 
-def _transposed(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
+def _absorb_transpose(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
     axes = tuple(parent.axes)
     return _selected(source, Selection.of_all(source.chunks, parent.chunks, axes))
 
 
-def _expanded(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
+def _absorb_new_axes(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
     own = iter(range(source.ndim))
     axes = tuple(None if axis in parent.axes else next(own) for axis in range(parent.ndim))
     return _selected(source, Selection.of_all(source.chunks, parent.chunks, axes))
 
 
-def _rechunked(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
+def _absorb_rechunk(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
     if parent.method == "p2p":
         return "the user chose to move its elements between workers"
     return _read_in_blocks(source, parent.chunks)
@@ -162,14 +162,14 @@ def _read_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | str:
     return "in such blocks chunks would be decoded too often"
 
 
-def _unnamed(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
-    """Drop the names by which `persist()` finds blocks, if `compute()` joins the blocks."""
+def _absorb_alias(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
+    """Drop the alias by which `persist()` finds the blocks, if only `compute()` needs them."""
     if set(map(type, users_of(parent, dependents))) == {compat.rule_names().FinalizeComputeArray}:
         return source
     return "its blocks are found by their names"
 
 
-def _read_at_once(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:
+def _absorb_result(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:
     """Read a result of `compute()` by one task, instead of one task per block and a join."""
     found = at_once(source.top)
     if found is None:
@@ -178,11 +178,11 @@ def _read_at_once(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:
     return ReadAtOnce(source.tree, source.dtype, parent.chunks, threads)
 
 
-def _given_lists(source: FrameExpr, parent: Any, _: Any) -> Any:
-    """Do not fuse the tasks of blocks into a function that takes lists of blocks.
+def _keep_apart(source: FrameExpr, parent: Any, _: Any) -> Any:
+    """Keep the read of blocks apart from a function that takes lists of blocks.
 
-    These lists run along axes that the result does not have. In fused tasks dask-array 0.7.1 passes
-    one block in place of a list.
+    The lists run along axes that the result does not have. If dask-array 0.7.1 fuses the read, it
+    passes one block in place of a list.
     """
     labels = {label for own in parent.args[1::2] if own is not None for label in own}
     if parent.concatenate or labels <= set(parent.out_ind):

@@ -33,7 +33,7 @@ _BLOCKWISE = frozenset(
     ["name", "token", "dtype", "adjust_chunks", "new_axes", "align_arrays", "concatenate", "meta"]
 )
 
-#: Moves by names of expressions: functions of the array and the expression.
+#: Functions that move an array as an expression does, by the name of the expression's class.
 _MOVES: dict[str, Callable[[da.Array, Any], da.Array]] = {
     "SliceSlicesIntegers": lambda array, moving: array[moving.index],
     "Rechunk": lambda array, moving: array.rechunk(moving.chunks),
@@ -88,7 +88,7 @@ class _Conversion:
         return self._done[name]
 
     def _converted(self, expression: Any) -> Any:
-        """The array, by functions of `dask.array`; None if they cannot express it."""
+        """The array as functions of `dask.array` make it; None if they cannot."""
         names, kind = compat.rule_names(), type(expression)
         if names is None:
             return None
@@ -164,7 +164,7 @@ def _of_tasks(expression: Any) -> da.Array:
     tasks = dict(compat.source_names().new_collection(expression).__dask_graph__())
     name = expression._name
     graph = HighLevelGraph({name: tasks}, {name: set()})
-    # leaves that read no frame are ordinary arrays
+    # an expression that reads neither frames nor other expressions is an ordinary array
     if expression.dependencies() or type(expression) is FrameExpr:
         mark_as_expression(graph.layers[name])
     meta = expression._meta

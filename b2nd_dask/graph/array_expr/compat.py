@@ -1,7 +1,7 @@
 """All private names of `dask_array` that the package uses.
 
-They are compared with those of version 0.7.1, which was checked. If a name has changed, frames
-become expressions that absorb nothing.
+Their parameters are compared with those of version 0.7.1. If a name has changed, frames become
+expressions that absorb nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph._dask_compat import NameChangedError, parameters_of, resolved
+from b2nd_dask.graph._dask_compat import NameChangedError, parameters_of, private_names
 
 #: Operands of expressions, and parameters of functions, by module and name.
 NAMES = {
@@ -69,7 +69,7 @@ _COPIES = {"chunk": "_chunk", "core": "_core_utils", "reductions": "reductions._
 
 def names_of(*chosen: str) -> Any:
     """The chosen names, or all, as attributes; raise `NameChangedError` if one has changed."""
-    return resolved("dask-array", NAMES, *chosen)
+    return private_names("dask-array", NAMES, *chosen)
 
 
 @cache

@@ -1,7 +1,7 @@
-"""Rules of sources for calls and reductions above them: one expression in place of several.
+"""Rules by which sources absorb elementwise calls and reductions above them.
 
-Elementwise work joins the source. A reduction folds into it: its tasks reduce blocks while they
-read them, and `dask_array` combines the results.
+Elementwise work becomes part of the source. A reduction folds into it: its tasks reduce blocks
+while they read them, and `dask_array` combines the results.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _Reduction: Any = getattr(_NAMES, "Reduction", object)
 _ALONE = "alone"
 
 
-def joined(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
-    """Replace an elementwise call of sources by one source; its other arguments become inputs."""
-    found = _joined(parent, dependents)
+def absorb_call(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
+    """Replace an elementwise call and its sources by one source; other arguments become inputs."""
+    found = _with_call(parent, dependents)
     if isinstance(found, str) and _is_broadcast(source, parent):
         return unfused(source, parent)
     return found
 
 
-def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
+def _with_call(parent: Any, dependents: Dependents) -> FrameExpr | str:
     call = call_of(parent)
     if call is None:
         return "it is not known to be elementwise, or the blocks do not line up"
@@ -59,7 +59,7 @@ def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
     for arg in parent.elemwise_args:
         if compat.rule_names().is_scalar_for_elemwise(arg):
             args.append(Literal(arg))
-        elif _is_inlined(arg, parent, dependents):
+        elif _is_absorbed(arg, parent, dependents):
             args.append(arg.top)
         else:
             args.append(constant_of(arg) or Argument.of(arg))
@@ -75,11 +75,11 @@ def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
     return source_of(top, parent.dtype, parent.chunks)
 
 
-def inlined(source: FrameExpr, parent: FrameExpr, dependents: Dependents) -> Any:
-    """Let an expression read the elements of one of its inputs, a source, by itself."""
+def absorb_input(source: FrameExpr, parent: FrameExpr, dependents: Dependents) -> Any:
+    """Absorb an input that is a source into the source above it."""
     if _is_broadcast(source, parent):
         return unfused(source, parent)
-    if not _is_inlined(source, parent, dependents):
+    if not _is_absorbed(source, parent, dependents):
         return "other expressions need it, too"
 
     def own(node: Node) -> Node:
@@ -90,8 +90,8 @@ def inlined(source: FrameExpr, parent: FrameExpr, dependents: Dependents) -> Any
     return parent.with_top(top) if top.size <= MAX_NODES else "they are too many functions together"
 
 
-def _is_inlined(arg: Any, parent: Any, dependents: Dependents) -> bool:
-    """Whether a call absorbs an argument's tree: a source without other dependents."""
+def _is_absorbed(arg: Any, parent: Any, dependents: Dependents) -> bool:
+    """Whether a call absorbs an argument: a source that nothing else reads."""
     if type(arg) is not FrameExpr or arg.top.filters or _is_broadcast(arg, parent):
         return False
     return is_read_once(arg, dependents)
@@ -103,7 +103,7 @@ def _is_broadcast(source: FrameExpr, parent: Any) -> bool:
 
 
 def call_of(expression: Any) -> tuple[Any, Mapping[str, Any], bool] | None:
-    """As `parse_call`, for an expression; None also if blocks do not align."""
+    """Parse an expression as `parse_call` does; None also if its blocks do not align."""
     names = compat.rule_names()
     if type(expression) is not names.Elemwise or expression.where is not True:
         return None
@@ -140,23 +140,23 @@ def constant_of(expression: Any) -> Literal | None:
 
 
 def is_read_once(source: FrameExpr, dependents: Dependents) -> bool:
-    """Whether all dependents of a source come together in one elementwise expression.
+    """Whether one elementwise expression dominates all others above a source.
 
-    Then only this expression reads the source. There must be an expression above the source through
-    which all paths to results and to other than elementwise work lead.
+    Then only this expression reads the source: all paths from the source to results, and to work
+    that is not elementwise, lead through it.
     """
     seen: dict[str, set[str]] = {}
 
-    def on_all_paths(node: Any) -> set[str]:
+    def dominators(node: Any) -> set[str]:
         """The elementwise expressions on all paths up from a node, itself included."""
         if node._name not in seen:
             seen[node._name] = set()
             if len(seen) <= MAX_NODES and (type(node) is FrameExpr or call_of(node) is not None):
-                above = list(map(on_all_paths, users_of(node, dependents)))
+                above = list(map(dominators, users_of(node, dependents)))
                 seen[node._name] = {node._name}.union(set.intersection(*above) if above else ())
         return seen[node._name]
 
-    return len(users_of(source, dependents)) <= 1 or len(on_all_paths(source)) > 1
+    return len(users_of(source, dependents)) <= 1 or len(dominators(source)) > 1
 
 
 def users_of(expression: Any, dependents: Dependents) -> list[Any]:
@@ -165,10 +165,10 @@ def users_of(expression: Any, dependents: Dependents) -> list[Any]:
     return list({user._name: user for user in alive if user is not None}.values())
 
 
-def reduced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameReduction | str | None:
+def fold_in(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameReduction | str | None:
     """The reduction that folds into a source; None or a reason if it does not fold.
 
-    If statistics answer it completely, other dependents of the blocks do not matter.
+    A reduction answered from statistics folds even if other expressions need the blocks.
     """
     if isinstance(parent, FrameReduction):
         return None
@@ -201,11 +201,11 @@ def _reduced_read(source: Any, reduction: Any) -> ReducedRead | str:
     fold = _fold_of(reduction)
     if fold is None or type(source) is not FrameExpr or source.top.filters:
         return "its chunk step does not run chunk by chunk, or depends on the blocks"
-    return ReducedRead.of(source.top, replace(fold, asks="statistics" in active_rules()))
+    return ReducedRead.of(source.top, replace(fold, prunes="statistics" in active_rules()))
 
 
 def _is_combined(fold: Fold, reduction: Any) -> bool:
-    """Whether one result for several blocks may replace the steps that combine theirs."""
+    """Whether a chunk step over several blocks may replace dask's combining of their results."""
     aggregate = _with_dtype(reduction.aggregate, reduction)
     steps = (
         compat.dask_original(partial(step, axis=fold.axis, keepdims=True))
@@ -215,13 +215,13 @@ def _is_combined(fold: Fold, reduction: Any) -> bool:
 
 
 def _with_dtype(func: Any, reduction: Any) -> Any:
-    """A step of a reduction, as `dask_array` calls it."""
+    """A step of a reduction with the dtype that `dask_array` passes to it."""
     dtype = reduction.operand("dtype") or float
     return partial(func, dtype=dtype) if "dtype" in getargspec(func).args else func
 
 
 class FrameReduction(_Reduction):  # type: ignore[misc]
-    """A reduction whose chunk step folds into the read below; slices still pass through it."""
+    """A reduction that folds into the source when it is lowered; until then slices pass it."""
 
     def _lower(self) -> Any:
         found = _reduced_read(self.array, self)
@@ -248,7 +248,7 @@ class FrameReduction(_Reduction):  # type: ignore[misc]
 
 
 class ReducedExpr(ReadingExpr):
-    """The chunk step of a reduction on the blocks that are read."""
+    """The chunk step of a reduction, run on blocks while they are read."""
 
     _parameters = ("tree", "fold", "grid", "dtype", "prefix")
 
@@ -263,5 +263,6 @@ class ReducedExpr(ReadingExpr):
             (1,) * len(along) if i in self.fold.axis else along for i, along in enumerate(self.grid)
         )
 
-    def _maker(self, *, asks: bool) -> TaskMaker:
-        return ReducedRead(self.compiled, replace(self.fold, asks=asks)).in_blocks(self.grid).task
+    def _maker(self, *, prunes: bool) -> TaskMaker:
+        fold = replace(self.fold, prunes=prunes)
+        return ReducedRead(self.compiled, fold).in_blocks(self.grid).task

@@ -74,7 +74,7 @@ class Tree:
     """A node that reads, as an operand of expressions; its inputs are opaque leaves."""
 
     top: Node
-    """The node; its opaque leaves have the numbers of inputs as names."""
+    """The node; the name of each opaque leaf is the number of an input."""
     grids: tuple[Chunks, ...]
     """The blocks of each input."""
 
@@ -89,7 +89,7 @@ class Tree:
         return found
 
     def __dask_tokenize__(self) -> Any:
-        # by the program: dask would recurse into a deep tree, and repeat shared subtrees
+        # of the program: dask would recurse into a deep tree, and repeat shared subtrees
         read, program, inputs = self.compiled
         steps = [
             (step.func, list(map(_token, step.args)), tokenize(step.keywords))
@@ -142,7 +142,7 @@ class ReadingExpr(_IO):  # type: ignore[misc]
 
     @property
     def inputs(self) -> list[Any]:
-        """The inputs, in the blocks that the program needs: rewrites may have changed theirs."""
+        """The inputs, in the blocks that the program needs; a rewrite may have rechunked them."""
         own = self.operands[len(self._parameters) :]
         return list(map(_in_blocks, own, self.tree.grids))
 
@@ -196,12 +196,12 @@ class ReadingExpr(_IO):  # type: ignore[misc]
     def _task(self) -> TaskMaker:
         # also called for tasks that dask_array fuses into others
         self._announce()
-        asks = "statistics" in active_rules()
-        if asks not in self._makers:
-            self._makers[asks] = self._maker(asks=asks)
-        return self._makers[asks]
+        prunes = "statistics" in active_rules()
+        if prunes not in self._makers:
+            self._makers[prunes] = self._maker(prunes=prunes)
+        return self._makers[prunes]
 
-    def _maker(self, *, asks: bool) -> TaskMaker:
+    def _maker(self, *, prunes: bool) -> TaskMaker:
         raise NotImplementedError
 
     def _announce(self) -> None:
@@ -265,9 +265,9 @@ class FrameExpr(ReadingExpr):
     def _input_block_id(self, dep: Any, block_id: tuple[int, ...]) -> tuple[int, ...]:
         return own_block(dep.chunks, block_id)
 
-    def _maker(self, *, asks: bool) -> TaskMaker:
+    def _maker(self, *, prunes: bool) -> TaskMaker:
         read, program, leaves = self.compiled
-        predicate = predicate_of(self.compiled) if asks else None
+        predicate = predicate_of(self.compiled) if prunes else None
         inputs = [input_of(read, predicate), *map(input_of, leaves)]
         # dependents of the blocks are unknown here and may write into them
         compute = partial(compute_block, program=program, views=False)
@@ -308,6 +308,6 @@ class ReadAtOnce(ReadingExpr):
 
     def _layer(self) -> dict[Key, Any]:
         self._announce()
-        asks = "statistics" in active_rules()
-        task = task_at_once(self._name, self.compiled, self.threads, asks=asks)
+        prunes = "statistics" in active_rules()
+        task = task_at_once(self._name, self.compiled, self.threads, prunes=prunes)
         return {self._name: task}

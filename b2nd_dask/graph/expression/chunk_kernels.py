@@ -96,10 +96,10 @@ def moment_kernel(
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = total / n
         in_place = scratch and elements.dtype == mean.dtype
-        apart = np.subtract(elements, mean, out=elements if in_place else None)
-    if apart.dtype.kind == "c":
-        apart = np.abs(apart)
-    squares = np.square(apart, out=apart)
+        deviations = np.subtract(elements, mean, out=elements if in_place else None)
+    if deviations.dtype.kind == "c":
+        deviations = np.abs(deviations)
+    squares = np.square(deviations, out=deviations)
     if missing is not None:
         np.copyto(squares, 0, where=missing)
     summed, _missing = _summed(sum, squares, axis, dtype, scratch=True)
@@ -107,7 +107,7 @@ def moment_kernel(
 
 
 def extreme_kernel(ufunc: np.ufunc) -> Kernel:
-    """Make the kernel of a reduction that chooses one element."""
+    """Make the kernel of a reduction by a ufunc, such as `np.minimum`."""
 
     def kernel(
         elements: NDArray[Any], axis: Axis, *, scratch: bool = False, **keywords: Any
@@ -136,7 +136,7 @@ def _summed(
 
 
 def _accumulated(func: Any, elements: NDArray[Any], axis: Axis, dtype: Any) -> NDArray[Any]:
-    """Sum or multiply elements; narrow ones that would overflow in a wider dtype."""
+    """Sum or multiply elements; narrow floats in a wider dtype, if they might overflow."""
     narrow = elements.dtype if dtype is None else np.dtype(dtype)
     wide = _WIDER.get(narrow.newbyteorder("="))
     total: NDArray[Any]
@@ -158,16 +158,16 @@ def _count(
     elements: NDArray[Any], axis: Axis, missing: NDArray[np.bool_] | None
 ) -> NDArray[np.int64]:
     """Number of elements that are not missing."""
-    kept = [1 if i in axis else length for i, length in enumerate(elements.shape)]
-    all_of_them = math.prod(elements.shape[i] for i in axis)
+    shape = [1 if i in axis else length for i, length in enumerate(elements.shape)]
+    total = math.prod(elements.shape[i] for i in axis)
     if missing is None:
-        return np.broadcast_to(np.int64(all_of_them), kept)
+        return np.broadcast_to(np.int64(total), shape)
     if len(axis) == missing.ndim:
-        return np.full(kept, all_of_them - np.count_nonzero(missing))
-    # few elements are counted in bytes, in a tenth of the time
-    narrow = np.uint8 if all_of_them < 256 else np.int64
-    absent = np.sum(missing.view(np.uint8), axis=axis, dtype=narrow, keepdims=True)
-    counts: NDArray[np.int64] = all_of_them - absent.astype(np.int64)
+        return np.full(shape, total - np.count_nonzero(missing))
+    # counts below 256 fit in bytes, whose sum takes a tenth of the time
+    narrow = np.uint8 if total < 256 else np.int64
+    nmissing = np.sum(missing.view(np.uint8), axis=axis, dtype=narrow, keepdims=True)
+    counts: NDArray[np.int64] = total - nmissing.astype(np.int64)
     return counts
 
 

@@ -31,7 +31,7 @@ from b2nd_dask.graph.expression.chunk_kernels import (
 )
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
-from b2nd_dask.graph.expression.pruning import FieldsOf, Question
+from b2nd_dask.graph.expression.pruning import FieldsOf, StatsQuery
 from b2nd_dask.graph.expression.tiles import reduce_in_tiles
 
 #: Keywords of dask's chunk steps.
@@ -87,18 +87,18 @@ class Fold:
     """Axes to reduce."""
     program: Program = ELEMENTS
     """The preceding elementwise work."""
-    asks: bool = False
-    """Whether statistics of chunks answer it where they suffice."""
+    prunes: bool = False
+    """Whether chunks whose statistics suffice are not read."""
 
     @property
     def _kind(self) -> ReductionKind:
         return _KINDS[_with_keywords(self.func)[0]]
 
     def is_combined_by(self, step: Any, *, concatenated: bool) -> bool:
-        """Whether one result for several blocks may replace a combining step over them.
+        """Whether this step on several blocks together may replace a combining step of dask.
 
-        The step, a partial, is one of dask's own reductions, with their keywords. `concatenated`
-        says whether its argument is an array of partial results, not a list of them.
+        That step must be one of dask's own reductions, a partial with their keywords. Its
+        argument is an array of partial results if `concatenated`, else a list of them.
         """
         if not isinstance(step, partial) or step.args:
             return False
@@ -121,9 +121,9 @@ class Fold:
         )
 
     def combining(self, func: Any) -> Any:
-        """A combining step of dask, without results of no element, which become NaN in moments."""
+        """A combining step of dask; for moments without results of no element, which become NaN."""
         drops = self.program.filters and self._kind.accumulation is MOMENTS
-        return partial(_combine_found, func) if drops else func
+        return partial(_combine_nonempty, func) if drops else func
 
     def bound(self, inputs: Sequence[Any]) -> Fold:
         """A copy with values as the inputs of its program."""
@@ -138,9 +138,9 @@ class Fold:
         return tuple(range(ndim)) if self.program.filters else self.axis
 
     def reduction(self, dtype: np.dtype[Any], ndim: int) -> Reduction:
-        """The reduction chunk by chunk of elements of a dtype; the program has no inputs."""
+        """The reduction that runs chunk by chunk on a dtype; the program must have no inputs."""
         _, keywords = _with_keywords(self.func)
-        ask = Question(self._kind.fields, keywords, self.program, dtype) if self.asks else None
+        ask = StatsQuery(self._kind.fields, keywords, self.program, dtype) if self.prunes else None
         of_chunk = self._in_tiles
         if not self.program.steps and not self._kind.is_tiled:
             # the elements of a chunk are in the cache
@@ -164,7 +164,7 @@ class Fold:
         return {name: values.reshape(ones + values.shape[1:]) for name, values in found.items()}
 
     def of_block(self, elements: NDArray[Any], inputs: Sequence[Any]) -> Any:
-        """As dask's own chunk step on the program's result, for a block in memory."""
+        """The result of dask's chunk step after the program, for a block in memory."""
         total = self._in_tiles(elements, *inputs)
         return self.result(total, elements.dtype, elements.ndim, inputs)
 
@@ -182,10 +182,10 @@ class Fold:
     def result_of_one(
         self, dtype: np.dtype[Any], ndim: int, inputs: Sequence[Any] = (), *, count: int = 1
     ) -> dict[str, NDArray[Any]]:
-        """The result of dask's own chunk step for one element, which shows dtypes and fields.
+        """The result of dask's chunk step for one element: an example with its dtypes and fields.
 
-        With a `count` of 0 it is the result for no selected element. The program runs on no
-        element: it may raise for a value that no frame has.
+        With a `count` of 0 it is the result for no selected element. The program runs on an empty
+        array, since it may raise for a value that no frame has.
         """
         made = self.program.dtype([np.empty((0,) * ndim, dtype), *inputs])
         found = self.step(np.ones((count,) * (1 if self.program.filters else ndim), made))
@@ -193,7 +193,7 @@ class Fold:
         return {name: np.asarray(values) for name, values in fields.items()}
 
 
-def _combine_found(func: Any, results: list[Any]) -> Any:
+def _combine_nonempty(func: Any, results: list[Any]) -> Any:
     """Combine the results of blocks in which a filter selects elements; if none, all results."""
     return func([each for each in results if each["n"].any()] or results)
 
@@ -224,7 +224,7 @@ def _is_known(func: Callable[..., Any]) -> bool:
         and keywords.keys() <= _KEYWORDS
         and keywords.get("order", 2) == 2
         and is_among(counted, _COUNTED)
-        # integer counts wrap around each time that dask combines some
+        # with an integer dtype, counts wrap around whenever dask combines them
         and (
             _KINDS[func].combined_by not in (_MEANS, _MOMENTS) or _is_inexact(keywords.get("dtype"))
         )

@@ -25,10 +25,10 @@ from b2nd_dask.graph.expression.ranges import Line, Range, anything_of, cast, re
 logger = logging.getLogger("b2nd_dask")
 _T = TypeVar("_T")
 
-#: A sum follows a straight line only while rounding may change an element by at most so many units
-#: of the precision of the greatest magnitude. ``(x + 1e20) - 1e20`` has lost all else.
+#: Maximum rounding error of an element, in units of the precision of the greatest magnitude. With
+#: a larger error no sum is derived: ``(x + 1e20) - 1e20`` has lost most digits.
 _MOST_ROUNDED = 1 << 10
-#: And by at most this fraction of the greatest magnitude: for float16 so many units are all of it.
+#: The same relative to the greatest magnitude: for float16 so many units are the whole magnitude.
 _MOST_APART = 2.0**-12
 #: Unknown values that do not depend on the elements.
 _UNRELATED = Range(None, None, True, True, True)
@@ -53,14 +53,14 @@ class Derived:
 
     statistics: ChunkStatistics
     counts: NDArray[np.int64]
-    partly: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
-    """Masks of the chunks whose column is known, for columns not known in all chunks."""
+    masks: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """The chunks whose column is known, for columns that are not known in all chunks."""
 
-    def knows(self, *columns: str) -> NDArray[np.bool_]:
-        """Mask of chunks whose columns are known, as far as the statistics of the elements are."""
+    def known_mask(self, *columns: str) -> NDArray[np.bool_]:
+        """Mask of chunks whose columns are known, if the chunks have statistics."""
         known = np.ones(len(self.counts), np.bool_)
         for name in columns:
-            known = known & self.partly.get(name, True)
+            known = known & self.masks.get(name, True)
         return known
 
     def filled(self) -> Derived:
@@ -69,14 +69,14 @@ class Derived:
         rest = known.nonzeros - known.nans
         statistics = known._replace(nans=np.zeros_like(known.nans), nonzeros=rest)
         nothing = np.zeros(len(self.counts), np.bool_)
-        partly = {**self.partly, "least": nothing, "greatest": nothing}
-        return Derived(statistics, self.counts, partly)
+        masks = {**self.masks, "least": nothing, "greatest": nothing}
+        return Derived(statistics, self.counts, masks)
 
 
 def derived_from(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> Derived | None:
-    """Known statistics of a program's floats; None if none are known."""
+    """Statistics of a program's results; None if these are unknown, or no floats."""
     top, n = range_of(program, statistics, counts), len(counts)
     if top.kind != "f":
         return None
@@ -95,26 +95,26 @@ def derived_from(
     total, follows = _total(top, statistics, counts)
     nans = np.where(has_others, 0, counts)
     nothing = np.zeros(n, np.bool_)
-    partly = {"nans": ~has_nan | ~has_others, "total": follows & ~has_nan, "nonzeros": nothing}
+    masks = {"nans": ~has_nan | ~has_others, "total": follows & ~has_nan, "nonzeros": nothing}
     derived = ChunkStatistics(statistics.known, least, greatest, total, nans, statistics.nonzeros)
-    return Derived(derived, counts, partly | reached)
+    return Derived(derived, counts, masks | reached)
 
 
 def _total(
-    made: Range, statistics: ChunkStatistics, counts: NDArray[np.int64]
+    results: Range, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Sums of a program's results for whole numbers, and the mask of chunks with known sums."""
-    line = made.line
+    line = results.line
     if line is None:
         return np.zeros(len(counts)), np.zeros(len(counts), np.bool_)
-    most = np.minimum(_MOST_ROUNDED * _rounding(made), _MOST_APART * _most(made))
+    most = np.minimum(_MOST_ROUNDED * _rounding(results), _MOST_APART * _most(results))
     follows = (line.rounded <= most) & np.isfinite(line.rounded)
     follows = follows & line.holds & statistics.exact_totals(counts)
     return line.of(statistics.total.astype("f8"), counts), follows
 
 
 def _rounding(floats: Range) -> Any:
-    """Maximum distance of a rounded result in a range from the exact one."""
+    """Maximum rounding error of a result in a range."""
     return _most(floats) * float(np.finfo(np.asarray(floats.low).dtype).eps)
 
 

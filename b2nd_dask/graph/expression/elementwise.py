@@ -101,47 +101,44 @@ def _is_dtype(value: Any) -> bool:
     return not dtype.hasobject and dtype.subdtype is None
 
 
-def _of(kind: type) -> Callable[[Any], bool]:
+def _is_a(kind: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kind)
 
 
 _Signature = tuple[range, Mapping[str, Callable[[Any], bool]]]
-"""Arguments with which a function does elementwise work only, and not in place: a number of
-positional ones, and keywords whose values meet conditions."""
+"""The number of positional arguments of an elementwise call, and the check of each keyword's value.
+Other calls may do more, or work in place."""
 
 
-def _taking(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
+def _signature(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
     return range(least, most + 1), keywords
 
 
 _SIGNATURES: dict[Callable[..., Any], _Signature] = {
     **{
-        ufunc: _taking(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_of(str))
+        ufunc: _signature(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_is_a(str))
         for ufunc in (getattr(np, name) for name in _NAMES_OF_UFUNCS.split())
     },
-    **{func: _taking(ufunc.nin, ufunc.nin) for func, ufunc in UFUNCS.items()},
-    operator.pow: _taking(2, 2),
-    chunk.astype: _taking(1, 1, astype_dtype=_is_dtype, casting=_of(str), copy=_of(bool)),
-    np.clip: _taking(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
-    np.imag: _taking(1, 1),
-    np.isclose: _taking(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_of(bool)),
-    np.nan_to_num: _taking(
+    **{func: _signature(ufunc.nin, ufunc.nin) for func, ufunc in UFUNCS.items()},
+    operator.pow: _signature(2, 2),
+    chunk.astype: _signature(1, 1, astype_dtype=_is_dtype, casting=_is_a(str), copy=_is_a(bool)),
+    np.clip: _signature(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
+    np.imag: _signature(1, 1),
+    np.isclose: _signature(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_is_a(bool)),
+    np.nan_to_num: _signature(
         1, 1, copy=lambda value: value is True, nan=is_scalar, posinf=is_scalar, neginf=is_scalar
     ),
-    np.real: _taking(1, 1),
-    np.round: _taking(1, 2, decimals=is_scalar),
-    np.where: _taking(3, 3),
+    np.real: _signature(1, 1),
+    np.round: _signature(1, 2, decimals=is_scalar),
+    np.where: _signature(3, 3),
 }
 
 #: Elementwise functions that may return their argument, or a view of it.
-VIEWING = frozenset({chunk.astype, np.imag, np.real, np.round})
+VIEW_FUNCTIONS = frozenset({chunk.astype, np.imag, np.real, np.round})
 
 
 def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call computes each element from the elements at its index, and does nothing else.
-
-    Positional arguments that are results of other tasks are `UNKNOWN`.
-    """
+    """Whether a call is elementwise; positional arguments from other tasks are `UNKNOWN`."""
     func, kwargs = unwrapped(func, kwargs)
     kwargs = dict(kwargs)
     if not _is_dtype(kwargs.pop("enforce_dtype", np.dtype(bool))):
@@ -157,9 +154,9 @@ def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def parse_call(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Any, Mapping[str, Any], bool] | None:
-    """The function of an elementwise call, its keywords, and whether it filters.
+    """The function of an elementwise call, its keywords, and whether it is a filter.
 
-    A filter selects the elements at which a mask is true. Returns None for a call that may do more.
+    A filter selects the elements at which a mask is true. Returns None for any other call.
     """
     if func is _enforce_dtype:
         # dask wraps the function if a result is 0-d

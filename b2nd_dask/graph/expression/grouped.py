@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.graph._dask_compat import NameChangedError, chunk, resolved, warn_once
+from b2nd_dask.graph._dask_compat import NameChangedError, chunk, private_names, warn_once
 from b2nd_dask.graph.expression.chunk_kernels import count_kernel, sum_kernel
 from b2nd_dask.graph.expression.elementwise import is_among
 
@@ -64,7 +64,7 @@ _STEPS: dict[str, tuple[np.ufunc, Callable[..., Any]]] = {
 }
 #: The means of flox, as a sum divided by a count.
 _MEANS = {"mean": "sum", "nanmean": "nansum"}
-#: What NumPy and flox reduce a group of missing elements to, before it becomes the fill value.
+#: The result of NumPy and flox for a group of missing elements; the fill value replaces it.
 _OF_MISSING = {"nanmax": -np.inf, "nanmin": np.inf}
 
 
@@ -106,7 +106,7 @@ class GroupedStep:
             if (worst := _OF_MISSING.get(self.name)) is not None:
                 missing = np.isnan(found)
                 if self.engine == "flox":
-                    # this implementation cannot tell a group of these from one without elements
+                    # this engine does not distinguish a group of infinities from an absent one
                     missing |= found == worst
                 np.copyto(found, fill_value, where=missing)
             return np.ascontiguousarray(np.moveaxis(found, 0, -1), dtype)
@@ -127,11 +127,11 @@ def _reduced(
     result = np.full((size, *elements.shape[1:]), fill_value, wide)
     seen = set[int]()
     for group, run in runs:
-        part, found = reduce(elements[run], wide), result[group, ...]
+        value, total = reduce(elements[run], wide), result[group, ...]
         if group in seen:
-            combine(found, part, out=found)
+            combine(total, value, out=total)
         else:
-            found[...] = part
+            total[...] = value
         seen.add(group)
     return result
 
@@ -170,10 +170,10 @@ def with_kernels(func: Any) -> Any | None:
         kernels = _kernels(keywords["func"], keywords["fill_value"], keywords["dtype"], engine)
         changed = partial(step, func=kernels)
     elif step.func is names._reduce_blockwise:
-        plan = copy.copy(keywords["agg"])
-        kernels = _kernels(plan.numpy, plan.fill_value["numpy"], plan.dtype["numpy"], engine)
-        plan.numpy = kernels
-        changed = partial(step, agg=plan)
+        agg = copy.copy(keywords["agg"])
+        kernels = _kernels(agg.numpy, agg.fill_value["numpy"], agg.dtype["numpy"], engine)
+        agg.numpy = kernels
+        changed = partial(step, agg=agg)
     else:
         return None
     if kernels is None:
@@ -194,7 +194,7 @@ def _kernels(names: Any, fills: Any, dtypes: Any, engine: str) -> tuple[GroupedS
 
 
 def _has_kernel(name: Any, fill_value: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether a step of flox has a kernel, for which flox's implementations agree."""
+    """Whether a step of flox has a kernel, whose result is that of both engines."""
     if dtype.kind not in "iuf" or not isinstance(fill_value, int | float | np.number):
         return False
     if is_among(name, _MEANS):
@@ -207,4 +207,4 @@ def _has_kernel(name: Any, fill_value: Any, dtype: np.dtype[Any]) -> bool:
 @cache
 def _names() -> Any:
     """The private names of flox, as attributes; raise `NameChangedError` if one has changed."""
-    return resolved("flox", _NAMES)
+    return private_names("flox", _NAMES)

@@ -16,7 +16,7 @@ import numpy as np
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.reduce import Predicate
 from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks, finish_of
-from b2nd_dask.graph.read.sizes import is_read_anew
+from b2nd_dask.graph.read.sizes import is_cheap_in_blocks
 
 #: Maximum number of nodes of a tree: nodes below become opaque.
 MAX_NODES = 100
@@ -36,7 +36,7 @@ class Selection:
 
     @classmethod
     def of_index(cls, index: Iterable[range | int | None], chunks: Chunks) -> Selection:
-        """A basic index: positions along an axis, one of a dropped axis, or None for a new axis."""
+        """A basic index: positions of an axis, that of a dropped axis, or None for a new axis."""
         positions, axes = list[range](), list[int | None]()
         for entry in index:
             if not isinstance(entry, int):
@@ -54,8 +54,8 @@ class Selection:
         return cls(positions, tuple(range(len(before))) if axes is None else axes, chunks)
 
 
-class Refusing:
-    """Accepts no selection."""
+class NoPushdown:
+    """Base of nodes that absorb no selection."""
 
     is_rechunked = False
 
@@ -65,8 +65,8 @@ class Refusing:
 
 
 @dataclass(frozen=True, eq=False)
-class Opaque(Refusing):
-    """Blocks of a layer that is not understood."""
+class Opaque(NoPushdown):
+    """Blocks of a layer that is not parsed."""
 
     name: str
     chunks: Chunks | None
@@ -154,7 +154,7 @@ class Read:
                 # each block has the new axis, so an empty block cannot be made
                 return None
         corner = tuple(along.start for along in self.positions)
-        if not is_read_anew(self.source, tuple(sizes), corner):
+        if not is_cheap_in_blocks(self.source, tuple(sizes), corner):
             return None
         return replace(self, chunks=chunks, layers=(layer, *self.layers), is_rechunked=True)
 
@@ -209,7 +209,7 @@ class Elemwise:
 
     @property
     def is_raveled(self) -> bool:
-        """Whether it filters an array of several axes, in other blocks than those of the result."""
+        """Whether it filters an array of several axes; the result has one axis and other blocks."""
         return self.filters and len(computed_in(self) or ()) > 1
 
     def accept(self, selection: Selection, layer: str) -> Elemwise | None:
@@ -251,7 +251,7 @@ class Elemwise:
 
 
 @dataclass(frozen=True, eq=False)
-class Moved(Refusing):
+class Moved(NoPushdown):
     """A move of another node, which did not accept it."""
 
     child: Node
@@ -267,7 +267,7 @@ Node = Opaque | Read | Elemwise | Moved
 
 
 def _in_layer(top: Node, old: str, new: str) -> Node:
-    """Add the layer `new` to a subtree moved by `old`; `new` leaves its elements as they are."""
+    """Add the layer `new` to the nodes of layer `old` in a subtree that `new` does not change."""
 
     def renamed(node: Node) -> Node:
         if isinstance(node, Opaque) or node.layers[0] != old:
@@ -278,12 +278,12 @@ def _in_layer(top: Node, old: str, new: str) -> Node:
 
 
 def computed_in(node: Node) -> Chunks | None:
-    """The blocks that a program computes, each at once: of a filter, those of its elements."""
+    """The blocks in which a program computes a node: for a filter, those of its elements."""
     blocked: Any = node.args[0] if isinstance(node, Elemwise) and node.filters else node
     return blocked.chunks  # type: ignore[no-any-return]
 
 
-def repeated(node: Node) -> Literal | None:
+def literal_of(node: Node) -> Literal | None:
     """The element of a constant node; None for other nodes."""
     while isinstance(node, Moved):
         node = node.child

@@ -109,12 +109,12 @@ class Program:
         values: list[Any] = [elements]
         # free the elements when no step needs them any more
         del elements
-        for step, ended in zip(self.steps, self.ended, strict=True):
+        for step, last_uses in zip(self.steps, self.last_uses, strict=True):
             args = [value_of(arg, values, inputs) for arg in step.args]
             keywords = {name: value_of(arg, values, inputs) for name, arg in step.kwargs.items()}
             values.append(step.func(*args, **keywords))
             del args, keywords
-            for old in ended:
+            for old in last_uses:
                 values[old] = None
         return values[-1]
 
@@ -124,7 +124,7 @@ class Program:
 
     def examples(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
         """Empty examples of the elements and of each step's result; `arrays`: elements, inputs."""
-        # empty, since a step may raise for a value that no frame has
+        # not of one element: a step may raise for a value that no frame has
         values = [each[(slice(0),) * np.ndim(each)] if np.ndim(each) else each for each in arrays]
         elements, inputs = np.asarray(values[0]), values[1:]
         made = [elements]
@@ -139,7 +139,7 @@ class Program:
 
     # cached, since a program runs many times on tiles
     @cached_property
-    def ended(self) -> tuple[list[int], ...]:
+    def last_uses(self) -> tuple[list[int], ...]:
         """For each step the results that no later step needs."""
         last = {0: 1}
         for number, step in enumerate(self.steps, start=1):
@@ -174,7 +174,7 @@ class Compiled(NamedTuple):
     def is_numeric(self) -> bool:
         """Whether it computes booleans or numbers from booleans or numbers.
 
-        Other elements have a required order of addition, or no addition.
+        Other elements cannot be added, or only in a given order.
         """
         kinds = {each.source.dtype.kind for each in self.reads}
         return kinds.issubset(NUMBERS) and all(s.returns_numbers for s in self.program.steps)
@@ -183,7 +183,7 @@ class Compiled(NamedTuple):
 def compile_tree(top: Node, *, reading: bool = True) -> Compiled | None:
     """Compile a tree of elementwise calls to a program.
 
-    Returns None if the tree has no leaf or, with `reading`, reads no frame.
+    Returns None if the tree reads no frame and, without `reading`, has no opaque leaf either.
     """
     kinds = Read if reading else Read | Opaque
     reads = [node for node in nodes_of(top) if isinstance(node, kinds)]

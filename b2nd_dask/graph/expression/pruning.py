@@ -20,7 +20,7 @@ from b2nd_dask.frame.read.reduction import Answers, Counted
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.derived import Derived, derived_from, or_unknown, range_of
-from b2nd_dask.graph.expression.elementwise import is_among
+from b2nd_dask.graph.expression.elementwise import NUMBERS, is_among
 from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.program import Compiled, Operand, Program, Result, Step
 from b2nd_dask.graph.expression.ranges import CONDITIONS, is_safe_cast
@@ -40,8 +40,8 @@ FieldsOf = Callable[[Derived, np.dtype[Any], Mapping[str, Any]], Fields]
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """A chunk step after a program, as a `frame.read.reduction.Ask`."""
+class StatsQuery:
+    """Answers a chunk step after a program from statistics: a `frame.read.reduction.Ask`."""
 
     fields: FieldsOf | None
     """Partial results of the chunk step from statistics; None if they determine none."""
@@ -83,13 +83,13 @@ class Question:
         if not isinstance(mask, Result):
             return []
         selects = Program(self.program.steps[: mask.number])
-        dropped = is_false(selects, chunks.statistics, chunks.counts)
+        dropped = false_chunks(selects, chunks.statistics, chunks.counts)
         element = chunks.statistics.least[dropped][:1]
         return [(element.reshape(()), np.where(dropped, chunks.counts, 0))] if len(element) else []
 
     def _constants(self, chunks: Derived) -> Counted:
         """Representative elements of chunks with a constant result, with counts per chunk."""
-        constant = is_constant(self.program, chunks.statistics, chunks.counts)
+        constant = constant_chunks(self.program, chunks.statistics, chunks.counts)
         if not constant.any():
             return []
         # an element of the range, or NaN if all are NaN: any element represents its chunk
@@ -118,7 +118,7 @@ class Question:
             nan = _nan_of(self.dtype) if self.dtype.kind in "fcmM" else zero
             nans = np.where(known, chunks.statistics.nans, 0)
             return [(nan, nans), (zero, np.where(known, counts - nans, 0))]
-        if all(map(_asks_for_zero, uses)):
+        if all(map(_is_zero_test, uses)):
             nonzeros = np.where(known, chunks.statistics.nonzeros, 0)
             return [(one, nonzeros), (zero, np.where(known, counts - nonzeros, 0))]
         return []
@@ -153,7 +153,7 @@ def _replaces_nan(program: Program) -> bool:
     return bool(in_order and is_zero)
 
 
-def _asks_for_zero(step: Step) -> bool:
+def _is_zero_test(step: Step) -> bool:
     func, keywords = step.call
     if func is chunk.astype:
         return bool(np.dtype(keywords["astype_dtype"]).kind == "b")
@@ -165,12 +165,12 @@ def _asks_for_zero(step: Step) -> bool:
 
 
 def _is_zero(value: Any) -> bool:
-    return bool(np.asarray(value).dtype.kind in "biufc" and value == 0)
+    return bool(np.asarray(value).dtype.kind in NUMBERS and value == 0)
 
 
 def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
     """Sums of elements cast to `dtype`, in the dtype `wanted`."""
-    statistics, known = chunks.statistics, chunks.knows("total", "nans")
+    statistics, known = chunks.statistics, chunks.known_mask("total", "nans")
     wanted = np.sum(np.zeros(1, dtype)).dtype if wanted is None else np.dtype(wanted)
     if statistics.total.dtype.kind in "iu":
         # modulo 2**64, like NumPy's own sums
@@ -184,7 +184,7 @@ def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
     total = statistics.total.astype(_ACCUMULATORS.get(wanted.kind, wanted.newbyteorder("=")))
     has_nan = statistics.nans > 0
     if has_nan.any():
-        # unknown: which part of a complex sum is NaN, and NumPy's result for NaN in other kinds
+        # of a complex sum either part may be NaN, and for integers NumPy's result is undefined
         known = known & (~has_nan | (total.dtype.kind == "f"))
         if total.dtype.kind == "f":
             total = np.where(has_nan, np.nan, total)
@@ -210,17 +210,17 @@ def mean_fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
     skips = keywords.get("sum", chunk.sum) is chunk.nansum
     counts = chunks.counts - chunks.statistics.nans if skips else chunks.counts
     total = _sum(chunks.filled() if skips else chunks, dtype, keywords.get("dtype", "f8"))
-    return {"n": (counts, chunks.knows("nans")), "total": total}
+    return {"n": (counts, chunks.known_mask("nans")), "total": total}
 
 
 def any_fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
     """Fields of `any`."""
-    return {"": (chunks.statistics.nonzeros > 0, chunks.knows("nonzeros"))}
+    return {"": (chunks.statistics.nonzeros > 0, chunks.known_mask("nonzeros"))}
 
 
 def all_fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
     """Fields of `all`."""
-    return {"": (chunks.statistics.nonzeros == chunks.counts, chunks.knows("nonzeros"))}
+    return {"": (chunks.statistics.nonzeros == chunks.counts, chunks.known_mask("nonzeros"))}
 
 
 def extreme_fields(column: str, *, skips_nan: bool = False) -> FieldsOf:
@@ -229,7 +229,7 @@ def extreme_fields(column: str, *, skips_nan: bool = False) -> FieldsOf:
     def fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
         statistics = chunks.statistics
         needed = (column, *(() if skips_nan else ("nans",)))
-        known = chunks.knows(*needed) & statistics.has_range
+        known = chunks.known_mask(*needed) & statistics.has_range
         values = getattr(statistics, column).astype(dtype)
         nan = statistics.nans == chunks.counts if skips_nan else statistics.nans > 0
         if nan.any():
@@ -239,32 +239,32 @@ def extreme_fields(column: str, *, skips_nan: bool = False) -> FieldsOf:
     return fields
 
 
-def is_constant(
+def constant_chunks(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Mask of chunks whose elements do not change the result of a program."""
+    """Mask of chunks in which a program has one result for all elements."""
     constant = range_of(program, statistics, counts).is_constant
     return np.broadcast_to(constant, len(counts)) & statistics.known
 
 
-def is_false(
+def false_chunks(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Mask of chunks in which a program is false, whatever their elements are."""
+    """Mask of chunks in which a program is false for all elements."""
     false = range_of(program, statistics, counts).is_false
     return np.broadcast_to(false, len(counts)) & statistics.known
 
 
 def predicate_of(compiled: Compiled | None) -> Predicate | None:
-    """The predicate that prunes the read of a program; None if it prunes no chunk in any case."""
+    """The predicate that prunes the read of a program; None if it cannot prune a chunk."""
     if compiled is None or compiled.reads != [compiled.read]:
         return None
     source, program = compiled.read.source, compiled.program
     if not isinstance(source, FrameReference) or not source.has_statistics:
         return None
-    # without a condition, results differ between the elements of a chunk
+    # without a condition, a result is constant only if the elements are
     decides = any(map(_is_condition, program.steps))
-    return partial(is_constant, program) if decides else None
+    return partial(constant_chunks, program) if decides else None
 
 
 def _is_condition(step: Step) -> bool:

@@ -43,7 +43,7 @@ class Range:
     has_nan: Any
     """Whether some values may be NaN or NaT, to which the bounds do not apply."""
     has_others: Any
-    """Whether some values may not be NaN. If false, the bounds mean nothing."""
+    """Whether some values may be other than NaN; if not, the bounds mean nothing."""
     is_constant: Any
     """Whether the values do not depend on the elements of the chunk."""
     line: Line | None = None

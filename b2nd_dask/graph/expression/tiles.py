@@ -67,14 +67,14 @@ def run_on_block(
 
     `arrays` are the elements and the inputs, which broadcast to each other. Steps may write into
     the elements if they are the caller's own (`is_own`); without tiles they are removed from the
-    list, so that they can be freed early. The result, `out` if given, is that for whole arrays,
-    bit for bit; it may be a read-only view.
+    list, so that they can be freed early. The result is that for whole arrays, bit for bit. It is
+    `out` if given, and may be a read-only view.
     """
     plain = not program.filters and all(map(is_plain, arrays))
     shape = np.broadcast_shapes(*map(np.shape, arrays)) if plain else ()
     if plain and out is None and _are_transposed(arrays, shape):
-        return _run_as_in_memory(program, arrays, is_own=is_own)
-    if plain and all(map(_is_repeated, arrays)):
+        return _run_in_memory_order(program, arrays, is_own=is_own)
+    if plain and all(map(_is_constant, arrays)):
         first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
         made = np.broadcast_to(program.run(first, others), shape)
     else:
@@ -83,10 +83,10 @@ def run_on_block(
             and math.prod(shape) >= LEAST_IN_PLACE
             and all(array.dtype.kind in _FIXED for array in arrays)
         ):
-            small = in_place(program, arrays, shape, is_own=is_own)
+            work = in_place(program, arrays, shape, is_own=is_own)
             # the result of a single step that makes its own array would be copied
-            if program.steps[1:] or small.result is not None:
-                return _run_in_tiles(small, arrays, shape, out)
+            if program.steps[1:] or work.result is not None:
+                return _run_in_tiles(work, arrays, shape, out)
         made = program.run(arrays.pop(0), arrays)
     if out is not None and made is not out:
         out[...] = made
@@ -94,20 +94,20 @@ def run_on_block(
 
 
 def _run_in_tiles(
-    small: InPlace, arrays: Sequence[Any], shape: tuple[int, ...], out: NDArray[Any] | None
+    work: InPlace, arrays: Sequence[Any], shape: tuple[int, ...], out: NDArray[Any] | None
 ) -> Any:
     """Run a program tile by tile; the result is `out`, the elements, or a new array."""
     tiles = tiles_of(shape, ())
-    room = small.room(tiles)
-    if out is None and small.result != 0:
-        out = result_pool.empty(shape, small.dtype)
+    buffers = work.buffers(tiles)
+    if out is None and work.result != 0:
+        out = result_pool.empty(shape, work.dtype)
     for box in regions_of(tiles):
-        small.run([_part(array, box) for array in arrays], room, out if out is None else out[box])
+        work.run([_part(array, box) for array in arrays], buffers, out if out is None else out[box])
     return arrays[0] if out is None else out
 
 
-def _run_as_in_memory(program: Program, arrays: list[Any], *, is_own: bool) -> Any:
-    """Run a program on transposed elements in the order of their memory; so is the result's."""
+def _run_in_memory_order(program: Program, arrays: list[Any], *, is_own: bool) -> Any:
+    """Run a program on transposed elements in the order of their memory; the result has it, too."""
     strides = arrays[0].strides
     order = sorted(range(len(strides)), key=lambda axis: -abs(strides[axis]))
     arrays[:] = [
@@ -132,11 +132,11 @@ def reduce_in_tiles(
     cells = tuple(map(len, tiles))
     kept = [n if i in axis else shape[i] for i, n in enumerate(cells)]
     fields: dict[str, NDArray[Any]] = {}
-    small = in_place(program, arrays, shape)
-    room = small.room(tiles)
+    work = in_place(program, arrays, shape)
+    buffers = work.buffers(tiles)
     for cell, box in zip(np.ndindex(cells), regions_of(tiles), strict=True):
-        elements = small.run([_part(array, box) for array in arrays], room)
-        found = kernel(elements, axis, scratch=small.result is not None)
+        elements = work.run([_part(array, box) for array in arrays], buffers)
+        found = kernel(elements, axis, scratch=work.result is not None)
         where = tuple(slice(n, n + 1) if i in axis else box[i] for i, n in enumerate(cell))
         for name, values in found.items():
             if name not in fields:
@@ -166,7 +166,7 @@ def _is_transposed(array: Any) -> bool:
     return own != sorted(own, reverse=True)
 
 
-def _is_repeated(array: Any) -> bool:
+def _is_constant(array: Any) -> bool:
     """Whether a plain array, or a scalar, is constant, by its strides."""
     return array.size > 0 and not any(
         step for step, n in zip(array.strides, array.shape, strict=True) if n > 1
@@ -182,29 +182,29 @@ def _part(array: Any, box: Box) -> Any:
 
 
 class InPlace(NamedTuple):
-    """A program that writes into given memory."""
+    """A program whose steps write into buffers, or into the elements."""
 
     program: Program
-    """After its own inputs it takes the output array, the elements and the memory."""
+    """Its inputs are those of the given program, the output array, the elements, the buffers."""
     dtype: np.dtype[Any]
     """Dtype of the result."""
     memory: tuple[np.dtype[Any], ...]
-    """Dtypes of the arrays beside the elements that steps write to."""
+    """Dtypes of the buffers."""
     result: int | None
     """Array with the result: 0 are the elements; None if the last step makes its own array."""
 
-    def room(self, tiles: Chunks) -> list[NDArray[Any]]:
-        """Allocate the memory for a tile of each array."""
+    def buffers(self, tiles: Chunks) -> list[NDArray[Any]]:
+        """Allocate the buffers for a tile."""
         return [np.empty(largest_tile(tiles), dtype) for dtype in self.memory]
 
     def run(
-        self, arrays: Sequence[Any], room: Sequence[NDArray[Any]], out: NDArray[Any] | None = None
+        self, arrays: Sequence[Any], flat: Sequence[NDArray[Any]], out: NDArray[Any] | None = None
     ) -> Any:
-        """Run the steps; the result is `out`, the elements, in the room, or a new array."""
+        """Run the steps with flat buffers; the result is `out`, the elements, a buffer, or new."""
         elements, *inputs = arrays
         shape = np.broadcast_shapes(*map(np.shape, arrays))
         count = math.prod(shape)
-        memory = [elements, *(one[:count].reshape(shape) for one in room)]
+        memory = [elements, *(one[:count].reshape(shape) for one in flat)]
         target = memory[self.result] if out is None and self.result is not None else out
         found = self.program.run(elements, [*inputs, target, *memory])
         if out is not None and found is not out:
@@ -224,7 +224,7 @@ def in_place(
     examples, inputs = program.examples(arrays), list(arrays[1:])
     is_full = [np.shape(arrays[0]) == shape]
     steps: list[Step] = []
-    # memory of results without other views, by step; the result is reused when it has ended
+    # memory of results without other views, by step; the result is reused after its last use
     owned = {0: 0} if is_own and is_full[0] and arrays[0].flags.carray else {}
     memory: list[np.dtype[Any]] = [arrays[0].dtype]
     free: set[int] = set()
@@ -240,7 +240,7 @@ def in_place(
                 del owned[each]
             steps.append(step)
             continue
-        free |= {owned.pop(each) for each in used & owned.keys() & {*program.ended[number - 1]}}
+        free |= {owned.pop(each) for each in used & owned.keys() & {*program.last_uses[number - 1]}}
         own = next((each for each in free if memory[each] == dtype), len(memory))
         memory += [dtype] * (own == len(memory))
         free.discard(own)

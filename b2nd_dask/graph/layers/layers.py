@@ -1,7 +1,7 @@
 """Parse the layers of a graph into nodes of an expression.
 
 Each layer is parsed once, dependencies first, by its kind and its function. A layer that reads no
-frame is opaque, and so is a layer that is not recognized; opaque layers stay as dask made them.
+frame or is not recognized is opaque: it stays as dask made it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph._dask_compat import Alias, TaskRef, held_tasks, noted
+from b2nd_dask.graph._dask_compat import Alias, TaskRef, collection_annotation, task_dict
 from b2nd_dask.graph.expression.chunk_steps import Fold, fold_of
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, parse_call
 from b2nd_dask.graph.expression.nodes import (
@@ -29,8 +29,8 @@ from b2nd_dask.graph.expression.nodes import (
     Opaque,
     Read,
     Selection,
+    literal_of,
     nodes_of,
-    repeated,
     size_of,
 )
 from b2nd_dask.graph.layers.moves import as_task, is_reshape, selection_of, transposed_axes
@@ -84,7 +84,7 @@ class Layers:
 
     def _opaque(self, name: str) -> Opaque:
         layer, below = self.graph.layers[name], self.graph.dependencies[name]
-        chunks = noted_chunks(layer)
+        chunks = annotated_chunks(layer)
         known = chunks is not None and not below and not layer.annotations
         element = constant_of(layer, len(chunks or ())) if known else None
         return Opaque(name, chunks, element=None if element is None else Literal(element))
@@ -109,12 +109,12 @@ class Layers:
         if len(layer.indices) == 1 and len(arrays) == 1 and arrays[0][1] == layer.output_indices:
             fold = fold_of(layer.task.func, layer.task.kwargs)
             if fold is not None:
-                asks = "statistics" in self.rules
-                self.folds[name] = replace(fold, asks=asks), arrays[0][0]
+                prunes = "statistics" in self.rules
+                self.folds[name] = replace(fold, prunes=prunes), arrays[0][0]
 
     def _argument(self, name: str) -> Node | Literal:
         """The node of a layer; its element if it is constant."""
-        return repeated(self.nodes[name]) or self.nodes[name]
+        return literal_of(self.nodes[name]) or self.nodes[name]
 
     def _elemwise(self, name: str, layer: Any) -> Elemwise | None:
         args = [
@@ -127,17 +127,17 @@ class Layers:
             return None
         func, kwargs, filters = call
         chunks = self._broadcast_chunks(layer)
-        # constant arrays became scalars, so they must not enlarge the result
+        # constant arrays became scalars, which cannot enlarge the result
         nodes = [arg.chunks or () for arg in args if not isinstance(arg, Literal)]
         if chunks is None or broadcast_chunks(nodes) != chunks:
             return None
         if filters:
             # other arrays are positions
             mask = self.graph.layers[layer.indices[1][0]]
-            if len(chunks) != 1 or noted_dtype(mask) != np.bool_:
+            if len(chunks) != 1 or annotated_dtype(mask) != np.bool_:
                 return None
             args = _unraveled(args)
-        elif noted(layer, "chunks") not in (None, chunks):
+        elif collection_annotation(layer, "chunks") not in (None, chunks):
             return None
         if not any(isinstance(arg, Read | Elemwise) for arg in args):
             return None
@@ -175,12 +175,12 @@ class Layers:
         if isinstance(child, Elemwise) and child.filters:
             renamed = _renames(layer, name, source, len(self.graph.layers[source]))
             return replace(child, layers=(name, *child.layers)) if renamed else None
-        chunks, sizes = child.chunks, noted_chunks(layer)
+        chunks, sizes = child.chunks, annotated_chunks(layer)
         if chunks is None:
             return None
         if sizes and type(layer).__name__ == "P2PRechunkLayer":
             return self._rechunked(child, Selection.of_all(chunks, sizes), name)
-        tasks = held_tasks(layer)
+        tasks = task_dict(layer)
         if tasks is None:
             return None
         selection = selection_of(tasks, name, source, chunks)
@@ -217,8 +217,8 @@ class Layers:
         arrays = [source for source, indices in layer.indices if indices is not None]
         return [source for source in arrays if isinstance(source, str) and source in self.nodes]
 
-    def is_held(self, name: str) -> bool:
-        """Whether the graph itself holds the elements of a layer."""
+    def is_in_graph(self, name: str) -> bool:
+        """Whether a layer's elements are values in the graph."""
         function = _dask_compat.block_function(self.graph.layers[name])
         return function is None and not self.graph.dependencies[name]
 
@@ -231,10 +231,7 @@ def accepts_blocks(array: da.Array, chunks: Chunks) -> bool:
 
 
 def _unraveled(args: list[Any]) -> list[Any]:
-    """Elements of several axes and their mask, below the layers that flatten both for a filter.
-
-    Other arguments of a filter stay as they are.
-    """
+    """Undo dask's raveling of elements and mask before a filter; return others unchanged."""
     elements, mask = map(_unmoved, args)
     # in arrays of the same shape, elements and mask remain aligned
     is_raveled = elements.chunks == mask.chunks and len(elements.chunks or ()) > 1
@@ -243,7 +240,7 @@ def _unraveled(args: list[Any]) -> list[Any]:
 
 
 def _unmoved(node: Any) -> Any:
-    """The array below rechunks and reshapes, whose layers count as its own."""
+    """Skip the rechunks and reshapes above an array; their layers count as its own."""
     moves: tuple[str, ...] = ()
     while isinstance(node, Moved) and node.move is None:
         moves += node.layers
@@ -254,22 +251,22 @@ def _unmoved(node: Any) -> Any:
 
 
 def _renames(layer: Any, name: str, source: str, count: int) -> bool:
-    """Whether a layer has all blocks of another under its own name, as dask makes for `x[mask]`."""
-    tasks = held_tasks(layer) or {}
+    """Whether a layer only renames the blocks of another one, as dask does for `x[mask]`."""
+    tasks = task_dict(layer) or {}
     aliases = (task for each in tasks.items() if type(task := as_task(*each)) is Alias)
     blocks: dict[Any, Any] = {task.key: task.target for task in aliases}
     return len(tasks) == count and blocks == {(name, n): (source, n) for n in range(count)}
 
 
-def noted_dtype(layer: Any) -> np.dtype[Any] | None:
-    """The dtype that dask notes for a layer's array; None without a note."""
-    found = noted(layer, "dtype")
+def annotated_dtype(layer: Any) -> np.dtype[Any] | None:
+    """The dtype in dask's annotation of a layer's array; None without one."""
+    found = collection_annotation(layer, "dtype")
     return found if isinstance(found, np.dtype) else None
 
 
-def noted_chunks(layer: Any) -> Chunks | None:
-    """The blocks that dask notes for a layer's array; None without a note or known lengths."""
-    chunks = noted(layer, "chunks")
+def annotated_chunks(layer: Any) -> Chunks | None:
+    """The blocks in dask's annotation of a layer's array; None without one or known lengths."""
+    chunks = collection_annotation(layer, "chunks")
     if chunks is None:
         return None
     # unknown lengths are NaN

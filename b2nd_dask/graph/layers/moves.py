@@ -1,8 +1,8 @@
-"""Layers that move elements, recognized by the index of each task, except for reshapes.
+"""Parse layers that move elements: slices and rechunks by their tasks, reshapes by their names.
 
 dask stores the tasks of slices and rechunks as a dict. Each task slices a block of the layer below,
-or joins several. The first task at a position along an axis determines the entry there, and all
-others must agree. The entries, in order, form a slice; a rechunk's form the whole array.
+or joins several. All tasks at one position along an axis must have the same index entry there. The
+entries in order form a slice; those of a rechunk form the whole array.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from b2nd_dask.graph.read.blocks import Chunks, cut
 
 #: Names of dask's reshape layers.
 _RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
-_PUT_TOGETHER = core.concatenate_shaped
+_CONCATENATE = core.concatenate_shaped
 #: The entry of an index for an axis; None for a new axis.
 _Entry = range | int | None
-#: Maps the key of a task or block to its index entries; None if unknown.
-_Taken = Callable[[Any], list[_Entry] | None]
+#: Maps the key of a task or block to its index entries in the array below; None if unknown.
+_IndexOf = Callable[[Any], list[_Entry] | None]
 
 
 def as_task(key: Any, value: Any) -> GraphNode | None:
@@ -62,28 +62,28 @@ def selection_of(
         found: list[Any] = list(map(dict.get, along, key[1:]))
         return None if None in found else found
 
-    def taken(key: Any) -> list[_Entry] | None:
+    def index(key: Any) -> list[_Entry] | None:
         # dask's rechunk slices blocks in the same layer, under other names
-        return _taken(tasks[key], block) if key in tasks else block(key)
+        return _index(tasks[key], block) if key in tasks else block(key)
 
     if not all(isinstance(key, tuple) for key in tasks):
         return None
-    found = _joined((key[1:], _taken(task, taken)) for key, task in tasks.items() if key[0] == name)
+    found = _joined((key[1:], _index(task, index)) for key, task in tasks.items() if key[0] == name)
     return None if found is None else Selection.of_index(*found)
 
 
-def _taken(task: Any, taken: _Taken) -> list[_Entry] | None:
+def _index(task: Any, index_of: _IndexOf) -> list[_Entry] | None:
     """Index entries of a task, in positions of the array below; None if it does anything else."""
     if type(task) is Alias:
-        return taken(task.target)
+        return index_of(task.target)
     if type(task) is not Task or task.kwargs or len(task.args) != 2:
         return None
     source, index = task.args
-    if task.func is _PUT_TOGETHER:
-        return _put_together(source, index, taken)
+    if task.func is _CONCATENATE:
+        return _concatenated_index(source, index, index_of)
     if not is_among(task.func, GETTERS) or type(source) is not TaskRef:
         return None
-    positions = taken(source.key)
+    positions = index_of(source.key)
     if positions is None or not isinstance(index, tuple):
         return None
     if sum(part is not None for part in index) != len(positions):
@@ -103,20 +103,20 @@ def _taken(task: Any, taken: _Taken) -> list[_Entry] | None:
     return entries
 
 
-def _put_together(parts: Any, shape: Any, taken: _Taken) -> list[_Entry] | None:
+def _concatenated_index(parts: Any, shape: Any, index_of: _IndexOf) -> list[_Entry] | None:
     """Index entries of joined parts, which form a grid of the given shape."""
     counts = tuple(shape.args if isinstance(shape, List) else getattr(shape, "value", shape))
     keys = [getattr(part, "key", None) for part in parts.args] if type(parts) is List else []
     if len(keys) != math.prod(counts):
         return None
-    found = _joined(zip(itertools.product(*map(range, counts)), map(taken, keys), strict=True))
+    found = _joined(zip(itertools.product(*map(range, counts)), map(index_of, keys), strict=True))
     return None if found is None else found[0]
 
 
 def _joined(
     parts: Iterable[tuple[Sequence[Any], list[_Entry] | None]],
 ) -> tuple[list[_Entry], Chunks] | None:
-    """Join the index entries of parts, by their coordinates in a grid; None if they form no index.
+    """Join the index entries of parts by their grid coordinates; None if they form no index.
 
     Parts with the same coordinate along an axis must have the same entry there. Also returns the
     lengths of the parts.
@@ -130,12 +130,12 @@ def _joined(
         count += 1
         tables = [{} for _ in entries] if tables is None else tables
         # a dropped axis has no coordinate
-        places = iter(at)
+        coordinates = iter(at)
         for table, entry in zip(tables, entries, strict=False):
-            place = 0 if type(entry) is int else next(places, None)
-            if place is None or table.setdefault(place, entry) != entry:
+            coordinate = 0 if type(entry) is int else next(coordinates, None)
+            if coordinate is None or table.setdefault(coordinate, entry) != entry:
                 return None
-        if len(entries) != len(tables) or next(places, None) is not None:
+        if len(entries) != len(tables) or next(coordinates, None) is not None:
             return None
     # coordinates are unique, so equal counts mean that the grid is complete
     if tables is None or math.prod(map(len, tables)) != count:
@@ -145,10 +145,10 @@ def _joined(
     for table in tables:
         if table.keys() != set(range(len(table))):
             return None
-        pieces = [table[place] for place in range(len(table))]
-        ranges = [piece for piece in pieces if isinstance(piece, range)]
-        whole = _consecutive(ranges) if ranges else pieces[0]
-        if len(ranges) < len(pieces) != 1 or (ranges and whole is None):
+        along = [table[coordinate] for coordinate in range(len(table))]
+        ranges = [entry for entry in along if isinstance(entry, range)]
+        whole = _consecutive(ranges) if ranges else along[0]
+        if len(ranges) < len(along) != 1 or (ranges and whole is None):
             return None
         index.append(whole)
         if not isinstance(whole, int):
@@ -156,9 +156,9 @@ def _joined(
     return index, tuple(sizes)
 
 
-def _consecutive(pieces: Sequence[range]) -> range | None:
-    """The range that consecutive pieces form; None if they form none."""
-    filled = [piece for piece in pieces if piece]
+def _consecutive(ranges: Sequence[range]) -> range | None:
+    """Join consecutive ranges; None if they are not consecutive."""
+    filled = [along for along in ranges if along]
     if not filled:
         return range(0)
     first, last, total = filled[0][0], filled[-1][-1], sum(map(len, filled))

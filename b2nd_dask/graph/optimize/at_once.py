@@ -19,7 +19,7 @@ from dask.typing import Key
 
 from b2nd_dask.format.grid import AxisCells
 from b2nd_dask.frame.joined import JoinedReference
-from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, core, held_tasks
+from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, core, task_dict
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.expression.pruning import predicate_of
@@ -36,7 +36,7 @@ MOST_NBYTES = 1 << 30
 
 def tasks_at_once(layers: Layers, output_keys: set[Key]) -> dict[Key, GraphNode] | None:
     """Make one task for each result; None unless each comes from a frame."""
-    asks = "statistics" in layers.rules
+    prunes = "statistics" in layers.rules
     tasks: dict[Key, GraphNode] = {}
     touched: Counter[int] = Counter()
     by_layer: dict[str, Key] = {}
@@ -61,7 +61,7 @@ def tasks_at_once(layers: Layers, output_keys: set[Key]) -> dict[Key, GraphNode]
             # the cluster's dashboard shows the read by this name
             name = read_name(read.source.label, str(key).replace("-", "."))
             tasks[key] = Alias(key, name)
-        tasks[name] = task_at_once(name, *found, asks=asks)
+        tasks[name] = task_at_once(name, *found, prunes=prunes)
     return tasks
 
 
@@ -84,18 +84,18 @@ def at_once(node: Node) -> tuple[Compiled, int] | None:
     return None if threads is None else (compiled, threads)
 
 
-def task_at_once(key: Key, compiled: Compiled, threads: int, *, asks: bool) -> Task:
-    """Make the task; with `asks`, statistics prune chunks."""
+def task_at_once(key: Key, compiled: Compiled, threads: int, *, prunes: bool) -> Task:
+    """Make the task; with `prunes`, statistics prune chunks."""
     read = compiled.read
     whole = replace(read, chunks=tuple((sum(along),) for along in read.chunks))
-    block = whole.blocks(predicate_of(compiled) if asks else None)[(0,) * len(read.chunks)]
+    block = whole.blocks(predicate_of(compiled) if prunes else None)[(0,) * len(read.chunks)]
     args = block, compiled.program, read.chunks, threads
     return Task(key, read_at_once, *args, _data_producer=True)
 
 
 def _result_of(layers: Layers, key: Key) -> Node | None:
     """The node of an output key that is a result of `compute()`; else None."""
-    node = (held_tasks(layers.graph.layers.get(str(key))) or {}).get(key)
+    node = (task_dict(layers.graph.layers.get(str(key))) or {}).get(key)
     if type(node) is not Task or node.func is not core.finalize or len(node.args) != 1:
         return None
     blocks = [node.args[0]]
@@ -128,7 +128,7 @@ def _threads_for(read: Read, nbytes: int) -> int | None:
 
 def _touched_nbytes(read: Read) -> int:
     """Bytes of the blocks that a read touches."""
-    # a lower bound, as if chunks were whole numbers of blocks; an empty array may have empty blocks
+    # a lower bound, exact if blocks divide chunks; an empty array may have empty blocks
     grid = read.source.grid
     axes = zip(read.ascending, grid.blocks, strict=True)
     return math.prod(len(AxisCells(at, block or 1)) for at, block in axes) * grid.block_nbytes

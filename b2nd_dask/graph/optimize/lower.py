@@ -32,7 +32,7 @@ from b2nd_dask.graph._dask_compat import (
     block_function,
     blockwise,
     core,
-    held_tasks,
+    task_dict,
 )
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.grouped import with_kernels
@@ -62,19 +62,19 @@ class Lowered(NamedTuple):
 
 
 def own_block(chunks: Chunks, block: tuple[int, ...]) -> tuple[int, ...]:
-    """Number of an array's own block that is broadcast to the block of the result."""
+    """Grid coordinates of the array's block that broadcasts to a block of the result."""
     own = block[len(block) - len(chunks) :]
     return tuple(0 if len(sizes) == 1 else at for sizes, at in zip(chunks, own, strict=True))
 
 
 def block_of(node: Node, block: tuple[int, ...]) -> TaskRef:
-    """Reference to a layer's block that is broadcast to the block of the result."""
+    """Reference to the layer's block that broadcasts to a block of the result."""
     key: Any = (node.layers[0], *own_block(node.chunks or (), block))
     return TaskRef(key)
 
 
 def input_of(node: Node, predicate: Predicate | None = None) -> Callable[[tuple[int, ...]], Any]:
-    """Return a function from the number of a block to the task's argument for an input."""
+    """Return a function that makes the argument of a block's task for an input."""
     if not isinstance(node, Read):
         return partial(block_of, node)
     reads = node.blocks(predicate)
@@ -97,7 +97,7 @@ def lowered_tree(
     labels = tuple(range(len(chunks)))
     pairs: list[Any] = []
     numblocks: dict[str, tuple[int, ...]] = {}
-    apart: dict[str, Any] = {}
+    broadcast_layers: dict[str, Any] = {}
     for each in (found.read, *found.inputs):
         own, source = labels[len(labels) - len(each.chunks or ()) :], each.layers[0]
         counts = tuple(map(len, each.chunks or ()))
@@ -108,13 +108,13 @@ def lowered_tree(
                 continue
             # broadcast to several blocks: read once for all of them
             source = own_name(name, "broadcast", reads)
-            apart[source] = _reading_tasks(source, reads)
+            broadcast_layers[source] = _reading_tasks(source, reads)
         numblocks[source] = counts
         pairs += [source, own]
     compute = partial(compute_block, program=found.program, views=views)
     layer = blockwise(compute, name, labels, *pairs, numblocks=numblocks, _data_producer=True)
-    below = {name: set(numblocks), **{source: set[str]() for source in apart}}
-    return Lowered({name: layer, **apart}, below)
+    below = {name: set(numblocks), **{source: set[str]() for source in broadcast_layers}}
+    return Lowered({name: layer, **broadcast_layers}, below)
 
 
 def _reading_tasks(name: str, reads: ReadBlocks) -> dict[Any, Task]:
@@ -125,7 +125,7 @@ def _reading_tasks(name: str, reads: ReadBlocks) -> dict[Any, Task]:
 
 
 def lowered_step(layers: Layers, name: str) -> Lowered | None:
-    """A layer of steps of a reduction, or of a grouped one, by faster functions; else None."""
+    """A layer of chunk steps, also of flox, with a faster function; None for other layers."""
     layer: Any = layers.graph.layers[name]
     keywords: dict[str, Any] = {}
     func: Any = None
@@ -148,7 +148,7 @@ def lowered_positions(layers: Layers, sharing: Sharing, name: str) -> Lowered | 
 
     They read only the frame's blocks that the positions touch.
     """
-    tasks = held_tasks(layers.graph.layers[name])
+    tasks = task_dict(layers.graph.layers[name])
     if tasks is None or not all(isinstance(task, GraphNode) for task in tasks.values()):
         return None
     indexed = {key: task.args[0].key for key, task in tasks.items() if _indexes_block(task)}
@@ -203,11 +203,10 @@ def _reading_task(task: Any, compiled: Compiled, reads: ReadBlocks) -> Task:
 def with_own_names(
     graph: HighLevelGraph, lowered: Iterable[str], outputs: Set[str], masked: Mapping[str, str]
 ) -> HighLevelGraph:
-    """Rename lowered layers, and layers of single tasks that use them, up to layers of blocks.
+    """Rename lowered layers, and layers above them up to the next `Blockwise`.
 
-    Layers of blocks keep their names. So do layers that cannot be renamed, and layers that dask
-    fuses with those below. Layers below a filter that drops some of their elements, `masked`, get
-    names that only this filter uses.
+    These keep their names, as do layers that cannot be renamed. `masked` maps layers to the filter
+    above that drops some of their elements: they get names that no other filter uses.
     """
     users = graph.dependents
     can_be_renamed = renamable_layers(graph)

@@ -10,8 +10,8 @@ false (none: dask's own graph is used), a list of names from `RULE_NAMES`, or th
 string. Like any key of dask, it may be set in a YAML file, by ``dask.config.set`` or in the
 environment, there as ``DASK_B2ND_DASK__OPTIMIZE``.
 
-The key ``b2nd_dask.statistics`` (default: true) disables, if false, the rules that take results
-from statistics of chunks instead of reading the chunks.
+If the key ``b2nd_dask.statistics`` is false (default: true), no rule takes results from statistics
+of chunks instead of reading the chunks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import dask
 import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.graph._dask_compat import is_planned, logger, resolve_all, warn_once
+from b2nd_dask.graph._dask_compat import has_query_planning, logger, resolve_all, warn_once
 
 Optimizer = Callable[..., Any]
 _UNSET = object()
@@ -63,7 +63,7 @@ def install() -> None:
     The setting itself stays unchanged: dask sends its configuration to the workers of a cluster,
     and a function in it could not be sent.
     """
-    if is_planned():
+    if has_query_planning():
         # expressions have no graph of layers to optimize
         logger.info("array.query-planning is on: graphs that read frames stay as dask makes them")
         return
@@ -102,9 +102,8 @@ class _ArrayOptimizer:
     """The optimizer that dask stores with every array and sends to a scheduler.
 
     It pickles as "the optimizer of arrays in your process": a scheduler without this package uses
-    dask's own. It equals dask's own, which collections of other packages hold: dask computes
-    collections with unequal optimizers separately, and returns their results in another order
-    (dask 2026.8.0).
+    dask's own. It compares equal to dask's own, which collections of other packages have: dask
+    2026.8.0 computes collections with unequal optimizers separately, and changes their order.
     """
 
     def __init__(self, own: Optimizer, setting: Any, statistics: Any) -> None:
@@ -163,12 +162,12 @@ def chosen_rules(setting: Any, statistics: Any = True) -> tuple[str, ...]:
     The settings are values of `KEY` and `STATISTICS_KEY`; raises `SettingError` for invalid ones.
     """
     names = _names_in(setting)
-    asks = True if statistics is None else _SWITCHES.get(str(statistics).lower())
-    if asks is None:
+    prunes = True if statistics is None else _SWITCHES.get(str(statistics).lower())
+    if prunes is None:
         raise SettingError(
             f"{STATISTICS_KEY} in dask's configuration must be true or false, not {statistics!r}"
         )
-    left_out = frozenset() if asks else STATISTICS_RULES
+    left_out = frozenset() if prunes else STATISTICS_RULES
     return tuple(name for name in RULE_NAMES if name in names and name not in left_out)
 
 

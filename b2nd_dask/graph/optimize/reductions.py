@@ -20,7 +20,7 @@ from dask.typing import Key
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import steps
-from b2nd_dask.graph._dask_compat import List, Task, TaskRef, flatten, held_tasks
+from b2nd_dask.graph._dask_compat import List, Task, TaskRef, flatten, task_dict
 from b2nd_dask.graph.expression.chunk_steps import Fold, combining_step
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read, computed_in, nodes_of
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
@@ -62,7 +62,7 @@ class CombiningLayer(NamedTuple):
             yield key, part.reshape([n for i, n in enumerate(part.shape) if i in axis]).tolist()
 
 
-class FoundReduction(NamedTuple):
+class ReductionLayers(NamedTuple):
     """The layers of a reduction: the chunk step, and those that combine its results."""
 
     name: str
@@ -85,7 +85,7 @@ class Reductions:
     def __init__(self, layers: Layers) -> None:
         self._rules = layers.rules
         found = [
-            FoundReduction(name, fold, node, _combining_layers(layers, name, fold))
+            ReductionLayers(name, fold, node, _combining_layers(layers, name, fold))
             for name, (fold, below) in layers.folds.items()
             if "reductions" in layers.rules
             and isinstance(node := layers.nodes[below], Read | Elemwise)
@@ -94,7 +94,7 @@ class Reductions:
         self._by_top = {one.top: one for one in found if one.combining or not one.below.filters}
         answers = ((each.name, self._answered(each)) for each in self._by_top.values())
         self.answered = {name: whole for name, whole in answers if whole is not None}
-        """Layers of chunk steps that statistics answer, whatever else reads their blocks."""
+        """Layers of chunk steps answered from statistics; other dependents do not matter."""
 
     @cached_property
     def _limit(self) -> int:
@@ -102,11 +102,11 @@ class Reductions:
         compiled = (compile_tree(found.below) for found in self._by_top.values())
         return merge_limit(sum(each.read.nbytes for each in compiled if each is not None))
 
-    def _answered(self, found: FoundReduction) -> ReducedRead | None:
-        """A reduction that statistics answer; else None."""
+    def _answered(self, found: ReductionLayers) -> ReducedRead | None:
+        """The read of a reduction that is answered from statistics; else None."""
         reads = (node for node in nodes_of(found.below) if isinstance(node, Read))
         has_statistics = any(read.source.has_statistics for read in reads)
-        if not (found.combining and found.fold.asks and has_statistics):
+        if not (found.combining and found.fold.prunes and has_statistics):
             return None
         whole = ReducedRead.of(found.below, found.fold)
         return None if isinstance(whole, str) or not whole.is_answered(self._limit) else whole
@@ -141,7 +141,7 @@ def _combining_layers(layers: Layers, name: str, fold: Fold) -> list[CombiningLa
     while keeps and len(layers.dependents[name]) == 1:
         below, (name,) = name, layers.dependents[name]
         layer = layers.graph.layers[name]
-        tasks = held_tasks(layer)
+        tasks = task_dict(layer)
         if not tasks or layer.annotations or layers.graph.dependencies[name] != {below}:
             break
         combining = _combining_layer(name, tasks, below, counts, fold)
@@ -226,11 +226,11 @@ class ReducedRead:
     def _unanswered_nbytes(self) -> float:
         """Bytes of elements that must be read in spite of statistics."""
         source, positions = self.read.source, self.read.positions
-        if self._inputs or not all(positions) or not self.fold.asks or not source.has_statistics:
+        if self._inputs or not all(positions) or not self.fold.prunes or not source.has_statistics:
             return math.inf
-        how = self.fold.reduction(source.dtype, len(positions))
-        left = source.unanswered_nbytes(positions, how)
-        return math.inf if left is None else left
+        reduction = self.fold.reduction(source.dtype, len(positions))
+        nbytes = source.unanswered_nbytes(positions, reduction)
+        return math.inf if nbytes is None else nbytes
 
     def is_answered(self, limit: float) -> bool:
         """Whether statistics leave little to be read."""
@@ -253,7 +253,7 @@ class ReducedRead:
         logger.debug("%s: %d tasks reduce %d blocks of %s", rule, *counts, read.source.label)
         return self.in_blocks(blocks)
 
-    def lowered(self, found: FoundReduction) -> Lowered:
+    def lowered(self, found: ReductionLayers) -> Lowered:
         """One layer for all layers of a reduction: its tasks reduce blocks and combine results."""
         axis, chunks = self.fold.axis, self.read.chunks
         # new names, since these tasks read and combine other blocks than dask's

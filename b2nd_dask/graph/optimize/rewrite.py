@@ -16,7 +16,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
 from b2nd_dask.frame.read.reduce import Predicate
-from b2nd_dask.graph._dask_compat import GraphNode, TaskRef, block_function, flatten, held_tasks
+from b2nd_dask.graph._dask_compat import GraphNode, TaskRef, block_function, flatten, task_dict
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read, nodes_of
 from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.expression.pruning import predicate_of
@@ -154,8 +154,7 @@ def masked_reads(layers: Layers, outputs: Set[str]) -> tuple[dict[str, Predicate
     """The reads of several axes whose elements only `x[mask]` needs, with their predicates.
 
     dask flattens elements and mask first. Chunks in which no element of the mask is true are not
-    read. Also returns the filter above each layer whose blocks are then not those that dask
-    expects.
+    read. Also returns the filter above each layer whose blocks lack such elements.
     """
     predicates, above = dict[str, Predicate](), dict[str, str]()
     for name, node in layers.nodes.items():
@@ -176,7 +175,7 @@ def _layers_below(layers: Layers, top: Node) -> set[str]:
     """The layers below the top of a tree; none if one is needed elsewhere, or cannot be renamed."""
     nodes = list(nodes_of(top))
     tree = {name for node in nodes if isinstance(node, Read | Elemwise) for name in node.layers}
-    # the inputs of its program: opaque parts, and moves that need other elements of their arrays
+    # inputs of the program: opaque nodes, and moves that need other elements of their arrays
     leaves = {node.layers[0] for node in nodes if not isinstance(node, Read | Elemwise)}
     below = tree - {*top.layers}
     is_closed = leaves.isdisjoint(tree) and all(
@@ -224,8 +223,8 @@ def _check_outputs(
 ) -> None:
     """Verify that there is a task for each result and each dependency.
 
-    If an axis has an empty block, dask's `blockwise` may list blocks for which it makes tasks
-    only as long as no layer below is fused into it. Results that a cluster holds have no task.
+    If an axis has an empty block and dask fuses a layer below, its `blockwise` may depend on blocks
+    without tasks. Results that a cluster holds have no task.
     """
     below = (node.dependencies for node in tasks.values() if isinstance(node, GraphNode))
     lost = set(output_keys).union(*below) - tasks.keys()
@@ -237,7 +236,7 @@ def _check_outputs(
 
 def _persisted(graph: HighLevelGraph) -> set[Any]:
     """Keys of results that a cluster holds: references to themselves."""
-    held = (held_tasks(layer) or {} for layer in graph.layers.values())
+    held = (task_dict(layer) or {} for layer in graph.layers.values())
     return {
         key
         for tasks in held

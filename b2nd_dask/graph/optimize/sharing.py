@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.graph._dask_compat import Alias, M, Task, _shuffle, block_function, core, held_tasks
+from b2nd_dask.graph._dask_compat import Alias, M, Task, _shuffle, block_function, core, task_dict
 from b2nd_dask.graph.expression.elementwise import (
     FILTERS,
     UNKNOWN,
-    VIEWING,
+    VIEW_FUNCTIONS,
     is_among,
     is_elementwise,
     unwrapped,
@@ -37,14 +37,14 @@ logger = logging.getLogger("b2nd_dask")
 LATE_NBYTES = 1 << 28
 #: Share of the memory for blocks that wait for a late result.
 SHARE_OF_MEMORY = 1 / 8
-#: Elements of so many times the bytes of those that are read never wait for a late result.
+#: Elements that are so many times as wide as the stored ones never wait for a late result.
 WIDE = 4
 #: Maximum number of dependents for which a block is read again.
 MAX_COPIES = 4
 #: Functions whose result may be a view of their argument.
-_PASSING = FILTERS | {np.transpose, np.swapaxes, M.reshape}
+_MOVES = FILTERS | {np.transpose, np.swapaxes, M.reshape}
 #: Functions that join blocks.
-_COPYING = frozenset(
+_JOIN_FUNCTIONS = frozenset(
     {_shuffle.concatenate_arrays, core.concatenate3, core.concatenate_shaped, np.concatenate}
 )
 
@@ -52,21 +52,21 @@ _COPYING = frozenset(
 class Sharing:
     """The dependents of the layers of a graph.
 
-    Results of the layers `outputs` are requested. Statistics answer the layers `answered`, which
-    need no blocks from below.
+    The layers `outputs` are results. The layers `answered`, answered from statistics, need no
+    blocks from below.
     """
 
     def __init__(self, layers: Layers, outputs: set[str], answered: Set[str]) -> None:
         self._layers = layers
         # layers that lowered ones use, and the dependents of each layer that are not lowered yet
         self._used: set[str] = set()
-        self._left = {name: set(layers.dependents[name]) for name in layers.order}
+        self._pending = {name: set(layers.dependents[name]) for name in layers.order}
         self._outputs = outputs
         unneeded = {name for name in layers.order if not layers.dependents[name]} - outputs
-        self._end([*answered, *unneeded])
+        self._release([*answered, *unneeded])
         self._rank = {name: number for number, name in enumerate(layers.order)}
         self._late = _LateReads(layers) if "late_reads" in layers.rules else None
-        self._is_cut_up = cache(partial(_is_cut_up, layers))
+        self._is_sliced = cache(partial(_is_sliced, layers))
 
     def absorbed(self, top: Node, dependent: str | None = None) -> Node | None:
         """The tree of a node; layers with other dependents become opaque.
@@ -99,8 +99,8 @@ class Sharing:
 
     def _included(self, node: Node, names: tuple[str, ...], included: set[str]) -> set[str] | None:
         """Layers that are absorbed with a node; None if one has another dependent."""
-        # Others may read the old blocks besides: that costs less than cutting and joining them.
-        # Elements that several rechunks need, such as the slices of a difference, are read once.
+        # Other dependents may read the old blocks, too: that costs less than to rechunk them. But
+        # elements that several rechunks need, such as the slices of a difference, are read once.
         is_rechunked = isinstance(node, Read) and node.is_rechunked and not node.source.is_remote
         reads_besides = is_rechunked and self._layers.rechunks_of[node.layers[-1]] == 1
         added: set[str] = set()
@@ -120,13 +120,13 @@ class Sharing:
     def note_lowered(self, name: str, uses: set[str]) -> None:
         """Note the layers that a lowered layer uses."""
         self._used |= uses
-        self._end([name])
+        self._release([name])
 
-    def _end(self, names: list[str]) -> None:
-        """Note layers that need no blocks any more, with all below that nothing else needs."""
+    def _release(self, names: list[str]) -> None:
+        """Remove layers, and all below that nothing else needs, from the pending dependents."""
         for name in names:
             for below in self._layers.graph.dependencies[name]:
-                left = self._left[below]
+                left = self._pending[below]
                 if name in left:
                     left.remove(name)
                     if not left and not self.is_needed(below):
@@ -139,7 +139,7 @@ class Sharing:
         A user function may work in place, and so may the receiver of a result.
         """
         found: set[str] = set()
-        # computed once for all layers: a layer that joins many others is above each of them
+        # a layer that joins many others is above each of them, but is examined once
         readers: set[str] = set()
         for name in reversed(self._layers.order):
             if name not in self._outputs and readers.issuperset(self._layers.dependents[name]):
@@ -161,11 +161,11 @@ class Sharing:
         """Whether a tree may absorb a layer."""
         if name in self._outputs:
             return False
-        cut_up = self._is_cut_up(name) if len(self._layers.dependents[name]) > 1 else None
-        if cut_up:
+        is_sliced = self._is_sliced(name) if len(self._layers.dependents[name]) > 1 else None
+        if is_sliced:
             return True
-        if name not in self._used and self._left[name] <= included:
-            return cut_up is None
+        if name not in self._used and self._pending[name] <= included:
+            return is_sliced is None
         return self._late is not None and self._late.is_repeated(name, included)
 
 
@@ -173,7 +173,7 @@ def _makes_arrays(layer: Any) -> bool:
     """Whether a layer's results are new arrays: elementwise work, and `compute()`."""
     func = block_function(layer)
     if func is None:
-        tasks = list((held_tasks(layer) or {}).values())
+        tasks = list((task_dict(layer) or {}).values())
         # for a single block some versions of dask return the block itself
         return (
             len(tasks) == 1
@@ -182,7 +182,7 @@ def _makes_arrays(layer: Any) -> bool:
         )
     args = [UNKNOWN if labels is not None else value for value, labels in layer.indices]
     kwargs = layer.task.kwargs
-    may_be_views = is_among(unwrapped(func, kwargs)[0], VIEWING)
+    may_be_views = is_among(unwrapped(func, kwargs)[0], VIEW_FUNCTIONS)
     return is_elementwise(func, args, kwargs) and not may_be_views
 
 
@@ -190,10 +190,10 @@ def _passes_blocks(layer: Any) -> bool:
     """Whether the blocks of a layer may be the blocks below, or views of them."""
     func = block_function(layer)
     if func is not None:
-        return is_among(func, _PASSING) and not layer.task.kwargs.get("out")
-    tasks = held_tasks(layer)
+        return is_among(func, _MOVES) and not layer.task.kwargs.get("out")
+    tasks = task_dict(layer)
     return tasks is not None and all(
-        isinstance(task, Alias) or _calls(task, _PASSING | _COPYING)
+        isinstance(task, Alias) or _calls(task, _MOVES | _JOIN_FUNCTIONS)
         for task in itertools.starmap(as_task, tasks.items())
     )
 
@@ -202,8 +202,8 @@ def _calls(task: Any, functions: Set[Any]) -> bool:
     return isinstance(task, Task) and is_among(task.func, functions)
 
 
-def _is_cut_up(layers: Layers, name: str) -> bool | None:
-    """Whether the slices of a layer read no more than it has; None if not all are slices."""
+def _is_sliced(layers: Layers, name: str) -> bool | None:
+    """Whether the slices of a layer have no more elements than it; None with other dependents."""
     nodes = [layers.nodes[other] for other in layers.dependents[name]]
     if not all(name in node.layers[1:] for node in nodes):
         return None
@@ -232,18 +232,18 @@ class _LateReads:
         self._is_short = total > self._limit
 
     @cached_property
-    def _needed(self) -> dict[str, int]:
+    def _nbytes_below(self) -> dict[str, int]:
         """Bytes of frames that each layer depends on."""
-        needed: dict[str, int] = {}
+        nbytes: dict[str, int] = {}
         for name in self._layers.order:
             node = self._layers.nodes[name]
             if isinstance(node, Read):
                 count = node.nbytes
             else:
-                count = sum(needed[other] for other in self._layers.graph.dependencies[name])
+                count = sum(nbytes[other] for other in self._layers.graph.dependencies[name])
             # capped, since reads shared by several dependencies count several times
-            needed[name] = min(count, self._limit + 1)
-        return needed
+            nbytes[name] = min(count, self._limit + 1)
+        return nbytes
 
     def is_repeated(self, name: str, included: set[str]) -> bool:
         """Whether the dependents of a layer that a tree includes compute the layer themselves."""
@@ -278,7 +278,7 @@ class _LateReads:
         seen = {source}
         while True:
             below = self._layers.graph.dependencies[name] - seen
-            if any(self._needed[other] > limit for other in below):
+            if any(self._nbytes_below[other] > limit for other in below):
                 return True
             seen.add(name)
             above = list(self._layers.dependents[name])

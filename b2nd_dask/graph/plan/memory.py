@@ -1,6 +1,6 @@
 """Memory that tasks need for their reads and writes.
 
-Programs and chunk steps run on no element, or on one, to find their memory.
+Programs and chunk steps run on an empty array, or on one element, to measure their memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from b2nd_dask.graph.expression.tiles import in_place
 
 ReadFrame = FrameReference | IntermediateFrame
 
-#: Measured factor for partial results: those of chunks, the merged ones, and copies of both.
+#: Measured factor for partial results: of chunks, merged, and the copies of both.
 _COPIES_OF_RESULTS = 5.6
 
 #: Caches the memory of a program or chunk step, which the tasks of a layer share.
@@ -42,27 +42,27 @@ class Piece(NamedTuple):
 
 
 @dataclass(eq=False)
-class FoundRead:
-    """An array that a task reads; `add` fills in the bytes of its pieces."""
+class ReadEstimate:
+    """The cost of an array that a task reads; `add` adds the bytes of its pieces."""
 
     pieces: list[Piece]
     """The pieces, which are read one after another."""
     is_joined: bool = False
     """Whether the pieces are parts of one array."""
     is_copied: bool = False
-    """Whether they are copied to it, not decoded into it."""
+    """Whether the pieces are copied to that array, not decoded into it."""
     held: float = 0.0
     """Additional bytes that functions hold, per byte of elements."""
     is_streamed: bool = False
     """Whether chunks are reduced one by one, without an array of the region."""
-    beside: float = 0.0
+    temporary: float = 0.0
     """Bytes of partial results and of tiles."""
     buffers: float = 0.0
     """Maximum bytes of read buffers over all pieces."""
     elements: int = 0
     """Maximum bytes of an array of elements over all pieces."""
     nelements: int = 0
-    """Total of all pieces, as `nbytes` and `fetched`; without chunks that are not decoded."""
+    """Total over all pieces, as are `nbytes` and `fetched`; only decoded chunks count."""
     nbytes: int = 0
     fetched: float = 0.0
 
@@ -101,13 +101,13 @@ class FoundRead:
         """Bytes of the elements and of results of functions."""
         nbytes = self.nbytes if self.is_joined and not self.is_streamed else self.elements
         # the array, and either a copied piece or results of functions of the array
-        return nbytes + max(self.copied, nbytes * self.held) + self.beside
+        return nbytes + max(self.copied, nbytes * self.held) + self.temporary
 
 
-class FoundTask(NamedTuple):
-    """The reads and the write of one task."""
+class TaskEstimate(NamedTuple):
+    """The cost of the reads and the write of one task."""
 
-    reads: list[FoundRead]
+    reads: list[ReadEstimate]
     writes: Transaction | None
     """The transaction of the frame whose chunks the task writes."""
 
@@ -144,7 +144,7 @@ def _nbytes_of_write(write: Transaction, nelements: int, fetched: float, buffers
     return block + max(gathered, buffers) + grid.chunk_nbytes + encoded
 
 
-def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> FoundRead:
+def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> ReadEstimate:
     """The read of regions; a region of joined frames becomes one piece per frame."""
     pieces: list[Piece] = []
     for frame, region in regions:
@@ -156,7 +156,7 @@ def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> Fo
             )
         else:
             pieces.append(Piece(cast(ReadFrame, frame), region))
-    return FoundRead(pieces, is_joined=len(pieces) > 1, held=held)
+    return ReadEstimate(pieces, is_joined=len(pieces) > 1, held=held)
 
 
 @_once
@@ -169,24 +169,24 @@ def nbytes_of_program(
     into them if `is_own`.
     """
     arrays = [np.empty(0, dtype) for dtype in dtypes]
-    found = _tried(
+    found = _value_or(
         lambda: (in_place(program, arrays, (0,), is_own=is_own), program.examples(arrays)), None
     )
     if found is None:
         # a guess: a result, and two arrays of a tile
         return dtypes[0].itemsize, 2 * dtypes[0].itemsize
-    small, sizes = found[0], [each.itemsize for each in found[1]]
-    made = zip(sizes[1:], small.program.steps, strict=True)
+    work, sizes = found[0], [each.itemsize for each in found[1]]
+    made = zip(sizes[1:], work.program.steps, strict=True)
     fresh = max((size for size, step in made if "out" not in step.kwargs), default=0)
-    in_tile = sum(dtype.itemsize for dtype in small.memory) + fresh
+    in_tile = sum(dtype.itemsize for dtype in work.memory) + fresh
     if program.steps and not program.filters:
-        held = 0 if small.result == 0 else sizes[-1]
+        held = 0 if work.result == 0 else sizes[-1]
         return held, in_tile
     peak = held = sizes[0]
-    for new, ended in zip(sizes[1:], program.ended, strict=True):
+    for new, last_uses in zip(sizes[1:], program.last_uses, strict=True):
         held += new
         peak = max(peak, held)
-        held -= sum(sizes[number] for number in ended)
+        held -= sum(sizes[number] for number in last_uses)
     return peak - sizes[0], in_tile
 
 
@@ -194,11 +194,11 @@ def nbytes_of_program(
 def nbytes_of_results(fold: Fold, dtype: np.dtype[Any], ndim: int) -> float:
     """Bytes of partial results, per element of the result of a chunk step."""
     known = fold.bound([np.zeros((), dtype)] * fold.program.inputs)
-    fields = _tried(lambda: known.result_of_one(dtype, ndim), {"": np.ones(1)})
+    fields = _value_or(lambda: known.result_of_one(dtype, ndim), {"": np.ones(1)})
     return _COPIES_OF_RESULTS * sum(np.asarray(field).nbytes for field in fields.values())
 
 
-def _tried(call: Callable[[], Any], default: Any) -> Any:
+def _value_or(call: Callable[[], Any], default: Any) -> Any:
     """The result of a function, or the default if it raises an exception."""
     try:
         with warnings.catch_warnings():

@@ -15,12 +15,12 @@ from b2nd_dask.frame.info import decimal, lengths_text
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.lazy import lazy
 
-#: Above this number, frames are shown together as one.
+#: More frames than this are shown together as one.
 _MOST_SHOWN = 10
 
 
 @dataclass(frozen=True)
-class _Described:
+class _FrameFields:
     """A frame: its location, and its grid of chunks and blocks."""
 
     path: str
@@ -33,14 +33,14 @@ class _Described:
 
 @dataclass(frozen=True)
 class _Counts:
-    """What the reads from one frame, or from all frames of a computation, need."""
+    """Counts of the reads from one frame, or from all frames of a computation."""
 
     reads: int
     """Number of regions that tasks read."""
     chunks: int
     """Number of chunks with data that are read, in whole or in part."""
     blocks: int
-    """Number of blocks to decode; a block counts each time."""
+    """Number of blocks to decode; a block counts each time it is decoded."""
     constants: int
     """Visits of chunks that the index marks as zeros, NaN or never written; not read."""
     fetch_nbytes: int
@@ -51,13 +51,13 @@ class _Counts:
 
 
 def total_of(frames: Iterable[_Counts]) -> dict[str, int]:
-    """The fields of the counts of frames together."""
+    """The sums of the counts of frames, by field."""
     every = list(frames)
     return {each.name: sum(getattr(one, each.name) for one in every) for each in fields(_Counts)}
 
 
 @dataclass(frozen=True)
-class FrameReads(_Counts, _Described):
+class FrameReads(_Counts, _FrameFields):
     """The reads of a computation from one frame."""
 
     visits: int
@@ -71,7 +71,7 @@ class FrameReads(_Counts, _Described):
 
 
 @dataclass(frozen=True)
-class Target(_Described):
+class Target(_FrameFields):
     """A frame that a computation writes."""
 
     chunks: int
@@ -150,7 +150,7 @@ def plan(*collections: Any) -> Plan:
                 f"argument {number} is a {type(collection).__name__}, not a dask collection: pass "
                 "a result of from_b2nd or to_b2nd(..., compute=False) that is not computed yet"
             )
-    if _dask_compat.is_planned():
+    if _dask_compat.has_query_planning():
         raise NotImplementedError(
             "plan does not support graphs that dask makes with array.query-planning: set "
             "DASK_ARRAY__QUERY_PLANNING=False before dask.array is imported"
@@ -164,21 +164,22 @@ def plan(*collections: Any) -> Plan:
 Rows = list[tuple[str, str]]
 
 
-def sections(found: Plan) -> list[tuple[str, Rows]]:
+def sections(estimate: Plan) -> list[tuple[str, Rows]]:
     """Titles of the sections of a plan, and the rows of each."""
-    targets = [(f"writes {target.path}", _rows_of_target(target)) for target in found.targets]
-    return [("Plan", _rows_of_plan(found)), *_shown_frames(found.frames), *targets]
+    targets = [(f"writes {target.path}", _rows_of_target(target)) for target in estimate.targets]
+    frames = _shown_frames(estimate.frames)
+    return [("Plan", _rows_of_plan(estimate)), *frames, *targets]
 
 
-def _rows_of_plan(found: Plan) -> Rows:
-    rows = [("tasks", f"{found.tasks:,}")]
-    if found.frames:
-        rows += _rows_of_bytes(found, found.frames)
-        rows.append(("peak of a task", decimal(found.peak_nbytes)))
+def _rows_of_plan(estimate: Plan) -> Rows:
+    rows = [("tasks", f"{estimate.tasks:,}")]
+    if estimate.frames:
+        rows += _rows_of_bytes(estimate, estimate.frames)
+        rows.append(("peak of a task", decimal(estimate.peak_nbytes)))
     else:
         rows.append(("frames", "none is read; the cost of other sources is unknown"))
-    if found.targets:
-        rows.insert(1, ("writing tasks", f"{found.writing_tasks:,}"))
+    if estimate.targets:
+        rows.insert(1, ("writing tasks", f"{estimate.writing_tasks:,}"))
     return rows
 
 

@@ -29,10 +29,10 @@ from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, is_number
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
 from b2nd_dask.graph.expression.tiles import largest_tile, tiles_of
 from b2nd_dask.graph.plan.memory import (
-    FoundRead,
-    FoundTask,
     Piece,
+    ReadEstimate,
     ReadFrame,
+    TaskEstimate,
     nbytes_of_program,
     nbytes_of_results,
     read_of,
@@ -50,8 +50,8 @@ from b2nd_dask.graph.tasks import (
 from b2nd_dask.graph.write.write_tasks import write_task
 
 _WRITERS = (write_task, rechunk_region)
-#: Functions of blocks that make no new block: they write the block, or share its memory.
-_MAKE_NOTHING = (write_task, *FILTERS)
+#: Functions of blocks whose result is no new block: they write the block, or share its memory.
+_WITHOUT_NEW_BLOCK = (write_task, *FILTERS)
 #: The tiles of a block, equal for most tasks of a layer.
 _tiles_of = functools.lru_cache(tiles_of)
 
@@ -60,7 +60,7 @@ def plan_of(collections: Iterable[Any]) -> Plan:
     """Add up the reads, decoded bytes, memory and writes of the tasks of collections."""
     graph = _optimized(collections)
     calls, targets = TaskCalls(graph), dict[Any, Transaction]()
-    every = (_found(list(calls.of(node)), targets) for node in graph.values())
+    every = (_estimate(list(calls.of(node)), targets) for node in graph.values())
     tasks = [task for task in every if task.reads or task.writes]
     # also adds the cost of each piece to its read
     frames = tuple(map(_read_of_frame, _by_frame(tasks)))
@@ -84,9 +84,9 @@ def _optimized(collections: Iterable[Any]) -> Mapping[Any, Any]:
     return nodes
 
 
-def _by_frame(tasks: Iterable[FoundTask]) -> Iterable[list[tuple[FoundRead, Piece]]]:
+def _by_frame(tasks: Iterable[TaskEstimate]) -> Iterable[list[tuple[ReadEstimate, Piece]]]:
     """Group the pieces by frame, each with its read."""
-    groups: dict[Any, list[tuple[FoundRead, Piece]]] = {}
+    groups: dict[Any, list[tuple[ReadEstimate, Piece]]] = {}
     token_of = functools.cache(_token)
     for task in tasks:
         for read in task.reads:
@@ -100,7 +100,7 @@ def _token(frame: ReadFrame) -> Any:
     return frame if isinstance(frame, IntermediateFrame) else frame.__dask_tokenize__()
 
 
-def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
+def _read_of_frame(pieces: list[tuple[ReadEstimate, Piece]]) -> FrameReads:
     """Sum up the reads from a frame; add the cost of each piece to its read."""
     frame = pieces[0][1].frame
     costs = frame.read_costs([piece.region for _, piece in pieces])
@@ -137,14 +137,14 @@ def _described(label: str, grid: Grid, dtype: np.dtype[Any]) -> dict[str, Any]:
     return {"path": label, "shape": grid.shape, "dtype": dtype, **cells}
 
 
-def _read_of(*blocks: BlockRead, held: float = 0.0) -> FoundRead:
+def _read_of(*blocks: BlockRead, held: float = 0.0) -> ReadEstimate:
     return read_of(((each.source, Region(each.axes)) for each in blocks), held)
 
 
-def _found(calls: list[tuple[Any, list[Any]]], targets: dict[Any, Transaction]) -> FoundTask:
+def _estimate(calls: list[tuple[Any, list[Any]]], targets: dict[Any, Transaction]) -> TaskEstimate:
     """The reads and the write of a task's calls; adds the frames that it writes to the targets."""
-    reads: list[FoundRead] = []
-    first_block: FoundRead | None = None
+    reads: list[ReadEstimate] = []
+    first_block: ReadEstimate | None = None
     writes: Transaction | None = None
     makes_more = False
     for func, args in calls:
@@ -152,7 +152,7 @@ def _found(calls: list[tuple[Any, list[Any]]], targets: dict[Any, Transaction]) 
         if found and func is not reduce_block:
             first_block = first_block or found[0]
         reads += found
-        makes_more |= not found and not is_among(func, _MAKE_NOTHING)
+        makes_more |= not found and not is_among(func, _WITHOUT_NEW_BLOCK)
         for write in (arg for arg in args if isinstance(arg, Transaction)):
             # several tasks may start the same transaction
             targets.setdefault((write.staging.label, write.staging.key), write)
@@ -160,10 +160,10 @@ def _found(calls: list[tuple[Any, list[Any]]], targets: dict[Any, Transaction]) 
     if first_block and makes_more:
         # one more block for the function's result
         first_block.held = max(first_block.held, 1.0)
-    return FoundTask(reads, writes)
+    return TaskEstimate(reads, writes)
 
 
-def _reads(func: Any, args: list[Any]) -> list[FoundRead]:
+def _reads(func: Any, args: list[Any]) -> list[ReadEstimate]:
     """The reads of a function call."""
     first: Any = args[0] if args else None
     if func is reduce_block:
@@ -183,8 +183,8 @@ def _reads(func: Any, args: list[Any]) -> list[FoundRead]:
     return _of_blocks(func, args, blocks) if blocks else []
 
 
-def _of_blocks(func: Any, args: list[Any], blocks: list[BlockRead]) -> list[FoundRead]:
-    """The reads of `compute_block`; the program's memory counts for the largest block."""
+def _of_blocks(func: Any, args: list[Any], blocks: list[BlockRead]) -> list[ReadEstimate]:
+    """The reads of `compute_block`; the largest block has the program's memory."""
     reads = list(map(_read_of, blocks))
     program = getattr(func, "keywords", {}).get("program", ELEMENTS)
     if program.steps:
@@ -197,12 +197,12 @@ def _of_blocks(func: Any, args: list[Any], blocks: list[BlockRead]) -> list[Foun
         held, in_tile = nbytes_of_program(program, dtypes, is_own=is_own)
         reads[at].held = held / blocks[at].source.dtype.itemsize
         if not program.filters:
-            reads[at].beside = largest_tile(_tiles_of(shapes[at], ())) * in_tile
+            reads[at].temporary = largest_tile(_tiles_of(shapes[at], ())) * in_tile
     return reads
 
 
-def _of_result(block: BlockRead, program: Program, chunks: Chunks, threads: int) -> FoundRead:
-    """The read of `read_at_once`, with work on each piece, and its result."""
+def _of_result(block: BlockRead, program: Program, chunks: Chunks, threads: int) -> ReadEstimate:
+    """The read of `read_at_once`, with its result and the work on each piece."""
     if not program.steps:
         # reversed elements are copied to C order
         return _read_of(block, held=float(block.is_reversed))
@@ -210,29 +210,29 @@ def _of_result(block: BlockRead, program: Program, chunks: Chunks, threads: int)
     read = _read_of(*pieces)
     read.is_joined = False
     nelements, dtypes = math.prod(map(len, block.axes)), (block.source.dtype,)
-    read.beside = nelements * nbytes_of_program(program, dtypes, is_own=False)[0]
+    read.temporary = nelements * nbytes_of_program(program, dtypes, is_own=False)[0]
     running = min(threads, math.prod(map(len, chunks)))
     tile = largest_tile(_tiles_of(tuple(map(max, chunks)), ()))
-    read.beside += running * tile * nbytes_of_program(program, dtypes, is_own=True)[1]
+    read.temporary += running * tile * nbytes_of_program(program, dtypes, is_own=True)[1]
     return read
 
 
-def _of_reduction(block: BlockRead, fold: Fold, inputs: list[Any]) -> list[FoundRead]:
+def _of_reduction(block: BlockRead, fold: Fold, inputs: list[Any]) -> list[ReadEstimate]:
     """The reads of `reduce_block`; none if statistics answer the reduction."""
     frame, axes = block.source, block.axes
-    asks = fold.asks and not inputs and all(axes)
-    if asks and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype, len(axes))) == 0:
+    prunes = fold.prunes and not inputs and all(axes)
+    if prunes and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype, len(axes))) == 0:
         return []
     read, shape = _read_of(block), tuple(map(len, axes))
     read.is_streamed = all(map(is_number, inputs))
     kept = math.prod(n for axis, n in enumerate(shape) if axis not in fold.axes(len(shape)))
-    read.beside = kept * nbytes_of_results(fold, frame.dtype, len(axes))
+    read.temporary = kept * nbytes_of_results(fold, frame.dtype, len(axes))
     if fold.program.steps:
         dtypes = (frame.dtype,) * (1 + fold.program.inputs)
         # a filter selects from whole chunks
         box = tuple(map(min, shape, frame.chunks)) if read.is_streamed else shape
         tile = largest_tile(_tiles_of(shape, fold.axis))
         count = math.prod(box) if fold.program.filters else tile
-        read.beside += count * nbytes_of_program(fold.program, dtypes, is_own=False)[1]
+        read.temporary += count * nbytes_of_program(fold.program, dtypes, is_own=False)[1]
     others = (each for each in inputs if isinstance(each, BlockRead))
     return [read, *map(_read_of, others)]

@@ -1,4 +1,4 @@
-"""Reads of blocks, and layers of them; recognition of layers: reads, constants, expressions."""
+"""Reads of blocks, layers of these reads, and recognition of such layers and of constants."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def cut(positions: range, sizes: tuple[int, ...]) -> list[range]:
 def broadcast_chunks(each: Iterable[Chunks]) -> Chunks | None:
     """Blocks of arrays that NumPy broadcasts to each other; None if their blocks do not align.
 
-    One block longer than 1 does not align with several blocks, and one element not with the
-    blocks of one element and none that a slice leaves: dask may choose the blocks of either.
+    A single block longer than 1 does not align with several blocks. A single element does not align
+    with blocks of 1 and 0 elements, as after a slice: dask may choose the blocks of either.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class BlockRead:
         return elements if self.finish is None else self.finish.of(elements)
 
     def part(self, index: Any) -> tuple[BlockRead, Any]:
-        """The read of a basic index of a block without `finish`, and the index that finishes it."""
+        """Slice a block without `finish`; return the read, and the index to apply to its result."""
         axes, finish = parse_selection(index, tuple(map(len, self.axes)))
         inner = (own[p.start : p.stop : p.step] for own, p in zip(self.axes, axes, strict=True))
         return replace(self, axes=tuple(inner)), finish
@@ -174,7 +174,7 @@ class ReadBlocks(BlockArgument):  # type: ignore[misc]
 
     @cached_property
     def _along(self) -> list[tuple[int | None, list[range]]]:
-        """For each axis of the source its axis of the blocks, None if dropped, and its pieces."""
+        """For each source axis: the axis of the blocks, None if dropped, and their positions."""
         found = []
         for axis, along in enumerate(self.positions):
             own = self.axes.index(axis) if axis in self.axes else None
@@ -234,7 +234,7 @@ def reading_of(layer: Any) -> ReadBlocks | None:
 
 
 def readings(graph: Any) -> Iterator[ReadBlocks]:
-    """List the reads in the layers of a graph, including reads that dask has fused."""
+    """Iterate over the reads in the layers of a graph, including reads that dask has fused."""
     for layer in getattr(graph, "layers", {}).values():
         yield from _readings_in(layer)
 
@@ -254,18 +254,18 @@ def mark_as_expression(layer: Any) -> None:
 
 def is_layer_of_expression(layer: Any) -> bool:
     """Whether a layer is marked by `mark_as_expression`."""
-    return bool(_dask_compat.noted(layer, _NOTE))
+    return bool(_dask_compat.collection_annotation(layer, _NOTE))
 
 
 def blockwise_array(
     source: Any, sizes: Chunks, name: str, layer: Callable[[], tuple[Any, ...]]
 ) -> da.Array:
-    """Make a dask array; one function reads each block from a symbolic argument.
+    """Make a dask array of one layer, whose function makes each block from an argument.
 
-    `layer` returns the function, its argument with a value for each block (`ArrayBlockwiseDep`),
-    and further arguments. Without layers, dask itself cuts the `source`.
+    `layer` returns the function, the argument with a value for each block (`ArrayBlockwiseDep`),
+    and further arguments. If dask has no layers, `from_array` cuts the `source`.
     """
-    if not _dask_compat.is_planned():
+    if not _dask_compat.has_query_planning():
         try:
             _dask_compat.require_layers()
             read, argument, *others = layer()

@@ -182,10 +182,9 @@ def array_of(
 
 
 def expressions() -> Any:
-    """Import the module for arrays of `dask_array`; the import changes dask's configuration.
+    """Import the module for arrays of `dask_array`, on demand: it changes dask's configuration.
 
-    So it is imported only for a user who wants such arrays. Raises ImportError, with the command to
-    install the library, if it is missing.
+    Raises ImportError, with the command to install the library, if it is missing.
     """
     require("dask-array", "dask_array")
     return importlib.import_module("b2nd_dask.graph.array_expr.arrays")

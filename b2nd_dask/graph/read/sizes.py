@@ -27,8 +27,8 @@ MANY_TASKS = 100_000
 #: Maximum number of frames in a block: a worker opens a frame about as fast as dask handles a
 #: task.
 FRAMES_OF_A_BLOCK = 64
-#: If frames have different chunks, blocks get the least common multiple of their lengths, as long
-#: as it is at most so many times the longest.
+#: Blocks of frames with different chunks have the least common multiple of their lengths, if it is
+#: at most so many times the longest.
 _LONGER = 2
 #: A frame of at most this share of the memory may be held whole, as in dask's rechunk.
 HELD_SHARE = 1 / 8
@@ -42,7 +42,7 @@ _MUCH_WORK, _MANY_NBYTES = 4.0, 1 << 30
 
 
 def own_or_auto(nchunks: int) -> str | None:
-    """The `chunks` to read a frame of `nchunks`: its own (None), or "auto" for many chunks."""
+    """The `chunks` to read a frame of `nchunks`: None (its own), or "auto" if there are many."""
     # dask takes minutes to build a graph of very many blocks
     return "auto" if nchunks > MANY_TASKS else None
 
@@ -75,7 +75,7 @@ def block_sizes(source: Readable, chunks: Any) -> Chunks:
 
 
 def sizes_in(grid: Grid, dtype: np.dtype[Any], chunks: Any) -> Chunks:
-    """Resolve the user's `chunks` of a frame; a text results in whole chunks."""
+    """Resolve the user's `chunks` of a frame; a text becomes blocks of whole chunks."""
     if 0 in grid.shape:
         if chunks is None or isinstance(chunks, str):
             # one block: the frame's chunks may be 0, which dask rejects, and its axes are unbounded
@@ -172,11 +172,11 @@ def _grouped(joined: JoinedReference, limit: int) -> Chunks:
         whole = of_whole_chunks(largest.grid, limit)
         along = _concatenated(frames, axis, whole[axis][0])
         return (*whole[:axis], along, *whole[axis + 1 :])
-    together = _put_together(joined, limit)
+    together = _frame_groups(joined, limit)
     return tuple(together if i == axis else (n,) for i, n in enumerate(joined.shape))
 
 
-def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:
+def _frame_groups(joined: JoinedReference, limit: int) -> tuple[int, ...]:
     """Blocks of whole frames along the joined axis, as many frames as the limits allow."""
     starts, edges = joined.starts, [0]
     most = max(1, limit // max(1, joined.nbytes // joined.shape[joined.axis]))
@@ -187,8 +187,8 @@ def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:
     return tuple(filter(None, np.diff(starts[edges]).tolist()))
 
 
-def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bool:
-    """Whether to read frames in other blocks, which have elements; the first is at `corner`."""
+def is_cheap_in_blocks(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bool:
+    """Whether a read in other blocks, none empty, costs little; the first block is at `corner`."""
     # constant frames need no read
     found = Counter(
         boxes for frame, boxes in _boxes(source, sizes, corner) if not frame.repeats_one_element

@@ -1,8 +1,8 @@
 """`to_b2nd` within a memory limit: dask's rechunks, transposes and reshapes become passes.
 
-A pass reads the user's frame, or an intermediate frame in the blocks of its input. So a task
-needs memory only for the blocks that it reads or writes. Functions between the passes keep the
-blocks that dask gave them.
+A pass reads the user's frame, or an intermediate frame with the blocks of the pass's input. So a
+task needs memory only for the blocks that it reads or writes. Functions between the passes keep
+dask's blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from b2nd_dask.frame.rechunk.passes import Box
 from b2nd_dask.frame.rechunk.work import RegionSource, View
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.expression.nodes import Moved, Node, Read
-from b2nd_dask.graph.layers.layers import Layers, noted_dtype
+from b2nd_dask.graph.layers.layers import Layers, annotated_dtype
 from b2nd_dask.graph.read.blocks import Chunks, is_layer_of_expression, regions_of
 from b2nd_dask.graph.read.sizes import aligned_sizes
 from b2nd_dask.graph.write.input_arrays import numpy_source
@@ -44,8 +44,8 @@ _SMALL = 1 << 20
 def bounded_job(job: WriteJob, max_mem: Any) -> Job:
     """Make a job that writes the same elements within a stated memory.
 
-    Raises ValueError if the memory is too small, or if there is no plan for the array; the message
-    names the function that prevents it.
+    Raises ValueError if the memory is too small, or if a function prevents a plan; the
+    message names that function.
     """
     if not _dask_compat.has_layers() or not isinstance(job.elements.dask, HighLevelGraph):
         raise ValueError(
@@ -53,7 +53,7 @@ def bounded_job(job: WriteJob, max_mem: Any) -> Job:
             "option array.query-planning, they have none: omit max_mem="
         )
     try:
-        return _Bounded(job, max_mem).job()
+        return _BoundedPlan(job, max_mem).job()
     except TooLittleMemoryError as first:
         asked, error = first.asked, first
     # Find a limit that is enough for all steps. Intermediate frames have larger chunks with more
@@ -61,7 +61,7 @@ def bounded_job(job: WriteJob, max_mem: Any) -> Job:
     for _ in range(_TRIES):
         try:
             # rounded as in the message: the user passes this number
-            _Bounded(job, shown(error.least)).job()
+            _BoundedPlan(job, shown(error.least)).job()
         except TooLittleMemoryError as another:
             error = another
         else:
@@ -69,14 +69,14 @@ def bounded_job(job: WriteJob, max_mem: Any) -> Job:
     raise TooLittleMemoryError(asked, error.least, error.what, error.advice)
 
 
-class _Seen(NamedTuple):
-    """The base node that holds a node's elements, and the view that selects them."""
+class _BaseView(NamedTuple):
+    """A node as a view of a base node, which has its elements."""
 
     base: Node
     view: View
     is_moved: bool
-    """Whether the node is to be read from a frame: it is a rechunk or reshape of the base, or a
-    transpose of a frame. A slice of a frame is read by dask's own tasks."""
+    """Whether a pass makes the node: it is a rechunk or reshape of the base, or a transpose of a
+    frame. A slice of a frame is read by dask's own tasks."""
 
     @property
     def is_read(self) -> bool:
@@ -84,16 +84,16 @@ class _Seen(NamedTuple):
         return isinstance(self.base, Read)
 
 
-def _seen(node: Node, seen: Mapping[str, _Seen]) -> _Seen:
+def _base_view(node: Node, bases: Mapping[str, _BaseView]) -> _BaseView:
     """Resolve rechunks, transposes, and slices of these and of frames, to their base.
 
-    `seen` maps the layers below to their results.
+    `bases` has the results of the layers below.
     """
     is_reshape = isinstance(node, Moved) and node.is_reshape
-    base = _Seen(node, View.whole(tuple(map(sum, node.chunks or ()))), is_reshape)
+    base = _BaseView(node, View.whole(tuple(map(sum, node.chunks or ()))), is_reshape)
     if not isinstance(node, Moved) or node.is_reshape:
         return base
-    below = seen[node.child.layers[0]]
+    below = bases[node.child.layers[0]]
     if node.move is None:
         return below._replace(is_moved=True)
     box, axes = _box_of(node), tuple(axis for axis in node.move.axes if axis is not None)
@@ -116,39 +116,39 @@ def _box_of(node: Node) -> Box | None:
     return tuple(slice(along.start, along.stop) for along in positions)
 
 
-class _Bounded:
-    """The bounded plan of one array."""
+class _BoundedPlan:
+    """The passes and functions that write one array within a memory limit."""
 
     def __init__(self, job: WriteJob, max_mem: Any) -> None:
         self._write = job
         graph = job.elements.dask.cull_layers([job.elements.name])
-        # opaque: Layers rewrites no moves, since they become passes
+        # without rules no node absorbs a move: moves become passes
         self._layers = Layers(graph, (), of_opaque=True)
         self._nodes = self._layers.nodes
-        self._seen: dict[str, _Seen] = {}
+        self._bases: dict[str, _BaseView] = {}
         # dependencies first, without recursion: the graph may be deeper than Python's stack
         for name, node in self._nodes.items():
-            self._seen[name] = _seen(node, self._seen)
+            self._bases[name] = _base_view(node, self._bases)
         # from the top: errors name the last step
-        functions = [name for name in reversed(self._nodes) if not self._seen[name].is_moved]
+        functions = [name for name in reversed(self._nodes) if not self._bases[name].is_moved]
         inputs = {below for name in functions for below in self._inputs(name)}
         # the views to read from frames, also those of steps below
         self._views = [
             name
             for name in self._nodes
-            if name in inputs and self._seen[name].is_moved and not self._is_small(name)
+            if name in inputs and self._bases[name].is_moved and not self._is_small(name)
         ]
         reads = [node for node in self._nodes.values() if isinstance(node, Read)]
         is_remote = any(read.source.is_remote for read in reads)
         # tasks of dask that stay in the graph
-        keys = sum(len(graph.layers[name]) for name in functions if not self._seen[name].is_read)
+        keys = sum(len(graph.layers[name]) for name in functions if not self._bases[name].is_read)
         budget = budget_of(max_mem, job.transaction.staging, is_remote=is_remote).without(
             keys * PER_KEY
         )
-        # functions that read a view are computed again if the write is retried
-        self._frames = IntermediateFrames(job.transaction, budget, reads_again=bool(self._views))
-        self._kept = dict[str, Any](graph.layers)
-        self._below = dict[str, Any](graph.dependencies)
+        # a retried write computes functions again, which then read the views again
+        self._frames = IntermediateFrames(job.transaction, budget, for_functions=bool(self._views))
+        self._new_layers = dict[str, Any](graph.layers)
+        self._dependencies = dict[str, Any](graph.dependencies)
 
     def job(self) -> Job:
         """The job of the last step; its graph contains all other steps."""
@@ -156,9 +156,9 @@ class _Bounded:
         if not plan.grid.nchunks:
             return self._write
         for name in self._views:
-            self._kept[name], self._below[name] = self._reading(name), set()
-        seen = self._seen[array.name]
-        if seen.is_moved or seen.is_read:
+            self._new_layers[name], self._dependencies[name] = self._reading(name), set()
+        base = self._bases[array.name]
+        if base.is_moved or base.is_read:
             return self._rechunked(self._elements(array.name))
         elements = self._replaced(array.name, array.chunks, array.dtype)
         sizes = aligned_sizes(array.chunks, plan.grid.chunks, array.dtype.itemsize)
@@ -169,7 +169,7 @@ class _Bounded:
     def _rechunked(self, source: Elements) -> RechunkJob:
         name = self._write.elements.name
         if source.grid.shape != self._write.transaction.plan.grid.shape:
-            raise _not_understood(name)
+            raise _unsupported(name)
         return self._frames.rechunked(source, name)
 
     def _inputs(self, name: str) -> list[str]:
@@ -180,12 +180,12 @@ class _Bounded:
         inputs = self._layers.inputs(name)
         is_of_others = graph.dependencies[name] or is_layer_of_expression(graph.layers[name])
         if inputs is None and is_of_others:
-            raise _not_understood(name)
+            raise _unsupported(name)
         return inputs or []
 
     def _elements(self, name: str) -> Elements:
-        """The elements of a view, which is a layer's name."""
-        (base, view, _), frames = self._seen[name], self._frames
+        """The elements of a view, by the name of its layer."""
+        (base, view, _), frames = self._bases[name], self._frames
         layer = base.layers[0]
         if isinstance(base, Read):
             return frames.elements_of(base.source, view)
@@ -193,9 +193,9 @@ class _Bounded:
             shape = tuple(map(sum, base.chunks))
             source = self._elements(base.child.layers[0])
             if math.prod(source.grid.shape) != math.prod(shape):
-                raise _not_understood(layer)
+                raise _unsupported(layer)
             return frames.reshaped(source, shape, layer, view)
-        dtype = noted_dtype(self._kept[layer])
+        dtype = annotated_dtype(self._new_layers[layer])
         if dtype is None:
             raise ValueError(
                 f"max_mem= needs the dtype of the result of {function_name(layer)}, and the "
@@ -206,17 +206,17 @@ class _Bounded:
         return frames.written(self._replaced(layer, base.chunks or (), dtype), view)
 
     def _replaced(self, name: str, chunks: Chunks, dtype: np.dtype[Any]) -> da.Array:
-        """A layer of functions as an array, which reads all views from frames."""
-        graph = HighLevelGraph(self._kept, self._below).cull_layers([name])
+        """A layer of functions as an array that reads all views from frames."""
+        graph = HighLevelGraph(self._new_layers, self._dependencies).cull_layers([name])
         array = da.Array(graph, name, chunks, dtype=dtype)
         self._check_blocks(array)
         return array
 
     def _is_small(self, name: str) -> bool:
         """Whether dask may move a view: its base is a small array held by the graph."""
-        base = self._seen[name].base
-        dtype = noted_dtype(self._layers.graph.layers[base.layers[0]])
-        if base.chunks is None or dtype is None or not self._layers.is_held(base.layers[0]):
+        base = self._bases[name].base
+        dtype = annotated_dtype(self._layers.graph.layers[base.layers[0]])
+        if base.chunks is None or dtype is None or not self._layers.is_in_graph(base.layers[0]):
             return False
         return math.prod(map(sum, base.chunks)) * dtype.itemsize <= _SMALL
 
@@ -227,7 +227,7 @@ class _Bounded:
         keys: Any = self._layers.graph.layers[name].get_output_keys()
         known = {key[1:] for key in keys if key[0] == name}
         if source.grid.shape != tuple(map(sum, chunks)) or known != set(numbers):
-            raise _not_understood(name)
+            raise _unsupported(name)
         if Boxes(source.grid, chunks).decodes > 1:
             source = self._frames.in_chunks(source, chunks, name)
         reads = {
@@ -257,7 +257,7 @@ def function_name(name: str) -> str:
     return re.sub(r"-[0-9a-f]{32}$", "", name)
 
 
-def _not_understood(name: str) -> ValueError:
+def _unsupported(name: str) -> ValueError:
     function = function_name(name)
     if function == "getitem":
         function = "indexing by integers, lists or slices with steps"

@@ -28,7 +28,7 @@ MANY_BLOCKS = 100
 
 
 def broadcast_sizes(name: str, given: Any, ndim: int) -> tuple[Any, ...]:
-    """The user's chunks or blocks along each axis, not checked; None is a whole axis, as is -1."""
+    """The user's chunks or blocks along each axis, not checked; None is a whole axis."""
     sizes = by_axis(given, ndim, name)
     if isinstance(sizes, str | bytes) or not isinstance(sizes, Iterable):
         sizes = (sizes,) * ndim
@@ -103,7 +103,7 @@ def checked_sizes(
 
 
 def _one_size(name: str, given: Any, axis: int, n: int) -> Any:
-    """The size along an axis of `n` elements; dask lists the lengths of all chunks."""
+    """The size along an axis of `n` elements, also from dask's list of all lengths."""
     if given is None:
         return max(1, n)
     if not isinstance(given, tuple | list):
@@ -131,13 +131,13 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...], *, groups: bool = False) 
     source = numpy_source(arr)
     if source is not None:
         return array_in_blocks(source, wanted)
-    # no rule reads frames for p2p, and to choose a method dask imports distributed
+    # no rule lowers p2p to reads, and to choose a method dask imports distributed
     rechunked: da.Array = arr.rechunk(wanted, method=None if wanted == sizes else "tasks")
     return rechunked
 
 
 def _joined(arr: da.Array, sizes: Chunks) -> Chunks:
-    """Join blocks if they are many and small, and if frames are then read in the joined ones."""
+    """Join blocks if they are many and small, and if frames can be read in the joined blocks."""
     if math.prod(map(len, sizes)) < MANY_BLOCKS or not _dask_compat.has_layers():
         return sizes
     limit = merge_limit(math.prod(arr.shape) * arr.dtype.itemsize, BOX_NBYTES)

@@ -51,7 +51,7 @@ def as_dask(
     if dtype is not None:
         return _converted(as_dask(_as_elements(arr, dtype), named=named, snapshot=snapshot), dtype)
     # an array of xarray may hold a mapped file
-    arr = held_by(arr)
+    arr = without_labels(arr)
     if not hasattr(arr, "dtype"):
         arr = _in_memory(arr)
     # checked first: dask has no chunks for such arrays
@@ -91,8 +91,8 @@ def is_labelled(given: Any) -> bool:
     return any(base.__module__.split(".")[0] == "xarray" for base in type(given).__mro__)
 
 
-def held_by(arr: Any) -> Any:
-    """The array inside a labelled array of xarray; any other object unchanged."""
+def without_labels(arr: Any) -> Any:
+    """The array inside a labelled array of xarray; other objects unchanged."""
     return arr.data if is_labelled(arr) and hasattr(arr, "dtype") else arr
 
 
@@ -124,7 +124,7 @@ def _as_elements(value: Any, dtype: np.dtype[Any]) -> Any:
     if hasattr(value, "dtype") and not is_scalar:
         return value
     elements = cast_value(_in_memory(value), dtype, "the value for the frame")
-    # a constant dask array is recognized when it is written: it needs no task for each block
+    # a write of a constant dask array needs no task for each block
     return da.full((), elements, dtype=elements.dtype) if not elements.ndim else elements
 
 
@@ -184,7 +184,7 @@ class MappedArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("copy=False is not possible: the elements are in a file")
-        # same strides as in the file: neither the copy nor its readers jump through memory
+        # axes in the order of the file: neither the copy nor its readers jump through memory
         like = as_strided(np.empty(1, self.dtype), self.shape, self.strides)
         elements = np.empty_like(like, subok=False)
         try:
@@ -214,8 +214,8 @@ class MappedArray:
         low = self.first + sum(min(0, along) for along in reach)
         high = self.first + sum(max(0, along) for along in reach) + self.dtype.itemsize
         if high - low > max(_WINDOW, self.dtype.itemsize):
-            # mapped pages between elements count as memory, too: split into two halves, as far
-            # apart in the file as possible
+            # mapped pages between elements count as memory, too: halve the axis with the widest
+            # reach in the file
             axis = max(range(self.ndim), key=lambda axis: abs(reach[axis]))
             middle = self.shape[axis] // 2
             for part in (slice(0, middle), slice(middle, None)):
@@ -226,7 +226,7 @@ class MappedArray:
             window = np.memmap(self.path, np.uint8, "r", offset=low, shape=(high - low,))
         except ValueError as error:
             # the file ends before the range
-            raise _cut_off(self.path, high) from error
+            raise _truncated(self.path, high) from error
         elements[...] = np.ndarray(self.shape, self.dtype, window, self.first - low, self.strides)
 
 
@@ -247,8 +247,8 @@ def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
     shift = low - elements.offset + elements.offset % mmap.ALLOCATIONGRANULARITY
     name, end = os.fspath(path), byte_bounds(elements)[1] - shift
     if mapping.size() < end:
-        # the mapped file is shorter, whatever its name refers to now; a read would end the process
-        raise _cut_off(name, end)
+        # a read behind the end of a file that was truncated would end the process
+        raise _truncated(name, end)
     if elements.mode == "c":
         return None
     # assigned elements are written to the file now, before its time is taken
@@ -264,7 +264,7 @@ def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
 
 
 def _same_ends(found: MappedArray, elements: NDArray[Any]) -> bool:
-    """Whether both ends of the file equal the array's: the name may refer to another file now."""
+    """Whether both ends of the file and the array are equal: the name may be another file's now."""
     count = max(1, _COMPARED // elements.dtype.itemsize)
     outer = elements.ndim - 1
     # as many slices as axes, also for 0-d
@@ -279,7 +279,7 @@ def file_state(path: str) -> tuple[int, ...]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _cut_off(path: str, end: int) -> StaleFrameError:
+def _truncated(path: str, end: int) -> StaleFrameError:
     return StaleFrameError(
         f"the file of a memory-mapped array became shorter after it was mapped: the array ends "
         f"at byte {end}, the file ends earlier. Write the file again, and map it again",

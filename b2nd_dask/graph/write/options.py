@@ -1,4 +1,4 @@
-"""Options of a write: their checks, the plan of the frame, kept and dropped metadata."""
+"""Options of a write: their checks, the plan of the new frame, and its metadata."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class WriteOptions:
     """Returns the entries of vlmeta that change together with the given frame."""
 
     def change_key(self, array: da.Array, label: str) -> str:
-        """First half of the keys of all runs of one change: independent of the frame's content."""
+        """First half of the keys of all runs of a change; independent of the frame's content."""
         return tokenize(STAGED_LAYOUT, array, (self.region, self.append_axis), label)[:8]
 
     @property
@@ -143,7 +143,7 @@ def new_plan(array: da.Array, options: WriteOptions) -> FramePlan:
     )
 
 
-#: What an existing frame has instead of an option that is no value of it.
+#: Properties of an existing frame that contradict an option, if it has no attribute of that name.
 _REASONS = {
     "contiguous": "it is one file",
     "caterva": "it has no metalayer of Caterva",
@@ -186,7 +186,7 @@ def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions
 
 
 def dropped_metadata(given: Any, array: da.Array, options: WriteOptions) -> str:
-    """A warning of metadata that a new frame loses without the user's choice; or empty.
+    """A warning about metadata that a new frame loses without the user's choice; may be empty.
 
     `given` is the argument of the user, `array` its elements.
     """

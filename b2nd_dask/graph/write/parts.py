@@ -117,8 +117,8 @@ def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
     if nbytes > MAX_NBYTES:
         limit = f"the maximum is {MAX_NBYTES}"
         raise ValueError(f"shape={shape!r} of {elements} has {nbytes} bytes; {limit}")
-    # one block if the sizes are known, since dask lists the length of each block, and for an empty
-    # array, by whose elements dask would divide
+    # one block if the sizes are known, since dask lists the length of each block; also for an empty
+    # array, since dask would divide by its number of elements
     is_known = all(map(is_fixed, broadcast_sizes("chunks", chunks, len(sizes))))
     blocks = sizes if is_known or 0 in sizes else "auto"
     if blocks == "auto" and nbytes > LARGEST_DEFAULT_CHUNK * _MOST_BLOCKS:

@@ -171,7 +171,7 @@ def _rechunk_job(source: FrameReference, target: Transaction, options: WriteOpti
     plan = target.plan
     budget = budget_of(options.max_mem, target.staging, is_remote=source.is_remote)
     frames = IntermediateFrames(target, budget)
-    if source.grid.nchunks and not _stays(source, plan):
+    if source.grid.nchunks and not _can_copy_chunks(source, plan):
         return frames.rechunked(frames.elements_of(source, View.whole(source.shape)), "rechunk")
     made = frames.task("source", StoredChunks(source))
     elements = Elements(made, source.grid, source.dtype)
@@ -191,8 +191,8 @@ def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
     return open_b2nd(src, storage_options=storage_options if remote else None)
 
 
-def _stays(source: FrameReference, plan: FramePlan) -> bool:
-    """Whether the stored chunks of both frames have the same bytes."""
+def _can_copy_chunks(source: FrameReference, plan: FramePlan) -> bool:
+    """Whether the stored chunks of the source can be copied to the new frame."""
     parsed = source.parsed
     return (
         source.grid == plan.grid
@@ -227,35 +227,35 @@ class RechunkJob(Job):
     """The pass that writes elements of frames to a frame with other chunks."""
 
     source: Elements
-    way: OnePass
+    pass_plan: OnePass
 
     def graph(self) -> Delayed:
-        """The graph of `Job.graph`: regions, commit."""
+        """The graph of `Job.graph`: tasks that write regions, and the commit."""
         made, name = self.source.made, self.name("write")
-        sizes = tuple(map(steps, self.way.target.shape, self.way.region))
+        sizes = tuple(map(steps, self.pass_plan.target.shape, self.pass_plan.region))
         missing, known = self.missing(sizes, (0,) * len(sizes))
         work = {
             (name, *at): (rechunk_region, made.key, region, self.opened.key)
             for at, region in zip(np.ndindex(missing.shape), regions_of(sizes), strict=True)
             if missing[at]
         }
-        tasks = with_concurrency(work, self.way.concurrency)
+        tasks = with_concurrency(work, self.pass_plan.concurrency)
         return self.committed({**made.dask, **tasks}, list(work), known)
 
 
 class IntermediateFrames:
     """The intermediate frames of a write: each is written once, before it is read.
 
-    `budget` is the remaining memory, without the planned tasks. `reads_again`: functions read
-    some of these frames, and run again if the write is retried.
+    `budget` is the memory that remains beside the planned tasks. With `for_functions`, functions
+    read some of these frames, and run again if the write is retried.
     """
 
-    def __init__(self, target: Transaction, budget: Budget, *, reads_again: bool = False) -> None:
+    def __init__(self, target: Transaction, budget: Budget, *, for_functions: bool = False) -> None:
         self._target, self._staging = target, target.staging
         self.task = partial(task_of, target.staging.label)
         self.budget = budget
-        self._reads_again = reads_again
-        # shared with the target: a second task would recreate the staging area after a failure
+        self._for_functions = for_functions
+        # also the target's: a second task would recreate the staging area after a failure
         self.opened = opening(target)
         # by name and grid: the frame and its commit
         self._written: dict[tuple[str, Grid], tuple[IntermediateFrame, Delayed]] = {}
@@ -269,12 +269,12 @@ class IntermediateFrames:
 
     def rechunked(self, source: Elements, name: str) -> RechunkJob:
         """Make the job that rechunks elements to the target; `name` is the name of its passes."""
-        source, way = self._to_last_pass(source, self._target.plan.grid, name)
-        return RechunkJob(self._target, self.opened, source, way)
+        source, pass_plan = self._to_last_pass(source, self._target.plan.grid, name)
+        return RechunkJob(self._target, self.opened, source, pass_plan)
 
     def written(self, array: da.Array, view: View | None = None) -> Elements:
         """Write an array to an intermediate frame; return a view's elements, by default all."""
-        # the length divides all blocks but the last
+        # a length that divides all blocks but the last
         chunks = tuple(math.gcd(*axis[:-1]) or max(1, axis[0]) for axis in array.chunks)
         grid = Grid(array.shape, chunks, chunks, array.dtype.itemsize)
         make = partial(WriteJob, elements=array, origin=(0,) * array.ndim)
@@ -282,12 +282,12 @@ class IntermediateFrames:
 
     def reshaped(self, source: Elements, shape: tuple[int, ...], name: str, view: View) -> Elements:
         """Write elements in another shape, by ranges in C order; return the elements of a view."""
-        way = flat_pass(shape, source.grid.itemsize, self.budget)
-        self.budget = self.budget.without(way.graph_nbytes)
+        pass_plan = flat_pass(shape, source.grid.itemsize, self.budget)
+        self.budget = self.budget.without(pass_plan.graph_nbytes)
         task = FlatSource, source.made.key, source.grid.shape, shape
         flat = self.task("flat", task, source.made)
-        make = partial(RechunkJob, source=source._replace(made=flat), way=way)
-        return self._once(name, way.target, source.dtype, make, view)
+        make = partial(RechunkJob, source=source._replace(made=flat), pass_plan=pass_plan)
+        return self._once(name, pass_plan.target, source.dtype, make, view)
 
     def in_chunks(self, source: Elements, chunks: Chunks, name: str) -> Elements:
         """Rechunk elements to an intermediate frame whose chunks are these blocks."""
@@ -303,9 +303,9 @@ class IntermediateFrames:
         """The last pass to a frame and its source; earlier passes write intermediate frames."""
         passes = plan_passes(source.grid, grid, self.budget)
         log_passes(self._staging.label, passes)
-        for number, way in enumerate(passes.steps[:-1]):
-            make = partial(RechunkJob, source=source, way=way)
-            source = self._once(f"{name}-{number}", way.target, source.dtype, make)
+        for number, pass_plan in enumerate(passes.steps[:-1]):
+            make = partial(RechunkJob, source=source, pass_plan=pass_plan)
+            source = self._once(f"{name}-{number}", pass_plan.target, source.dtype, make)
         return source, passes.steps[-1]
 
     def _once(
@@ -320,7 +320,7 @@ class IntermediateFrames:
         if (name, grid) not in self._written:
             key = tokenize(self._staging.key, name, grid)[:16]
             intermediate = IntermediateFrame.of(self._staging, grid, dtype, key)
-            task = (begin_intermediate, intermediate, self.opened.key, self._reads_again)
+            task = (begin_intermediate, intermediate, self.opened.key, self._for_functions)
             opened = self.task("open", task, self.opened)
             if intermediate.staging.resumable and intermediate.is_published():
                 nothing = ChunkRecords.of_special(intermediate.plan.row)

@@ -1,6 +1,6 @@
 """Changes of frames: an update writes a region or appends.
 
-Old elements complete its elements to whole chunks.
+Chunks that are covered only in part are completed by old elements.
 """
 
 from __future__ import annotations
@@ -54,29 +54,29 @@ def update_job(arr: Any, frame: FrameReference, options: WriteOptions) -> WriteJ
     staging, call = staging_of(), ""
     if options.resume:
         call = options.change_key(array, location.label)
-        if (key := _finished_key(frame, call)) is not None:
+        if (key := _key_of_finished_run(frame, call)) is not None:
             done = Transaction(update_plan(frame.parsed, frame.shape), staging_of(resume_key=key))
             return WriteJob(done, opening(done), array, (0,) * frame.ndim)
-    array, axes = _placed(array, frame, options)
+    array, axes = _fit(array, frame, options)
     stops = (along.stop for along in axes)
     plan = update_plan(frame.parsed, tuple(map(max, frame.shape, stops)))
     box = ChunkBox.of(corner_of(axes), tuple(map(len, axes)), plan.grid)
     whole = box.axes(plan.grid)
-    carries = 0 not in array.shape and whole != axes
+    keeps_old = 0 not in array.shape and whole != axes
     if options.resume:
-        old = box.within(frame.grid).chunks(frame.grid) if carries else np.empty(0, np.int64)
-        key = _unpublished_key(call, frame, (corner_of(axes), plan), old)
+        old = box.within(frame.grid).chunks(frame.grid) if keeps_old else np.empty(0, np.int64)
+        key = _key_of_new_run(call, frame, (corner_of(axes), plan), old)
         staging = staging_of(resume_key=key)
     # the frame may be updated concurrently while the old elements of cut chunks are read
-    elements = _completed(array, frame.following(), axes, whole) if carries else array
-    state = frame.parsed.token, frame.shape, box, carries, entries_digest(frame.parsed, box)
+    elements = _completed(array, frame.following(), axes, whole) if keeps_old else array
+    state = frame.parsed.token, frame.shape, box, keeps_old, entries_digest(frame.parsed, box)
     packed = pack_entries(entries, compressed=True)
     update = Update(plan, staging, *state, packed, is_delayed=is_delayed)
     return WriteJob(update, opening(update), elements, corner_of(whole), groups=True)
 
 
-def _placed(array: da.Array, frame: FrameReference, options: WriteOptions) -> tuple[da.Array, Axes]:
-    """The elements for a region or an append, and their positions."""
+def _fit(array: da.Array, frame: FrameReference, options: WriteOptions) -> tuple[da.Array, Axes]:
+    """Broadcast an array to its region, or check it for an append; also return its positions."""
     if options.region is not None:
         axes, singles = region_axes(options.region, frame.shape)
         return broadcast_to_region(array, frame.grid, axes, singles), axes
@@ -87,19 +87,19 @@ def _placed(array: da.Array, frame: FrameReference, options: WriteOptions) -> tu
     return array, axes
 
 
-def _unpublished_key(
-    call: str, frame: FrameReference, place: tuple[Any, ...], old: NDArray[np.int64]
+def _key_of_new_run(
+    call: str, frame: FrameReference, target: tuple[Any, ...], old: NDArray[np.int64]
 ) -> str:
-    """The key of an update that is not published; `old` are chunks whose old elements stay in part.
+    """The key of an update that is not published; `old` are chunks that keep some old elements.
 
-    Includes the digest of these chunks. Not the time and size of the file (and so the names of
-    tasks that read it), which change when a commit is killed, and no other chunks, which
-    concurrent updates may change.
+    It depends on the digest of these chunks. It does not depend on the time and size of the file
+    (nor on names of tasks that read it), which change if a commit is killed, nor on other chunks,
+    which concurrent updates may change.
     """
     content = content_digest(process_cache.open(frame.location, frame.version), old)
-    keys = (call + tokenize(*place, content, n)[:8] for n in itertools.count())
-    # a key in the history would mean that this update was published, but it was an earlier one
-    # of the same elements, which others may have overwritten since
+    keys = (call + tokenize(*target, content, n)[:8] for n in itertools.count())
+    # a key in the history is that of an earlier update with the same elements, which other updates
+    # may have overwritten since
     return next(key for key in keys if key not in frame.parsed.keys)
 
 
@@ -108,11 +108,11 @@ def corner_of(axes: Axes) -> tuple[int, ...]:
     return tuple(along.start for along in axes)
 
 
-def _finished_key(frame: FrameReference, call: str) -> str | None:
-    """The key of an interrupted run of a call that has already changed the frame; else None.
+def _key_of_finished_run(frame: FrameReference, call: str) -> str | None:
+    """The key of a run of this call that failed or was killed after its publication; else None.
 
-    The frame's history contains that write and its staging area still exists: it was killed, or
-    failed, after it published the new state. A second run would append twice.
+    The frame's history contains its key, and its staging area still exists. A second run would
+    append twice.
     """
     keys = [key for key in frame.parsed.keys if key.startswith(call)]
     # listed only if needed: it takes long in a directory of many files
@@ -151,7 +151,7 @@ def _completed(arr: da.Array, frame: FrameReference, axes: Axes, whole: Axes) ->
     """Complete new elements to whole chunks by the old elements around them."""
     old, elements, covered = array_of(frame, "auto"), arr, list(axes)
     for axis, (along, wide) in enumerate(zip(axes, whole, strict=True)):
-        # old elements before and behind, as wide as the elements are after the earlier axes
+        # old elements before and behind; earlier axes are complete already
         index = [slice(each.start, each.stop) for each in covered]
         before, behind = (
             old[(*index[:axis], slice(*cut), *index[axis + 1 :])]

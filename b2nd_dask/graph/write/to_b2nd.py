@@ -22,7 +22,7 @@ from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.read.from_b2nd import array_of, expressions, is_expression
 from b2nd_dask.graph.read.sizes import own_or_auto
-from b2nd_dask.graph.write.input_arrays import as_dask, held_by
+from b2nd_dask.graph.write.input_arrays import as_dask, without_labels
 from b2nd_dask.graph.write.options import (
     NEW,
     STAGED_LAYOUT,
@@ -40,7 +40,7 @@ from b2nd_dask.storage import Location, log_others
 Write = tuple[Any, Any, Mapping[str, Any]]
 #: Takes the path and, as keywords, the options of `to_b2nd` that differ from their defaults.
 Writer = Callable[..., Any]
-#: Find the writer for an object of a package without importing it; None for unknown objects.
+#: Functions that return the writer of an object, None if unknown, by its package (not imported).
 _ADAPTERS: dict[str, Callable[[Any], Writer | None]] = {
     "xarray": lazy("b2nd_dask.edges.xarray.adapter", "of_xarray"),
     "zarr": lazy("b2nd_dask.edges.convert.convert", "of_zarr"),
@@ -244,13 +244,13 @@ def write_array(arr: Any, urlpath: Any, **given: Any) -> Any:
         if not options.compute:
             return staged
         staged.compute()
-        return _as_given(arr, part.elements)
-    return _as_given(arr, run_job(*_job(arr, urlpath, options), compute=options.compute))
+        return _in_library_of(arr, part.elements)
+    return _in_library_of(arr, run_job(*_job(arr, urlpath, options), compute=options.compute))
 
 
-def _as_given(arr: Any, written: da.Array | Delayed) -> Any:
+def _in_library_of(arr: Any, written: da.Array | Delayed) -> Any:
     """Convert the written array to the array library of the argument."""
-    is_array = isinstance(written, da.Array) and is_expression(held_by(arr))
+    is_array = isinstance(written, da.Array) and is_expression(without_labels(arr))
     return expressions().expression_of(written) if is_array else written
 
 
@@ -298,7 +298,7 @@ def new_frame(
         call = source, (0,) * plan.grid.ndim, plan, location.label, "w" if replaces else "w-"
         key = tokenize(STAGED_LAYOUT, *call)[:16]
         if isinstance(source, da.Array) and options.append_axis is not None:
-            # if this run is killed after it published, the next one is an append of the same array
+            # if this run is killed after its publication, the next one appends the same array
             key = options.change_key(source, location.label) + key[:8]
     staging = plan.staging(location, replace=replaces, resume_key=key, fsync=options.fsync)
     if options.compute and not location.is_url:
@@ -333,7 +333,7 @@ def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delaye
             return done
     else:
         written = job.graph()
-        # if a worker is lost after the commit, dask runs its tasks again, without a staging area
+        # if a worker is lost after the commit, dask repeats its tasks, without a staging area
         with transaction.once(), staging.prepared() if compute else nullcontext():
             if job.dropped:
                 warnings.warn(job.dropped, UserWarning, stacklevel=level_of_caller())

@@ -45,7 +45,7 @@ FAN_IN = 32
 def task_of(label: str, step: str, task: Any, *behind: Any) -> Delayed:
     """A single task, or a value, with its dependencies.
 
-    Its name shows a step of the frame at the path or URL `label`. The name is unique, since a
+    Its name shows the step and the frame at the path or URL `label`. It is unique, since a
     scheduler would reuse a task with a known name.
     """
     name = step + of_frame(label, uuid.uuid4().hex)
@@ -76,16 +76,16 @@ class Job:
         return step + str(self.opened.key).removeprefix("open")
 
     def missing(
-        self, chunks: Chunks, origin: tuple[int, ...], made: ChunkRecords | None = None
+        self, chunks: Chunks, origin: tuple[int, ...], constant: ChunkRecords | None = None
     ) -> tuple[NDArray[np.bool_], ChunkRecords]:
         """Find the blocks to compute, and the records of all other blocks.
 
-        `chunks` are the lengths of the blocks, which consist of whole frame chunks. Chunks staged
-        by earlier runs have records; a write without `resume` takes `made`. `origin` is
-        the index of the first element in the frame.
+        `chunks` are the lengths of the blocks, which consist of whole frame chunks; `origin` is the
+        index of the first element in the frame. The records are those of earlier runs, or without
+        `resume` those of constant chunks.
         """
         missing = np.ones(tuple(map(len, chunks)), bool)
-        plan, staging, known = self.transaction.plan, self.transaction.staging, made
+        plan, staging, known = self.transaction.plan, self.transaction.staging, constant
         grid = plan.grid
         if staging.resumable:
             manifests = read_manifests(staging).values()
@@ -150,7 +150,7 @@ def _chunk_ranges(sizes: tuple[int, ...], start: int, chunk: int) -> list[slice]
 def with_concurrency(
     work: dict[Any, tuple[Any, ...]], concurrency: int
 ) -> dict[Any, tuple[Any, ...]]:
-    """Let each task depend on the task `concurrency` places earlier: no more run at once.
+    """Let each task depend on the task `concurrency` positions earlier: no more run at once.
 
     This bounds the memory of all tasks on every scheduler: none starts a task before its
     dependencies are done, whatever its number of threads.
@@ -209,8 +209,8 @@ def _blocks_of(job: WriteJob) -> _Blocks:
 def write_graphs(jobs: Sequence[WriteJob]) -> list[Delayed]:
     """Build the tasks that write several frames; compute what they share once."""
     each = list(map(_blocks_of, jobs))
-    # Optimized together, since each alone would fuse shared tasks into its own. Without writes that
-    # compute no block: dask would leave some of their layers whole in the graph.
+    # Optimized together, since each write alone would fuse shared tasks into its own. Writes that
+    # compute no block are left out: dask would leave some of their layers whole in the graph.
     computing = [blocks for blocks in each if blocks.keys]
     optimized = _fused if _dask_compat.has_layers() else _appended
     tasks = optimized(computing, _threads_of_a_task(computing)) if computing else {}
@@ -266,8 +266,8 @@ def _appended(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
     tasks, writes = dict[Any, Any](), dict[Any, Any]()
     arrays: Any = [blocks.array for blocks in each]
     # dask.optimize does not lower all expressions
-    is_planned = _dask_compat.is_planned()
-    arrays = [array.optimize() for array in arrays] if is_planned else dask_optimize(*arrays)
+    planning = _dask_compat.has_query_planning()
+    arrays = [array.optimize() for array in arrays] if planning else dask_optimize(*arrays)
     for blocks, array in zip(each, arrays, strict=True):
         tasks |= {**array.__dask_graph__(), **blocks.job.opened.dask}
         common = blocks.job.origin, blocks.job.opened.key, threads

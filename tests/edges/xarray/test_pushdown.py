@@ -16,8 +16,8 @@ from b2nd_dask.edges.xarray import backend_array
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.tasks import compute_block, index_block, reduce_block
 from tests.edges.xarray.labelled import write_frame
-from tests.graph.pushing import elements_read, tasks_of
-from tests.graph.telling import chunks_read
+from tests.graph.pruning import chunks_read
+from tests.graph.pushdown import elements_read, tasks_of
 
 PACKED = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -1}
 

@@ -1,4 +1,4 @@
-"""What stands in the places of a template, drawn for an array."""
+"""Arguments of templates, drawn for an array."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def draw_arguments(rng: Random, array: Any) -> dict[str, Any]:
-    """Draw a value for each name that a template may have, apart from those of arrays."""
+    """Draw a value for each name that a template may have, except for arrays."""
     shape = tuple(0 if math.isnan(n) else n for n in array.shape)
     axis = rng.randrange(-len(shape), len(shape)) if shape else 0
     letters = string.ascii_lowercase[: len(shape)]

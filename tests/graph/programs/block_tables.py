@@ -43,7 +43,7 @@ IN_PLACE = lines_of("""
     da.blockwise(fn.in_place_sum_of_blocks, {to}, {a}, {of}, dtype={a}.dtype, meta={a}._meta[..., 0])
     da.reduction({a}, fn.in_place_total, fn.total, axis={axes}, dtype={a}.dtype, meta={a}._meta)
 """)
-#: Each block with an array of one block, whatever its length. The sums are of all its elements.
+#: Each block with an array of one block of any length. The sums are of all its elements.
 ONE_BLOCK = lines_of("""
     {a}.map_blocks(fn.plus_sum_of, {a}[:3].rechunk(-1), dtype={a}.dtype)
     {a}.map_blocks(fn.plus_sum_of, {a}.rechunk(-1), dtype={a}.dtype)
@@ -116,7 +116,7 @@ ONE_BLOCK_OF_PAIR = lines_of("""
     da.blockwise(fn.plus_sum_of, {of}, {a}, {of}, {b}.ravel().rechunk(-1), 'z', concatenate=True, dtype={a}.dtype)
     da.blockwise(fn.plus_sum_of, {of}, {a}, {of}, {b}.ravel(), 'z', concatenate=True, dtype={a}.dtype)
 """)
-#: Functions that are told where their block is.
+#: Functions that get the position of their block.
 BLOCK_INFO = lines_of("""
     {a}.map_blocks(fn.with_place, dtype={a}.dtype)
     {a}.map_blocks(fn.with_location, dtype={a}.dtype)

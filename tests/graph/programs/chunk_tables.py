@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tests.graph.programs.tables import lines_of
 
-#: Other chunks, of what is sliced, transposed or worked on before or after.
+#: Rechunks of arrays that are sliced, transposed or computed before or after.
 CHUNKS = lines_of("""
     {a}.rechunk({target})   {a}.rechunk({target})   {a}.rechunk({target}).rechunk({other})
     {a}.rechunk(-1).rechunk({target})   {a}.rechunk({target}).rechunk(-1)
@@ -27,7 +27,7 @@ CHUNKS = lines_of("""
     {a}.rechunk({target}).T.rechunk({other}[::-1])   {a}.rechunk({target}).map_blocks(fn.same)
     da.rechunk({a}, {target})   {a}.rechunk(dict(enumerate({target})))
 """)
-#: Operands of different chunks, which dask makes alike; overlapping parts of one array.
+#: Operands of different chunks, which dask unifies; overlapping parts of one array.
 UNIFIED = {
     "grows": lines_of("""
         {a} + {a}.rechunk({target})   {a}.rechunk({target}) * {a}   {a} + {a}.rechunk(-1)
@@ -67,7 +67,7 @@ UNIFIED_PAIR = lines_of("""
     ({a} + {b}.rechunk({target}))[{index}]   da.maximum({a}[::2], {b}[::2]).rechunk(3)
     da.map_blocks(np.add, {a}.rechunk(-1), {b}.rechunk(-1))   ({a} + {b}.T.T)[{cut}:]
 """)
-#: Slices behind work, of what is reduced then.
+#: Slices after elementwise work, before a reduction.
 THROUGH = {
     "sums": lines_of("""
         ({a} + 1)[{index}].sum(axis=0)   ({a} * 2 + 1)[{index}].sum(axis=0)

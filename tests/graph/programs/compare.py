@@ -1,4 +1,4 @@
-"""Whether two results are alike: types, dtypes, shapes, masks, values, errors."""
+"""Comparison of two results: types, dtypes, shapes, masks, values, errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST = (
     r"|too many indices for array: array is 0-dim.*|invalid index to scalar variable\."
 )
 #: Maximum and minimum of blocks that dask leaves without elements fail in dask, and in dask-array.
-#: Whether there are such blocks depends on what dask-array moves first.
+#: Whether such blocks exist depends on the order of dask-array's rewrites.
 _EMPTY_BLOCKS = "array dimensions except for the concatenation axis must match exactly"
 
 
@@ -83,7 +83,7 @@ def _are_errors_that_may_differ(got: Any, want: Any) -> bool:
 
 
 def _type(result: Any) -> type:
-    # an index that dask fuses with a read gives arrays of no axes, whatever is read
+    # an index that dask fuses with any read returns 0-d arrays
     return np.ndarray if isinstance(result, np.generic) else type(result)
 
 

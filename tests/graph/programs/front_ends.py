@@ -16,13 +16,13 @@ FRONT_ENDS = ("dask", "dask-array")
 
 @dataclass(frozen=True)
 class FrontEnd:
-    """What stands for ``da`` in programs, and how frames become arrays of it."""
+    """The library that ``da`` means in programs, and how frames become its arrays."""
 
     module: ModuleType
     options: dict[str, Any] = field(default_factory=dict)
     """Of `from_b2nd`."""
     complete: bool = True
-    """Whether what fails over arrays in memory is to fail over frames: it is no gap of its own."""
+    """Whether a program that fails over arrays in memory must also fail over frames."""
 
     def optimize(self, *arrays: Any) -> tuple[Any, ...]:
         """The arrays, optimized: together where the library does so."""

@@ -120,7 +120,7 @@ def whole_blocks(x):
 
 
 def square(x):
-    """A part of two axes, in blocks that are as long as they are broad."""
+    """A part of two axes, in square blocks."""
     x = x[(0,) * (x.ndim - 2)]
     n = min(x.shape)
     return x[:n, :n].rechunk(min(n, x.chunks[1][0]))

@@ -1,4 +1,4 @@
-"""Programs, drawn line by line: each line is tried on arrays in memory, which tell its shape."""
+"""Programs, drawn line by line: each line runs on arrays in memory to find its shape."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Drawing:
         self.values: dict[str, Value] = {}
         self.uses: dict[str, int] = {}
         self.wanted: set[str] = set()
-        """Arrays that are computed together with what is made of them."""
+        """Arrays that are computed together with results that depend on them."""
         self._count = 0
 
     def program(self, *, distributed: bool = False) -> Program:
@@ -52,7 +52,7 @@ class Drawing:
             plan = self.rng.choice(PLANS)
             for groups in plan or [EVERY] * self.rng.randint(1, 7):
                 self._draw_line(groups, newest=0.7 if plan is None else 0.97)
-        # what nothing is made of, and a few others
+        # arrays without dependents, and a few others
         names = [
             name
             for name in self.values
@@ -103,7 +103,7 @@ class Drawing:
                 f"{{r}} = frame({number}{options})", [], "keeps", views=True, fresh=True
             )
             if read is not None and self._is_there(read):
-                # a function in place must know who else has its blocks
+                # a function in place needs to know which arrays share its blocks
                 self.lines.pop()
                 del self.values[read.name]
 
@@ -129,11 +129,11 @@ class Drawing:
     def expression(
         self, template: str, values: list[Value], effect: str, **flags: bool
     ) -> Value | None:
-        """Add a line that is an expression; what is known of its result, if it is an array."""
+        """Add an expression as a line; return the properties of its result if it is an array."""
         return self.add("{r} = " + template, values, effect, **flags)
 
     def add(self, template: str, values: list[Value], effect: str, **flags: bool) -> Value | None:
-        """Add a line; what is known of its result, if it is an array that can be used on."""
+        """Add a line; return the properties of its result if later lines can use it as an array."""
         twice = flags.get("twice", False)
         if effect in JUMPING and any(v.state == "rough" for v in values):
             return None

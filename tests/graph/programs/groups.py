@@ -133,7 +133,7 @@ def in_place(drawing: Drawing, value: Value) -> None:
     template = drawing.rng.choice(block_tables.IN_PLACE)
     made = drawing.expression(template, [value], "grows", written=not value.fresh)
     if made is not None:
-        # what it shares memory with holds something else from then on
+        # arrays that share its memory have other values from then on
         for name in value.views:
             drawing.values.pop(name, None)
 
@@ -175,7 +175,7 @@ def fan(drawing: Drawing, value: Value) -> None:
 
 
 def _other(drawing: Drawing, value: Value) -> Value | None:
-    """Another array, of the same shape if there is one."""
+    """Another array, of the same shape if possible."""
     others = [v for v in drawing.values.values() if v.name != value.name]
     shape = drawing.array(value).shape
     alike = [v for v in others if drawing.array(v).shape == shape]
@@ -214,7 +214,7 @@ EVERY = tuple(GROUPS)
 FAN = ("reduction", "slices", "index", "elementwise", "move", "chunks", "through", "late", "blocks")
 _WORK = ("elementwise", "nothing")
 _BLOCKS = ("one_block", "block_info", "blockwise", "blocks")
-#: What the rules look for, line by line, groups each; None: any groups.
+#: Programs for which rules exist: the groups of each line; None for any group.
 PLANS = (
     None,
     None,

@@ -1,4 +1,4 @@
-"""A program: frames, lines of Python, and what is computed of it in which way."""
+"""A program: frames, lines of Python, its outputs, and how they are computed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.graph.programs.compare import Difference, assert_alike
 from tests.graph.programs.side import Side, written
 from tests.graph.programs.sources import Source
 from tests.graph.programs.ways import compute, way_in_memory
-from tests.graph.pushing import computing_with
+from tests.graph.pushdown import computing_with
 
-#: Of rounded results, the differences that are not looked into, in units of the last place.
+#: Maximum difference of rounded results, in units of the last place.
 MOST_ULPS = 1 << 12
 
 
@@ -40,7 +40,7 @@ class Program:
     """Bytes that may wait in memory for a late result."""
     threads: float = 1 / 16
     wrapped: bool = False
-    """Whether the first output is asked for once more, with xarray on top."""
+    """Whether the first output is also computed through xarray."""
     front_end: str = "dask"
     """The library of the arrays."""
 
@@ -59,14 +59,14 @@ class Program:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what NumPy and dask warn of."""
+    """Suppress warnings of NumPy and dask."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
 
 
 class _LeftToDask(logging.Handler):
-    """What the package has left to dask, since a rule raised or a graph was unsound."""
+    """Collects the graphs that the package left to dask: a rule raised, or a graph was unsound."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -119,7 +119,7 @@ def check(program: Program, folder: Path) -> None:
                 assert_alike(got, want, 0, 0)
         got = _computed(program, outputs, ours.names)
         want = _computed(replace(program, way=way_in_memory(program.way)), outputs, plain.names)
-        # where xarray is on top, there is one more
+        # with xarray there is one more output
         for name, one, other in zip([*outputs, *outputs], got, want, strict=False):
             if _fails_itself(other, plain.names[name], plain):
                 continue
@@ -159,7 +159,7 @@ def _fails_itself(want: Any, array: Any, plain: Side) -> bool:
     if not isinstance(want, Exception) and np.shape(want) == array.shape:
         return False
     if not plain.front_end.complete:
-        # dask_array optimized twice may hand over a block in place of a list of one block
+        # after two optimizations dask_array may pass a block in place of a list of one block
         return isinstance(want, Exception) or not any(map(math.isnan, array.shape))
     notes = [layer.collection_annotations or {} for layer in array.dask.layers.values()]
     made = [note.get("chunks", ()) for note in notes] + [each.chunks for each in plain.arrays()]
@@ -167,7 +167,7 @@ def _fails_itself(want: Any, array: Any, plain: Side) -> bool:
 
 
 def _has_empty_blocks(made: list[Any]) -> bool:
-    """Whether blocks without elements lie next to others, which dask.array may lose."""
+    """Whether empty blocks lie next to others, which dask.array may lose."""
     return any(0 in sizes and any(sizes) for chunks in made for sizes in chunks)
 
 
@@ -180,7 +180,7 @@ def _assert_near(got: Any, want: Any, program: Program, name: str, plain: Side) 
     try:
         assert_alike(got, want, rtol, rtol)
     except Difference:
-        # what cancelled out was rounded as its terms were
+        # a difference that cancels out has the rounding of its terms
         scale = _largest(plain)
         assert_alike(got, want, rtol, rtol * scale)
 
@@ -189,7 +189,7 @@ def _assert_near_that_of_cluster(got: Any, program: Program, name: str, plain: S
     """A cluster changes byte orders, and fails with some arrays of dask_array, also in memory."""
     try:
         (want,) = compute(program, [plain.names[name]])
-    except Exception:  # noqa: BLE001 - whatever fails, it is not because of frames
+    except Exception:  # noqa: BLE001 - no failure here is due to frames
         return
     _assert_near(got, want, program, name, plain)
 
@@ -206,7 +206,7 @@ def _largest(side: Side) -> float:
 
 
 def _computed(program: Program, outputs: list[str], names: Mapping[str, Any]) -> list[Any]:
-    """All outputs together, or one by one where there are errors: several may be raised."""
+    """All outputs together, or one by one after an error, since several may raise one."""
     arrays = [names[name] for name in outputs]
     try:
         if program.wrapped:
@@ -223,7 +223,7 @@ def _computed(program: Program, outputs: list[str], names: Mapping[str, Any]) ->
 
 
 def _assert_frames_unaltered(results: list[Any], frames: list[tuple[Path, Source]]) -> None:
-    """Write into results; frames that are read once more hold what they held."""
+    """Write into results; the frames must have the same elements when they are read again."""
     for result in results:
         if isinstance(result, np.ndarray) and result.flags.writeable and result.dtype.kind != "O":
             result[...] = np.ones((), result.dtype)
@@ -233,5 +233,5 @@ def _assert_frames_unaltered(results: list[Any], frames: list[tuple[Path, Source
 
 
 def size_of(array: Any) -> float:
-    """Elements; infinite where nobody knows."""
+    """Number of elements; infinite if unknown."""
     return math.prod(array.shape) if not np.isnan(array.shape).any() else math.inf

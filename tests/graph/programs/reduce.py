@@ -10,7 +10,7 @@ from tests.graph.programs.program import Program
 
 
 def reduced(program: Program, differs: Callable[[Program], bool]) -> Program:
-    """Take away what is not needed for a program to differ, one thing after the other."""
+    """Remove parts of a program one by one, as long as it still differs."""
     found = True
     while found:
         found = False
@@ -39,7 +39,7 @@ def _smaller(program: Program) -> Iterator[Program]:
         line = lines.pop(number)
         yield replace(program, lines=tuple(lines))
         name, _, rest = line.partition(" = ")
-        # its result is what it is made of
+        # the result of the line is its argument
         for other in dict.fromkeys(re.findall(r"\bv\d+\b", rest)):
             shorter = [re.sub(rf"\b{name}\b", other, later) for later in lines[number:]]
             outputs = {other if n == name else n: p for n, p in program.outputs.items()}

@@ -12,7 +12,7 @@ from b2nd_dask.graph.optimize.optimizer import RULE_NAMES
 from b2nd_dask.graph.optimize.rewrite import rewritten
 from tests.graph.programs.program import Program, quiet
 from tests.graph.programs.side import Side, written
-from tests.graph.pushing import computing_with
+from tests.graph.pushdown import computing_with
 
 
 def rules_fired(program: Program, folder: Path) -> set[str]:
@@ -27,7 +27,7 @@ def rules_fired(program: Program, folder: Path) -> set[str]:
     with quiet(), computing_with(threads=program.threads, held=program.held):
         for line in program.lines:
             side.execute(line)
-        # `compute` gives the optimizer more than the graphs of arrays: what joins their blocks
+        # `compute` adds the join of blocks to the graphs that the optimizer gets
         with dask.config.set(array_optimize=keep):
             dask.compute(*(side.names[name] for name in program.outputs), scheduler=_nothing)
         return {

@@ -60,7 +60,7 @@ class Side:
         return [value for value in self.names.values() if self.front_end.has_made(value)]
 
     def execute(self, line: str) -> Exception | None:
-        """Run a line; give what it raises."""
+        """Run a line; return the error that it raises."""
         try:
             exec(line, self.names)
         except Exception as error:  # noqa: BLE001 - both sides must raise the same

@@ -58,7 +58,7 @@ class Source:
     start: str = "zeros"
     """zeros, nans, uninit, or the value that all elements have."""
     writes: tuple[tuple[str, str], ...] = ()
-    """Regions, and what is assigned to each: a value, or "seed N"."""
+    """Regions, and the value assigned to each: a number, or "seed N"."""
     contiguous: bool = True
     stats: bool = False
     """Whether it has statistics of its chunks."""
@@ -155,7 +155,7 @@ def draw_source(rng: Random) -> Source:
 def _draw_write(
     rng: Random, shape: tuple[int, ...], chunks: tuple[int, ...], kind: str, start: str
 ) -> tuple[str, str]:
-    """A box of whole chunks (of some, where all elements are known), and what it gets."""
+    """A box of whole chunks (of a few if all elements are known), and its value."""
     parts = []
     whole = start == "uninit" or rng.random() < 0.7
     for n, chunk in zip(shape, chunks, strict=True):

@@ -20,7 +20,7 @@ def lines_of(text: str) -> list[str]:
 
 
 #: Elementwise. "grows": larger numbers; "rounds": quotients and roots; "rough": differs by
-#: instruction set; "jumps": must be the same in each way; "odd": what no rule knows.
+#: instruction set; "jumps": bitwise equal for all schedulers; "odd": unknown to all rules.
 ELEMENTWISE = {
     "keeps": lines_of("""
         -{a}   abs({a})   {a} + 1   {a} - np.int64(1)   np.float32(1) + {a}   {a} + 1j
@@ -228,7 +228,7 @@ LATE = {
         (({a} - {a}.mean(axis={axes}, keepdims=True)) ** 2).sum(axis={axes})
     """),
 }
-#: What makes masked arrays, and what is made of them.
+#: Functions that make masked arrays, and functions of these.
 MASKS = lines_of("""
     da.ma.masked_equal({a}, 0)   da.ma.masked_greater({a}, 0)   da.ma.masked_inside({a}, 0, 1)
     da.ma.masked_invalid({a})   da.ma.masked_where({a} < 0, {a})
@@ -242,7 +242,7 @@ UNMASKS = lines_of("""
     da.ma.nonzero({a})[0]   da.ma.where({a} > 0, {a}, 2)   da.ma.ones_like({a})
     da.ma.filled({a})
 """)
-#: Elements that a mask chooses: of the array itself, or of what it is made of.
+#: Elements that a mask selects, from the array itself or from its arguments.
 FILTERED = lines_of("""
     {a}[{a} > 1].sum()   {a}[{a} != 0].max()   {a}[{a} > 0].sum()   {a}[{a} == 2].size
     {a}[{a} > 1].compute_chunk_sizes()   {a}[{a} >= 2].compute_chunk_sizes().sum()

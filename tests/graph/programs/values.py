@@ -1,4 +1,4 @@
-"""What is known of the arrays of a program: how exact they are, and whose memory they share."""
+"""Properties of the arrays of a program: how exact they are, and whose memory they share."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ import numpy as np
 #: Bits of the significands of floats, by size of their parts.
 SIGNIFICANDS = {2: 11, 4: 24, 8: 53, 16: 64}
 ORDER = ("exact", "rounded", "rough")
-#: Effects that add numbers up, and those that must be the same in each way.
+#: Effects that add numbers, and those whose results must be bitwise equal.
 ADDING = ("sums", "products", "means", "grows", "bins")
 JUMPING = ("jumps", "bins")
 
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of an array of a program."""
+    """Properties of an array of a program."""
 
     name: str
     bits: float = 2
-    """That the largest number takes."""
+    """Bits of the largest number."""
     state: str = "exact"
     """exact, rounded or rough."""
     significand: int = 53
-    """Of the narrowest floats on the way."""
+    """Bits of the significand of the narrowest floats that it is computed from."""
     views: frozenset[str] = frozenset()
     """Arrays whose memory this one may share, with its own name."""
     fresh: bool = False
-    """Whether each task that needs its blocks makes them anew: reads, and work on them alone."""
+    """Whether each task that needs its blocks makes new ones: reads, and work on reads alone."""
     written: bool = False
-    """Whether a function in place made it of blocks that are not fresh: not to be called twice."""
+    """Whether a function wrote into blocks that are not fresh, so it must not run twice."""
 
     @property
     def precision(self) -> float:
-        """0 for exact, and what is rounded alike in each way."""
+        """0 for results that are exact, or always rounded equally."""
         return 2.0**-self.significand if self.state == "rough" else 0.0
 
 
 @dataclass(frozen=True)
 class Line:
-    """What is known of a line: the arrays that it takes, and what it does to them."""
+    """Properties of a line: its arguments, and its effect on them."""
 
     text: str
     effect: str
@@ -54,9 +54,9 @@ class Line:
     twice: bool = False
     """Whether their blocks go to several tasks."""
     fresh: bool = False
-    """Whether it is work on each block alone."""
+    """Whether it computes each block alone."""
     written: bool = False
-    """Whether its function writes into blocks that others may have, too."""
+    """Whether its function writes into blocks that other arrays may share."""
 
     def makes(self, name: str, values: Sequence[Value], made: Any) -> Value:
         """What is known of its result."""

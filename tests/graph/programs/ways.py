@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.graph.programs.program import Program
 
-#: Each, and how often it is drawn. "distributed" is slow, and only used when asked for.
+#: Schedulers, and how often each is drawn. "distributed" is slow, and only used on request.
 WAYS = {
     "as it is": 8,
     "optimized": 3,
@@ -51,7 +51,7 @@ def way_in_memory(way: str) -> str:
 
 
 def compute(program: Program, arrays: list[Any]) -> Any:
-    """Compute arrays together, in the way of a program."""
+    """Compute arrays together, with the scheduler of a program."""
     workers = {"num_workers": 2} if program.scheduler == "threads" else {}
     with dask.config.set({"scheduler": program.scheduler, **workers}):
         if program.way == "unoptimized":
@@ -103,7 +103,7 @@ def client() -> Client:
 
 @contextlib.contextmanager
 def closing_client() -> Iterator[None]:
-    """Stop the workers in the end, if there are any."""
+    """Stop the workers at the end, if any."""
     try:
         yield
     finally:

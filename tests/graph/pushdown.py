@@ -1,4 +1,4 @@
-"""Frames beside the arrays that they hold, for tests of work that is pushed into reads."""
+"""Frames and arrays with the same elements, for tests of pushdown into reads."""
 
 import math
 import sys
@@ -29,7 +29,7 @@ REDUCTIONS = {
     "second moment": partial(da.moment, order=2),
     "third moment": partial(da.moment, order=3),
 }
-#: Those that dask computes of single blocks by functions that are recognised.
+#: Reductions whose chunk steps are always recognized.
 ALWAYS_PUSHED = REDUCTIONS.keys() - {"third moment"}
 
 
@@ -47,13 +47,13 @@ WORK = {
 }
 
 
-#: They have `available` by name, and would keep what is in its place when they are imported.
+#: They import `available` by name: an import while it is replaced would keep the replacement.
 IMPORTED_BEFORE = at_once, rechunk, sharing
 
 
 @contextmanager
 def computing_with(*, threads=2, held=1 << 28):
-    """Optimize as for so many threads, where so many bytes may wait in memory for a late result."""
+    """Optimize for `threads` threads, and for `held` bytes that may wait for a late result."""
     resources = Resources(threads, int(held / sharing.SHARE_OF_MEMORY))
     with (
         mock.patch.object(sharing, "available", return_value=resources),
@@ -66,27 +66,27 @@ def computing_with(*, threads=2, held=1 << 28):
 
 
 def reducing_at_once(nbytes):
-    """Reduce elements of small chunks so many bytes at a time; with 0 chunk by chunk."""
+    """Reduce small chunks in groups of `nbytes`; with 0 chunk by chunk."""
     return mock.patch.object(reduce, "BOX_NBYTES", nbytes)
 
 
-#: Chunk by chunk; some chunks of the frames below, often; all of their elements.
+#: Chunk by chunk; mostly some chunks of the frames below; all elements.
 nbytes_at_once = st.sampled_from([0, 2000, 1 << 20])
 
 
 def tasks_of(function, array):
-    """How many tasks of an array's optimized graph call a function."""
+    """Number of tasks of an array's optimized graph that call a function."""
     return sum(calls(node, function) for node in nodes_in(_optimized_tasks(array)))
 
 
 def calls(node, function):
-    """Whether a task calls a function, which may have some of its arguments."""
+    """Whether a task calls a function, or a partial of it."""
     func = getattr(node, "func", None)
     return function in (func, getattr(func, "func", None))
 
 
 def elements_read(array):
-    """How many elements the tasks of an array's optimized graph read as blocks, not by an index."""
+    """Number of elements that an array's optimized graph reads as blocks, not by an index."""
     nodes = nodes_in(_optimized_tasks(array))
     indexed = [node.args[0] for node in nodes if calls(node, index_block)]
     reads = [node for node in nodes if isinstance(node, BlockRead) and node not in indexed]
@@ -98,7 +98,7 @@ def _optimized_tasks(array):
 
 
 def nodes_in(tasks):
-    """Tasks, those inside them, and their arguments."""
+    """Tasks, tasks inside them, and their arguments."""
     nodes, found = list(tasks), []
     while nodes:
         node = nodes.pop()
@@ -124,7 +124,7 @@ def _optimized(x):
     return optimized
 
 
-#: Ways in which an array comes to be computed, or used by others: each gives the same array.
+#: Functions that return an equal array, before it is computed or used by others.
 MODES = {
     "as it is": lambda x: x,
     "optimized": _optimized,
@@ -137,7 +137,7 @@ modes = st.sampled_from(sorted(MODES)).map(MODES.get)
 def outcome(function, x, mode=MODES["as it is"]):
     """The result, or the error's text.
 
-    Some reductions refuse to have no elements, and booleans to be subtracted.
+    Some reductions need elements, and booleans cannot be subtracted.
     """
     try:
         with np.errstate(all="ignore"):
@@ -193,9 +193,9 @@ def arrays(draw, extremes=()):
 
 @st.composite
 def frames(draw, fresh_path, extremes=()):
-    """A frame, the array that it holds, and both as dask arrays of the same chunks."""
+    """A frame and an array with its elements, as dask arrays of the same chunks."""
     array, path = draw(arrays(extremes)), fresh_path()
-    # some 64 chunks at most: more take longer and show no more
+    # at most about 64 chunks: more take longer and show no more
     most = {1: 23, 2: 8, 3: 4}[array.ndim]
     chunks = tuple(draw(st.integers(-(-n // most), n + 2)) for n in array.shape)
     blocks = tuple(draw(st.integers(1, c)) for c in chunks)

@@ -1,4 +1,4 @@
-"""What tests of several writers write, and the check of what is there."""
+"""The elements that tests of several writers write, and a check of the frame."""
 
 import blosc2
 import numpy as np

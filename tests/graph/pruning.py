@@ -1,4 +1,4 @@
-"""Programs that statistics of chunks may answer, and what they read."""
+"""Programs that may be answered from statistics of chunks, and the chunks that they read."""
 
 import warnings
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ REDUCTIONS = {
     "scaled nanmax": lambda x, m: m.nanmax(x * -0.5 + 1.0),
     "scaled nanmin": lambda x, m: m.nanmin(abs(x * 0.5) / 3.0),
 }
-#: Comparisons and what is made of them; the scalar lies somewhere among the elements.
+#: Functions of comparisons with a scalar in the range of the elements.
 SEARCHES = {
     "any": lambda x, m, t: (x > t).any(),
     "sum": lambda x, m, t: (x > t).sum(),
@@ -51,11 +51,11 @@ SEARCHES = {
     "positions": lambda x, m, t: m.nonzero(x > t)[0],
     "mean of": lambda x, m, t: m.where(x > t, 1.5, 0).mean(),
     "dependent": lambda x, m, t: (x > m.nanmax(x)).sum(),
-    # scalars that float16 and float32 have none of
+    # scalars that float16 and float32 cannot represent
     "overflow": lambda x, m, t: m.isnan(x * 1e300).sum(),
     "half overflow": lambda x, m, t: (x * 1e5 >= t).sum(),
     "underflow": lambda x, m, t: (x / 1e-50 >= t).sum(),
-    # what a mask chooses may depend on elements that it does not
+    # elements that a mask selects may depend on others
     "backwards": lambda x, m, t: x.map_blocks(lambda block: block[::-1])[x > t],
     "centred": lambda x, m, t: x.map_blocks(lambda block: block - block.sum(dtype="f8"))[x > t],
 }
@@ -63,7 +63,7 @@ SEARCHES = {
 
 @contextmanager
 def chunks_read():
-    """Count the chunks that are fetched meanwhile."""
+    """Collect the chunks that are fetched in the block."""
     counts = []
     real = fetch_module.fetch
 
@@ -95,11 +95,11 @@ def _computed(program, *arguments):
     return found.compute(scheduler="sync") if isinstance(found, da.Array) else found
 
 
-def computed_and_without(program, *arguments):
-    """What a program gives, and what without statistics: then it warns of as much, or more."""
+def with_and_without_statistics(program, *arguments):
+    """Results with and without statistics; without them there are as many warnings, or more."""
     results, warned = [], []
-    for asks in (True, False):
-        switch = dask.config.set({"b2nd_dask.statistics": asks})
+    for prunes in (True, False):
+        switch = dask.config.set({"b2nd_dask.statistics": prunes})
         with switch, warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             results.append(_computed(program, *arguments))
