@@ -42,8 +42,8 @@ TOGETHER = (
 
 #: Text of FileExistsError if the target was created after the start of the write.
 MEANWHILE = (
-    "another writer has created this meanwhile, and it is not replaced: see what it holds, then "
-    "write again, or write to another name"
+    "another writer has created this meanwhile, and it is not replaced: look at it, then write "
+    "again, or choose another name"
 )
 
 #: Labels end in the offset of a frame, as in ``a.zip[38:]``.
@@ -88,7 +88,7 @@ def memory_hint(label: str) -> str:
     """Hint for a missing object that may exist in another process."""
     if "memory://" not in label:
         return ""
-    return "; memory:// is seen by one process only, not by workers in other processes"
+    return "; memory:// is visible to one process only, not to workers in other processes"
 
 
 def _without_secrets(error: Exception, label: str, secrets: Secrets) -> Exception:
