@@ -15,7 +15,7 @@ import lazy_loader as _lazy_loader
 from b2nd_dask._version import __version__ as __version__
 from b2nd_dask.graph.optimize.optimizer import install as _install
 
-_OF_DASK = ("from_b2nd", "to_b2nd")
+_DASK_NAMES = ("from_b2nd", "to_b2nd")
 
 # the names of `__init__.pyi`, each imported at first use
 __getattr__, __dir__, __all__ = _lazy_loader.attach_stub(__name__, __file__)
@@ -28,26 +28,26 @@ class _ToB2nd:
         return __getattr__("to_b2nd").__get__(array, owner)
 
 
-#: The previous `__getattr__` of `dask.array`, by dask or another package.
-_otherwise = vars(_da).get("__getattr__")
-if getattr(_otherwise, "__module__", None) == __name__:
+#: The previous `__getattr__` of `dask.array`, which dask or another package has defined.
+_dask_getattr = vars(_da).get("__getattr__")
+if getattr(_dask_getattr, "__module__", None) == __name__:
     # it comes from an earlier import of this module
-    _otherwise = None
+    _dask_getattr = None
 
 
-def _name_of_dask(name: str) -> _Any:
+def _getattr(name: str) -> _Any:
     """Return an attribute of `dask.array` that dask does not define itself."""
-    if name in _OF_DASK:
+    if name in _DASK_NAMES:
         return __getattr__(name)
-    if _otherwise is not None:
-        return _otherwise(name)
+    if _dask_getattr is not None:
+        return _dask_getattr(name)
     raise AttributeError(f"module {_da.__name__!r} has no attribute {name!r}")
 
 
 _install()
 _da.Array.to_b2nd = _ToB2nd()  # type: ignore[attr-defined]
-_da.__getattr__ = _name_of_dask  # type: ignore[method-assign]
-_da.__dir__ = lambda: sorted({*vars(_da), *_OF_DASK})  # type: ignore[method-assign]
+_da.__getattr__ = _getattr  # type: ignore[method-assign]
+_da.__dir__ = lambda: sorted({*vars(_da), *_DASK_NAMES})  # type: ignore[method-assign]
 # importing dask.array imports xarray if it is installed
 if _sys.modules.get("xarray") is not None:
     _import_module("b2nd_dask.edges.xarray.accessor").register()

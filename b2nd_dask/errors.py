@@ -65,9 +65,9 @@ class B2ndError(Exception):
     def located(
         self, *, path: str | None = None, chunk: int | None = None, shift: int = 0, part: str = ""
     ) -> Self:
-        """Add a missing path and chunk, and `shift` bytes to the offset; return the same error.
+        """Add path and chunk if missing, and `shift` bytes to the offset; return the same error.
 
-        `part` is the part of the frame in which the fault was found.
+        `part` names the part of the frame with the fault.
         """
         self.problem = f"in {part}: {self.problem}" if part else self.problem
         self.path = self.path if self.path is not None else path
@@ -81,7 +81,7 @@ class B2ndError(Exception):
 def locating(
     *, path: str | None = None, chunk: int | None = None, shift: int = 0, part: str = ""
 ) -> Iterator[None]:
-    """Let errors of a `with` block say where they are; arguments as of `B2ndError.located`."""
+    """Add locations to the errors of a `with` block; arguments as for `B2ndError.located`."""
     try:
         yield
     except B2ndError as error:
@@ -90,7 +90,7 @@ def locating(
 
 
 def level_of_caller() -> int:
-    """Return the `stacklevel` that assigns a warning to the first caller outside the package."""
+    """Compute the `stacklevel` of a warning: that of the first caller outside the package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("b2nd_dask."):
         level, frame = level + 1, frame.f_back

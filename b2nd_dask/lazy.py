@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lazy(module: str, name: str) -> Callable[..., Any]:
-    """Make a function or method that imports the one in a module when it is called."""
+    """Make a function or method that imports the real one from its module when it is called."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return getattr(import_module(module), name)(*args, **kwargs)
@@ -18,7 +18,7 @@ def lazy(module: str, name: str) -> Callable[..., Any]:
 
 
 def require(extra: str, package: str) -> ModuleType:
-    """Import a package of an extra, or a module in it; an ImportError says how to install it.
+    """Import a package of an extra, or a module in it; ImportError has the command to install it.
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """Differences between processes of a cluster: versions of this package, visible files.
 
-A pickle names classes and their fields. In another version they end in an AttributeError or in a
-wrong value. So the pickle of each object of a task starts with a stamp of the version.
+A pickle names classes and fields, which may differ in another version: loading it raises an
+AttributeError or returns wrong values. So the pickle of each object of a task starts with a stamp
+of the version.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ logger = logging.getLogger("b2nd_dask")
 
 
 def here() -> str:
-    """Name this process for messages: its host and its process id."""
+    """Name this process for messages, by host and process id."""
     return f"host {socket.gethostname()}, process {os.getpid()}"
 
 
 def unseen(error: OSError, path: str, advice: str) -> OSError:
-    """Copy an OSError and add the process that does not see a path of other processes."""
+    """Copy an OSError; add this process, which does not see a path that other processes see."""
     problem = f"{error.strerror or error}, seen from {here()}: {advice}"
     return type(error)(error.errno, problem, path)
 
@@ -40,7 +41,7 @@ STAMP = _Stamp()
 
 
 def problem_with(version: str) -> str:
-    """Describe the mismatch with the version that pickled an object; empty if there is none."""
+    """Compare versions with the process that pickled an object; describe a mismatch, else empty."""
     own = _version.__version__
     if version == own:
         return ""
@@ -77,7 +78,7 @@ class FromOtherVersion:
 
 
 def reduced(make: Callable[..., Any], *fields: object) -> tuple[Any, ...]:
-    """Return the `__reduce__` value of a task's object that ``make(*fields)`` rebuilds.
+    """Return a `__reduce__` value with a stamp, for an object that ``make(*fields)`` rebuilds.
 
     Such pickles name functions of this module: every version of the package must have them.
     """

@@ -51,10 +51,10 @@ _IOV_MAX = 1024
 #: From linux/fs.h and linux/fcntl.h; Python has no renameat2.
 RENAME_NOREPLACE, RENAME_EXCHANGE, _AT_FDCWD = 1, 2, -100
 #: Errors of a kernel or file system without renameat2, or without the flag.
-_NOT_THERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_NO_RENAMEAT2 = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
-#: Without pread, threads share the position of a file; held while one of them uses it.
-_seeking = threading.Lock()
+#: Without pread, threads share the position of a file; each holds this lock during a read.
+_seek_lock = threading.Lock()
 
 
 def at_fork(**calls: Callable[[], None]) -> None:
@@ -64,7 +64,7 @@ def at_fork(**calls: Callable[[], None]) -> None:
 
 
 def path_of_url(path: str) -> str:
-    """The local path that the path of a ``file://`` URL names; ``?`` and ``#`` belong to it."""
+    """Convert the path of a ``file://`` URL to a local path, which includes ``?`` and ``#``."""
     if os.sep == "/":
         return unquote(path)
     return url2pathname(path.replace("?", "%3F").replace("#", "%23"))
@@ -108,8 +108,8 @@ def opened(path: str | Path, flags: int, folder: int | None = None) -> Iterator[
 def open_to_read(path: str, *, follow: bool = True, dir_fd: int | None = None) -> int:
     """Open a file or directory for reading; do not wait for the writer of a fifo.
 
-    If the path may not be a link (`follow`), a link raises OSError with `errno.ELOOP`. Returns the
-    descriptor, `NO_FD` for a directory on Windows.
+    Without `follow`, a link raises OSError with `errno.ELOOP`. Returns the descriptor; for a
+    directory on Windows, `NO_FD`.
     """
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     if not follow and hasattr(os, "O_NOFOLLOW"):
@@ -128,7 +128,7 @@ def pread(fd: int, nbytes: int, start: int) -> bytes:
     """Read at most `nbytes` bytes from a position."""
     if hasattr(os, "pread"):
         return os.pread(fd, nbytes, start)
-    with _seeking, io.FileIO(fd, closefd=False) as file:
+    with _seek_lock, io.FileIO(fd, closefd=False) as file:
         file.seek(start)
         return file.read(nbytes)
 
@@ -154,18 +154,18 @@ def require_writable(path: str) -> None:
 
 
 def pwrite(fd: int, payloads: Sequence[bytes], at: int) -> None:
-    """Write payloads one behind the other, from a position on.
+    """Write payloads one after the other, from a position on.
 
-    Short writes continue: one call writes at most 2 GiB, and less on a full disk.
+    A single system call writes at most 2 GiB, and less on a full disk; then more calls follow.
     """
-    left = deque(memoryview(payload) for payload in payloads)
-    while left:
-        written = os.pwritev(fd, list(itertools.islice(left, _IOV_MAX)), at)
+    remaining = deque(memoryview(payload) for payload in payloads)
+    while remaining:
+        written = os.pwritev(fd, list(itertools.islice(remaining, _IOV_MAX)), at)
         at += written
-        while left and written >= len(left[0]):
-            written -= len(left.popleft())
-        if left:
-            left[0] = left[0][written:]
+        while remaining and written >= len(remaining[0]):
+            written -= len(remaining.popleft())
+        if remaining:
+            remaining[0] = remaining[0][written:]
 
 
 def _kernel_copy(source: int, target: int, nbytes: int, start: int, at: int) -> int:
@@ -223,13 +223,13 @@ def write_file(path: Path, payload: bytes, *, fsync: bool = True) -> None:
 def flush(fd: int) -> None:
     """Wait until a file, or the entries of a directory, are on the disk.
 
-    On macOS `fsync` does not wait for the drive, which may lose data in a power cut;
-    `F_FULLFSYNC` waits for it (fsync(2) of macOS).
+    On macOS `fsync` does not wait for the drive, which may lose data in a power cut; `F_FULLFSYNC`
+    does (fsync(2) of macOS).
     """
-    whole = getattr(fcntl, "F_FULLFSYNC", None)
-    if fcntl is not None and whole is not None:
+    full_sync = getattr(fcntl, "F_FULLFSYNC", None)
+    if fcntl is not None and full_sync is not None:
         try:
-            fcntl.fcntl(fd, whole)
+            fcntl.fcntl(fd, full_sync)
         except OSError as error:
             if error.errno not in _NO_FLUSH:
                 raise
@@ -247,14 +247,13 @@ def sync(path: str | Path, folder: int | None = None) -> None:
 def lock(fd: int, *, shared: bool = False, wait: bool = False) -> bool | None:
     """Lock a file until it is closed; the kernel closes the files of a dead process.
 
-    Returns False if someone else holds a lock of it and `wait` is false, None if the file system
-    has no locks.
+    Returns False if another lock exists and `wait` is false, None if the file system has no locks.
     """
     if fcntl is None:
         return None
-    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(fd, how if wait else how | fcntl.LOCK_NB)
+        fcntl.flock(fd, operation if wait else operation | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _NO_LOCKS:
             return None
@@ -265,18 +264,18 @@ def lock(fd: int, *, shared: bool = False, wait: bool = False) -> bool | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a file is locked, by a lock that all hosts see.
+    """Whether a file has a lock that all hosts see.
 
-    False if the file system has no locks, or keeps them on this host.
+    False if the file system has no locks, or if they are local to a host.
     """
-    if _keeps_locks_here(path):
+    if _has_local_locks(path):
         return False
     with opened(path, os.O_RDWR) as fd:
         return lock(fd) is False
 
 
-def _keeps_locks_here(path: Path) -> bool:
-    """Whether the mount options keep locks on this host."""
+def _has_local_locks(path: Path) -> bool:
+    """Whether locks are local to this host, according to the mount options."""
     try:
         mounts = Path(_MOUNTS).read_text(errors="replace").splitlines()
     except OSError:
@@ -297,6 +296,6 @@ def renameat2(old: Path, new: Path, flags: int) -> bool:
     if call(_AT_FDCWD, os.fsencode(old), _AT_FDCWD, os.fsencode(new), flags) == 0:
         return True
     code = ctypes.get_errno()
-    if code in _NOT_THERE:
+    if code in _NO_RENAMEAT2:
         return False
     raise OSError(code, os.strerror(code), str(new))

@@ -1,4 +1,4 @@
-"""The bytes of a Blosc2 frame: pure functions between bytes and typed, immutable values. No I/O.
+"""The bytes of a Blosc2 frame: pure functions that convert between bytes and typed values. No I/O.
 
 One module for each section of a frame (`header`, `metalayers`, `index`, `trailer`),
 `grid` for its geometry, `integrity` and `statistics` for the records of its chunks, `values` for

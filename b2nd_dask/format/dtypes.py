@@ -24,12 +24,12 @@ _REPR = re.compile(r"dtype\((?P<quote>['\"]?)(?P<inner>.*)(?P=quote)\)", re.DOTA
 
 #: A plain dtype: ``<f8``, ``|S5``, ``<M8[25us]``, or a name such as ``datetime64[ns]``. NumPy's own
 #: parser also accepts comma lists, repeat counts and ``O``, which are unsafe and occur in no file.
-#: It crashes on times of 0 units, and warns about ``a``.
+#: It also crashes on times of 0 units, and warns about ``a``.
 _PLAIN = re.compile(
     r"[<>|=]?(?!a[0-9]*$)[A-Za-z?][A-Za-z]*[0-9]{0,9}(\[([1-9][0-9]{0,8})?[A-Za-zμ]{1,3}\])?"
 )
 
-#: Escapes that `repr` writes.
+#: A text whose only escapes are those that `repr` writes.
 _ESCAPED = re.compile(r"(?:[^\\]|\\['\"\\nrtxuU])*", re.DOTALL)
 
 
@@ -53,7 +53,7 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
     if match := _REPR.fullmatch(text):
         text = match["inner"]
     if not text.startswith(("[", "(")):
-        return _checked(text, text)
+        return _dtype_from(text, text)
     # Python warns about escapes that `repr` does not write
     descr = None
     if _ESCAPED.fullmatch(text):
@@ -61,7 +61,7 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
         # RecursionError or MemoryError
         with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             descr = ast.literal_eval(text)
-    return _checked(descr if isinstance(descr, list | tuple) else None, text)
+    return _dtype_from(descr if isinstance(descr, list | tuple) else None, text)
 
 
 def dtype_of_descr(descr: object) -> np.dtype[Any]:
@@ -71,7 +71,7 @@ def dtype_of_descr(descr: object) -> np.dtype[Any]:
     `FrameFormatError` if it does not describe a dtype, `UnsupportedFrameError` for a field of
     Python objects.
     """
-    return _checked(descr if isinstance(descr, list) else None, repr(descr))
+    return _dtype_from(descr if isinstance(descr, list) else None, repr(descr))
 
 
 def format_dtype(dtype: np.dtype[Any]) -> bytes:
@@ -89,11 +89,11 @@ def format_dtype(dtype: np.dtype[Any]) -> bytes:
     try:
         if dtype.fields is not None:
             fields = drop_metadata(dtype).descr
-            # as python-blosc2 does: NumPy names padding f1, f2, ..., which fields may be called
+            # raises, as in python-blosc2, if a field has the name that NumPy gives to padding (f1)
             np.dtype(fields)
             text = repr(fields)
         encoded = text.encode("utf-8")
-        # what would be read as another dtype is not written
+        # do not write a text that reads as another dtype
         if parse_dtype(encoded) == dtype:
             return encoded
         error = "it has no text form"
@@ -128,8 +128,8 @@ def not_stored(dtype: np.dtype[Any]) -> str | None:
     return None
 
 
-def _checked(description: object, text: str) -> np.dtype[Any]:
-    """Build the dtype that a text describes, and check that elements can have it."""
+def _dtype_from(description: object, text: str) -> np.dtype[Any]:
+    """Build a dtype from a text or its description, and check that a frame can hold it."""
     try:
         dtype = _build(description, 0)
     except (TypeError, ValueError) as error:
@@ -148,9 +148,9 @@ def _checked(description: object, text: str) -> np.dtype[Any]:
 
 
 def _build(description: object, depth: int) -> np.dtype[Any]:
-    """Build a dtype from a text, the fields of a struct, or the dtype and shape of arrays.
+    """Build a dtype from a text, a list of fields, or a tuple of the dtype and shape of arrays.
 
-    Raises ValueError or TypeError, without the text.
+    Raises ValueError or TypeError; the message does not contain the text.
     """
     if isinstance(description, list) and description and depth < MAX_NESTING:
         return _without_padding([_field(field, depth) for field in description])
@@ -166,15 +166,15 @@ def _build(description: object, depth: int) -> np.dtype[Any]:
 
 
 def _without_padding(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
-    """Build a structured dtype, with gaps where ``descr`` has ``('', '|V3')`` for padding."""
+    """Build a structured dtype; entries of ``descr`` such as ``('', '|V3')`` become padding."""
     gaps = [name == "" and kind.kind == "V" and not kind.names for name, kind, *_ in fields]
-    # NumPy would name a gap f1, which may be the name of a field
+    # NumPy would name the padding f1, which may also be the name of a field
     numbered = [
         (f"\0{at}", *rest) if gaps[at] else (name, *rest) for at, (name, *rest) in enumerate(fields)
     ]
     dtype = np.dtype(numbered)
-    kept = [name for name, is_gap in zip(dtype.names or (), gaps, strict=True) if not is_gap]
-    return dtype[kept] if kept else dtype
+    named = [name for name, is_gap in zip(dtype.names or (), gaps, strict=True) if not is_gap]
+    return dtype[named] if named else dtype
 
 
 def _field(field: object, depth: int) -> tuple[Any, ...]:

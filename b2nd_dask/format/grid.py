@@ -54,7 +54,7 @@ class Grid:
         return len(self.shape)
 
     def with_axis(self, axis: int) -> Grid:
-        """The grid with a new axis of length 1, which leaves the order of stored elements."""
+        """Insert an axis of length 1; the order of the stored elements stays the same."""
         shape, chunks, blocks = (
             (*lengths[:axis], 1, *lengths[axis:])
             for lengths in (self.shape, self.chunks, self.blocks)
@@ -84,19 +84,19 @@ class Grid:
         return tuple(reversed(cell))
 
     def chunk_numbers(self, along: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Number the chunks of a box in C order; it has these coordinates along each axis."""
+        """Number the chunks of a box in C order, from its coordinates along each axis."""
         numbers = np.zeros(1, np.int64)
         for cells, count in zip(along, self.counts, strict=True):
             numbers = (numbers[:, None] * count + cells).reshape(-1)
         return numbers
 
     def lengths(self, along: Iterable[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-        """Count the elements of chunks with these coordinates along each axis, without padding."""
+        """Lengths, without padding, of the chunks with these coordinates along each axis."""
         axes = zip(along, self.chunks, self.shape, strict=True)
         return [np.minimum(chunk, size - cells * chunk) for cells, chunk, size in axes]
 
     def extent(self, chunk: int) -> tuple[range, ...]:
-        """Positions of a chunk's elements along each axis; fewer at the array's edges."""
+        """Positions of a chunk's elements along each axis, without padding."""
         axes = zip(self.cell(chunk), self.chunks, self.shape, strict=True)
         return tuple(range(at * c, min((at + 1) * c, n)) for at, c, n in axes)
 
@@ -145,8 +145,8 @@ class Grid:
     def chunk_is_c_order(self) -> bool:
         """Whether a stored chunk, padding included, has its elements in C order.
 
-        True if a block spans all axes behind the last divided axis and is one element thick along
-        all axes before it.
+        Let d be the last axis along which a chunk has several blocks. The order is C order if a
+        block has one element along each axis before d, or if there is no such axis.
         """
         split = [axis for axis, n in enumerate(self.blocks_per_chunk) if n > 1]
         return not split or all(b == 1 for b in self.blocks[: split[-1]])
@@ -164,13 +164,13 @@ class AxisSlice(NamedTuple):
 
 
 def per_chunk(columns: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
-    """Multiply the numbers of the cells along each axis; one product per chunk in C order."""
+    """Multiply values per cell of each axis; one product per chunk, in C order."""
     start: NDArray[Any] = np.ones(1, np.int64)
     return functools.reduce(np.multiply.outer, columns, start).reshape(-1)
 
 
 def contiguous_box(shape: tuple[int, ...], room: int) -> tuple[int, ...]:
-    """Compute the largest box of at most `room` elements that is contiguous in C order; at least 1.
+    """Compute the shape of the largest C-contiguous box of at most `room` elements (at least 1).
 
     Examples
     --------
@@ -187,7 +187,7 @@ def contiguous_box(shape: tuple[int, ...], room: int) -> tuple[int, ...]:
 
 
 def boxes_between(edges: Iterable[Sequence[int]]) -> Iterator[tuple[slice, ...]]:
-    """Iterate over the boxes of a grid with these edges along each axis, in C order.
+    """Iterate in C order over the boxes between given edges along each axis.
 
     Examples
     --------
@@ -212,9 +212,9 @@ def steps(total: int, step: int) -> tuple[int, ...]:
 class AxisCells:
     """The cells of one axis that contain positions of an ascending range, in ascending order.
 
-    Cells without a selected position are omitted. Millions of cells need no object each: the
-    properties are columns of all cells, and an `AxisSlice` is created on access. `size` counts the
-    elements of a cell.
+    Cells without a selected position are omitted. The properties are columns of all cells, and an
+    `AxisSlice` is created on access, so millions of cells need no object each. `size` is the number
+    of elements of a cell.
 
     Examples
     --------
@@ -230,7 +230,7 @@ class AxisCells:
     def __init__(self, positions: range, size: int) -> None:
         self._positions = positions
         self._size = size
-        # with a longer step each position has its own cell, and cells between them have none
+        # else the step exceeds the cell: each position has its own cell, and some cells have none
         self._is_dense = bool(positions) and positions.step <= size
         self._count = len(positions)
         if self._is_dense:
@@ -264,7 +264,7 @@ class AxisCells:
         bounds = np.empty(self._count + 1, np.int64)
         before = self._positions.start - self.numbers * self._size
         bounds[:-1] = -(before // self._positions.step)
-        # positions may start inside the first cell
+        # the first position may lie inside its cell
         bounds[0], bounds[-1] = 0, len(self._positions)
         return bounds
 
@@ -311,7 +311,7 @@ def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
             axes.append(_single_position(entry, axis, size))
             finish.append(0)
     if _ellipses(entries):
-        # NumPy returns a 0-d array if an ellipsis accompanies the integers, else a scalar
+        # with an ellipsis NumPy returns a 0-d array instead of a scalar
         finish.append(Ellipsis)
     return Selection(tuple(axes), tuple(finish))
 

@@ -44,10 +44,10 @@ _OFFSETS_64 = 1
 _VARIABLE_CHUNKS, _VL_BLOCKS = 0x40, 0x80
 #: Codec nibble of the header for plug-in codecs: byte 77 has the codec.
 _PLUGIN_CODEC = 6
-#: Compression parameters and numbers of threads, for later changes; each change may set them.
+#: Bytes that each writer may set: compression parameters and numbers of threads of later writes.
 _FREE = (slice(27, 29), slice(63, 65), slice(66, 68), slice(71, 86))
-#: Positions of the markers of msgpack, and the markers. C-Blosc2 checks none of these
-#: (docs/format.md, Frame header), but every writer sets them.
+#: Positions of the msgpack markers, and the markers. C-Blosc2 checks none of them
+#: (docs/format.md, Frame header), but every writer writes them.
 _MARKED = (0, 1, 10, 15, 24, 29, 38, 47, 52, 57, 62, 65, 69, FIXED_LEN)
 _MARKERS = bytes.fromhex("9e a8 d2 cf a4 d3 d3 d2 d2 d2 d1 d1 d8 93")
 
@@ -90,7 +90,7 @@ class FrameHeader:
 #: First bytes of a frame: a msgpack array whose first element is the magic.
 _START = b"\x9e\xa8" + MAGIC
 #: First bytes of other file formats that users may confuse with frames.
-_OTHERS = {
+_OTHER_FORMATS = {
     b"\x89HDF\r\n": " (it is an HDF5 file: h5py reads it)",
     b"\x93NUMPY": " (it is a NumPy file: numpy.load reads it)",
     b"PK\x03\x04": (
@@ -103,11 +103,11 @@ _OTHERS = {
 def header_len_of(head: bytes) -> int:
     """Read the length of the header, the bytes that `parse_header` needs.
 
-    `head` has at least the first 112 bytes, the shortest length of a frame. Raises
-    `FrameFormatError` if it is too short, the magic is missing, or the length is invalid.
+    `head` needs the first 112 bytes, the shortest length of a frame. Raises `FrameFormatError` if
+    it is shorter, the magic is missing, or the length is invalid.
     """
     if head[2:10] != MAGIC and not _START.startswith(head):
-        guess = next((what for magic, what in _OTHERS.items() if head.startswith(magic)), "")
+        guess = next((what for magic, what in _OTHER_FORMATS.items() if head.startswith(magic)), "")
         raise FrameFormatError(
             f"not a Blosc2 frame: {head[:10]!r} where the magic is expected{guess}", offset=0
         )
@@ -128,8 +128,8 @@ def header_len_of(head: bytes) -> int:
 def parse_header(buf: bytes, available: int) -> FrameHeader:
     """Parse and check the header.
 
-    `buf` has the frame's first `header_len_of(...)` bytes, or more; `available` counts the bytes
-    from the frame's start to the end of its file. Raises `FrameFormatError` for fields that
+    `buf` has at least the frame's first `header_len_of(...)` bytes; `available` is the number of
+    bytes from the frame's start to the end of its file. Raises `FrameFormatError` for fields that
     contradict the format, each other, or the file's size, `UnsupportedFrameError` for a version or
     kind of frame that this package does not read.
     """
@@ -182,18 +182,19 @@ def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
     dtype, itemsize = meta.dtype, _itemsize(header, meta)
     axes: tuple[int, ...] = ()
     if dtype is not None and dtype.subdtype is not None:
-        # the axes of elements that are arrays come last and are never divided: python-blosc2 reads
-        # a shape of (5,) with ('<f8', (10,)) as (5, 10)
+        # as in python-blosc2, an array of shape (5,) with elements ('<f8', (10,)) has the shape
+        # (5, 10); neither chunks nor blocks divide the last axis
         dtype, axes = dtype.subdtype
         itemsize = dtype.itemsize
     grid = Grid(meta.shape + axes, meta.chunks + axes, meta.blocks + axes, itemsize)
     if grid.ndim > MAX_NDIM:
         raise UnsupportedFrameError(f"an array of {grid.ndim} axes; the maximum is {MAX_NDIM}")
-    how, is_plain = header.compression, name_of_array(header.metalayers) == "b2nd" and not axes
-    if how.needs_shape and not is_plain:
+    compression = header.compression
+    is_plain = name_of_array(header.metalayers) == "b2nd" and not axes
+    if compression.needs_shape and not is_plain:
         raise UnsupportedFrameError(
-            f"codec {how.codec} with filters {how.filters} needs the array's shape, which frames "
-            "of Caterva or with elements that are arrays do not provide"
+            f"codec {compression.codec} with filters {compression.filters} needs the array's "
+            "shape, which frames of Caterva or with elements that are arrays do not provide"
         )
     if grid.itemsize > MAX_ITEMSIZE:
         raise FrameFormatError(
@@ -215,12 +216,12 @@ def geometry_of(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
 
 
 def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
-    """Bytes of an element; header and dtype must agree."""
+    """Bytes of an element; raise FrameFormatError if header and dtype differ."""
     if meta.dtype is None:
         return header.typesize
     itemsize = meta.dtype.itemsize
-    # in frames in memory python-blosc2 copies the chunk typesize of 1 for wider elements into the
-    # header, and cannot read them again; the sizes of chunks and blocks then confirm the dtype
+    # chunks of wider elements have typesize 1. In memory python-blosc2 writes the 1 into the frame
+    # header, too, and cannot read the frame; then the sizes of chunks and blocks confirm the dtype
     wide = header.typesize == 1 and itemsize > MAX_TYPESIZE
     if itemsize != header.typesize and not wide:
         raise FrameFormatError(
@@ -247,22 +248,23 @@ def _check_sizes(header: FrameHeader, grid: Grid) -> None:
 
 
 def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
-    """Build the header; `header_len` is computed from the metalayers, the field is ignored.
+    """Build the header; the `header_len` of the argument is ignored and computed anew.
 
     `has_vlmeta` says whether the trailer has vlmetalayers.
     """
     metalayers = build_metalayers(dict(header.metalayers), FIXED_LEN, counted_from=FIXED_LEN)
-    how = header.compression
+    compression = header.compression
+    level_and_codec = compression.clevel << 4 | min(compression.codec, _PLUGIN_CODEC)
     fixed = _FIXED.pack(
         MAGIC, FIXED_LEN + len(metalayers), header.frame_len,
-        # version 2, 64-bit offsets; version 3 and variable chunks mark an array without chunk shape
+        # version 2, 64-bit offsets; version 3 and the flag of variable chunks if chunks are empty
         0x12 if header.chunksize else 0x13 | _VARIABLE_CHUNKS,
-        header.sparse, how.clevel << 4 | min(how.codec, _PLUGIN_CODEC), how.splitmode - 1,
+        header.sparse, level_and_codec, compression.splitmode - 1,
         header.nbytes, header.cbytes, header.typesize, header.blocksize, header.chunksize,
         # one thread each for compression and decompression: python-blosc2 uses its own setting
         1, 1, 0xC3 if has_vlmeta else 0xC2,
-        _FILTER_SLOTS, bytes(how.filters), how.codec, how.codec_meta, bytes(how.filters_meta),
-        how.use_dict,
+        _FILTER_SLOTS, bytes(compression.filters), compression.codec, compression.codec_meta,
+        bytes(compression.filters_meta), compression.use_dict,
     )  # fmt: skip
     out = bytearray(fixed + metalayers)
     for at, marker in zip(_MARKED, _MARKERS, strict=True):
@@ -271,11 +273,10 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
 
 
 def odd_byte(head: bytes, header: FrameHeader, *, has_vlmeta: bool) -> int | None:
-    """Find the first byte of a header that differs from the output of all current writers.
+    """Find the first byte of a header that no current writer writes; None if there is none.
 
-    C-Blosc2 checks few of the markers and ignores others, but it rewrites the whole header at every
-    change. So a different byte points to damage. None if all bytes are as expected; compression
-    parameters may have any value.
+    C-Blosc2 ignores some of the bytes, but it rewrites the whole header at every change. So a
+    different byte means damage. Compression parameters may have any value.
     """
     usual = bytearray(build_header(header, has_vlmeta=has_vlmeta))
     for free in _FREE:
@@ -289,7 +290,7 @@ def odd_byte(head: bytes, header: FrameHeader, *, has_vlmeta: bool) -> int | Non
 def with_new_tail(head: bytes, *, cbytes: int, frame_len: int, has_vlmeta: bool = True) -> bytes:
     """Update a whole header for an index and a trailer at new positions.
 
-    All bytes other than these three fields stay the same; `cbytes` are those of the data region.
+    Only the fields of the arguments change; `cbytes` is the number of bytes of the data region.
     """
     out = bytearray(head)
     struct.pack_into(">Q", out, 16, frame_len)

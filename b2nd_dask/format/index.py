@@ -27,10 +27,10 @@ from b2nd_dask.format.header import FrameHeader
 MAX_CHUNK_FILE = 2**32 - 1
 #: An index may always unpack to this many bytes (8 million chunks) ...
 FREE_NBYTES = 64 << 20
-#: ... and more only up to this multiple of its compressed size. In upstream's blocks of 16 KiB,
-#: equal codes shrink 220 times at most; an index of many more is one repeated value.
+#: ... and more only up to this multiple of its compressed size. Blocks of 16 KiB, as upstream
+#: writes them, shrink 220 times at most; a longer index of equal entries is one repeated value.
 MAX_RATIO = 1024
-#: Entries to compare at once, which keeps temporary columns small.
+#: Entries to compare at once, so that temporary columns stay small.
 _SLICE = 1 << 16
 #: Kinds of chunks without data.
 INDEX_KINDS = (ChunkKind.ZEROS, ChunkKind.NAN, ChunkKind.UNINIT)
@@ -50,9 +50,8 @@ class OffsetIndex:
     """Offsets of all chunks as one column."""
 
     offsets: NDArray[np.int64]
-    """The stored entries: a position behind the header, the number of a chunk file, or a negative
-    special code.
-    A zero-stride array if the index chunk repeats one value."""
+    """The stored entries: an offset in the data region, the number of a chunk file, or a negative
+    special code. A zero-stride array if the index chunk repeats one value."""
     data_nbytes: int
     """Bytes of the data region."""
 
@@ -82,8 +81,7 @@ class OffsetIndex:
     def _starts(self) -> NDArray[np.int64]:
         """Starts of all stored chunks in ascending order.
 
-        Offsets that ascend are returned themselves, which saves a column per process (100 million
-        chunks: 800 MB).
+        If the offsets ascend, they are returned without a copy (800 MB for 100 million chunks).
         """
         offsets = _distinct(self.offsets)
         if _ascends(offsets):
@@ -107,7 +105,7 @@ class OffsetIndex:
 def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     """Parse the index chunk of `nchunks` chunks and check every entry.
 
-    `data` has the bytes from the index chunk to the trailer; none for an array without chunks.
+    `data` has the bytes from the index chunk to the trailer; empty for an array without chunks.
     Raises `FrameFormatError` if the index chunk is damaged, has the wrong number of entries, or an
     entry is out of bounds.
     """
@@ -136,8 +134,8 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
 def index_len_of(head: bytes, available: int, nchunks: int) -> int:
     """Read the length of the index chunk from its first 32 bytes.
 
-    `available` counts the bytes from its start to the trailer. Raises `FrameFormatError` if the
-    header does not belong to an index of this many chunks.
+    `available` is the number of bytes from its start to the trailer. Raises `FrameFormatError` if
+    these bytes are not the header of an index of `nchunks` chunks.
     """
     with _damaged_index():
         return _index_header(head, available, nchunks).cbytes
@@ -146,7 +144,7 @@ def index_len_of(head: bytes, available: int, nchunks: int) -> int:
 def stored_chunks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Find the numbers of the chunks with data, ascending.
 
-    A repeated special code needs no memory per chunk.
+    If one special code stands for all chunks, this needs no memory per chunk.
     """
     if not (_distinct(offsets) >= 0).any():
         return np.empty(0, np.int64)
@@ -154,7 +152,7 @@ def stored_chunks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def special_code(kind: ChunkKind) -> int:
-    """Compute the entry of a chunk without data: the top bit, and the kind in the high byte.
+    """Compute the index entry of a chunk without data: its high byte is the top bit and the kind.
 
     Examples
     --------
@@ -165,12 +163,12 @@ def special_code(kind: ChunkKind) -> int:
 
 
 def build_index(offsets: NDArray[np.int64]) -> bytes:
-    """Build the index chunk, with the same bytes as upstream when it changes an index.
+    """Build the index chunk from one entry per chunk; the bytes are those that upstream writes.
 
-    There is one offset for each chunk, special codes included; at least one.
+    There is at least one chunk.
     """
     if len(offsets) > 1 and (_distinct(offsets) == offsets[0]).all():
-        # as upstream creates arrays of zeros: 40 bytes for any number of chunks
+        # as in upstream's arrays of zeros: 40 bytes for any number of chunks
         value = offsets[:1].astype(_OFFSET).tobytes()
         return encode_repeated(
             value, nbytes=8 * len(offsets), blocksize=min(8 * len(offsets), _INDEX_BLOCKSIZE)
@@ -203,8 +201,8 @@ def _index_header(head: bytes, available: int, nchunks: int) -> ChunkHeader:
         or header.needs_shape
     ):
         raise CorruptChunkError("it does not hold 64-bit offsets", offset=3)
-    # upstream always shuffles the index, but the alpha version did not set this byte; in later
-    # versions a 0 means that zeros overwrote the header
+    # upstream always shuffles the index. The alpha version did not set this byte; in later versions
+    # a 0 means that zeros overwrote the header
     has_last = header.header_len == HEADER_LEN and header.version > ALPHA_VERSION
     if has_last and not (header.special or header.filters[-1]):
         raise CorruptChunkError("its last filter is none, but every index has shuffle", offset=21)
@@ -227,7 +225,7 @@ def _decode_offsets(data: bytes, nchunks: int) -> NDArray[np.int64]:
 
 
 def _distinct(column: NDArray[Any]) -> NDArray[Any]:
-    """The distinct entries: a single one of a zero-stride column, else all."""
+    """Cut a zero-stride column to its one entry; return other columns unchanged."""
     return column[:1] if column.strides == (0,) else column
 
 
@@ -235,16 +233,16 @@ def _ascends(offsets: NDArray[np.int64]) -> bool:
     """Whether all entries are offsets in ascending order, equal ones allowed."""
     if not len(offsets) or offsets[0] < 0:
         return False
-    # in small columns; each starts with the last entry of the previous one
+    # each part starts with the last entry of the previous one
     parts = (offsets[max(0, at - 1) : at + _SLICE] for at in range(0, len(offsets), _SLICE))
     return all(bool((part[:-1] <= part[1:]).all()) for part in parts)
 
 
 def _codes_of(offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The high bytes of contiguous entries, in place.
+    """View the high bytes of contiguous entries.
 
-    That of a special code is the top bit and the kind. Upstream ignores the low bytes, where it
-    writes zeros.
+    The high byte of a special code is the top bit and the kind. The low bytes are zeros, which
+    upstream ignores.
     """
     return offsets.view(np.uint8)[7::8]
 

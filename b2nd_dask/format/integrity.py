@@ -1,13 +1,13 @@
-"""Checksums of chunks (docs/integrity.md), chunk statistics, and the verdict on their validity.
+"""Checksums of chunks (docs/integrity.md), statistics of chunks, and the validity of both.
 
 The record, one entry of vlmeta, holds the digests of all stored chunks and of the metadata.
 python-blosc2 lists it among the user's entries. A program that copies all entries into another
-frame copies the record, too; there the stamp does not match it, as after damage.
+frame also copies the record; the stamp there does not match it, as after damage.
 
-The stamp binds the record to the frame: six bytes of the index chunk. When python-blosc2 changes
-chunks in place, it may keep all metadata, but it recompresses the index chunk every time. The stamp
-lies in bytes of the index chunk's header that no decoder uses and that are zero in a new one. So
-while the stamp exists, no other software has changed a chunk.
+The stamp, six bytes of the index chunk, binds the record to the frame. It lies in bytes of the
+index chunk's header that no decoder uses. When python-blosc2 changes chunks in place, it may keep
+all metadata, but it always writes a new index chunk, with zeros in these bytes. So while the stamp
+exists, no other software has changed a chunk.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _KEYS = OWN_VLMETA[RECORD_NAME]
 
 #: Canonical XXH3 digests are big endian.
 _DIGEST = np.dtype(">u8")
-#: A compressed chunk holds the entry; its length is an int32. The limit for the columns:
+#: Most bytes of the columns: the entry is a compressed chunk, whose length is an int32.
 _MAX_COLUMNS_NBYTES = 2**31 - (1 << 20)
 #: Most bytes of a record beside the array metalayer and two digests per chunk.
 _ROOM = 4096
@@ -90,7 +90,7 @@ class ChecksumState(Enum):
     ABSENT = "absent"
     """The frame has none, or other software has changed chunks since."""
     STALE = "stale"
-    """They do not fit the frame, by a change of other software or by damage, which look alike."""
+    """They do not fit the frame: other software changed it, or damage, which looks the same."""
     DAMAGED = "damaged"
 
 
@@ -130,8 +130,8 @@ class ChunkColumns:
     record_digest: bytes = b""
     """XXH3-64 of the record of checksums; statistics are bound to it."""
     entry: bytes | None = None
-    """Statistics as stored, unpacked on first access. None if there are none, the dtype has none,
-    or the checksums are not valid."""
+    """Stored entry of the statistics, unpacked on first access. None if the frame or the dtype has
+    none, or the checksums are not valid."""
 
     @cached_property
     def digests(self) -> NDArray[np.uint64] | None:
@@ -173,8 +173,8 @@ class ChunkColumns:
         if statistics is None and self.statistics is not None:
             statistics = self.statistics.rows()
         offsets, digests = self.index.offsets, self.digests if self.checksums.is_valid else None
-        given = {"offset": offsets, "digest": digests, "statistics": statistics}
-        columns = {name: column for name, column in given.items() if column is not None}
+        candidates = {"offset": offsets, "digest": digests, "statistics": statistics}
+        columns = {name: column for name, column in candidates.items() if column is not None}
         length = min(1, len(offsets)) if offsets.strides == (0,) else len(offsets)
         table = np.empty(length, [(name, column.dtype) for name, column in columns.items()])
         for name, column in columns.items():
@@ -187,9 +187,9 @@ class Tail(NamedTuple):
 
     offsets: OffsetIndex
     index_bytes: bytes
-    """From the index chunk to the trailer."""
+    """Bytes from the index chunk to the trailer."""
     vlmeta: dict[str, bytes]
-    """All entries, as stored."""
+    """All stored entries, those of the frame included."""
     trailer: bytes
 
 
@@ -198,7 +198,7 @@ def parse_columns(
 ) -> ChunkColumns:
     """Find a frame's checksums and statistics, and decide whether they are valid.
 
-    `head` has the bytes of the whole header.
+    `head` is the whole header.
     """
     index, record, verdict = tail.offsets, b"", _VALID
     stored: NDArray[np.uint64] | None = np.empty(0, np.uint64)
@@ -215,7 +215,7 @@ def parse_columns(
 
 
 def _judge_stamp(tail: Tail, head: bytes, header: FrameHeader, record: bytes | None) -> Verdict:
-    """Decide by the stamp whether a record belongs to the current state of the frame."""
+    """Judge by the stamp whether a record belongs to the current state of the frame."""
     stamp, trailer, vlmeta = tail.index_bytes[_STAMP], tail.trailer, tail.vlmeta
     stamped = stamp.startswith(_FIRST_BYTE)
     if RECORD_NAME not in vlmeta and not stamped:
@@ -232,7 +232,7 @@ def _judge_stamp(tail: Tail, head: bytes, header: FrameHeader, record: bytes | N
         return _VALID
     # a change by other software clears the whole stamp
     if stamped and has_no_fingerprint(trailer):
-        # python-blosc2 has changed vlmeta since, and perhaps the record itself
+        # since then python-blosc2 has changed vlmeta, and perhaps the record itself
         return Verdict(ChecksumState.STALE, _OTHER_RECORD)
     if stamped or (RECORD_NAME in vlmeta and stamp[1:] == expected[1:]):
         return _damaged("the stamp of its offset index does not match its checksums")
@@ -257,7 +257,7 @@ def _record_in(tail: Tail, header: FrameHeader) -> bytes | None:
 def _judge_record(
     record: bytes, tail: Tail, metalayers: Mapping[str, bytes]
 ) -> tuple[Verdict, NDArray[np.uint64] | None]:
-    """Compare the frame with the record that its stamp matches; also return the digests."""
+    """Compare the frame with the record, which its stamp matches; also return the digests."""
     name, nstored = name_of_array(metalayers), tail.offsets.nstored
     try:
         value: Any = unpack_value(record)
@@ -282,7 +282,7 @@ def _judge_record(
     if not resized or counts[0] != counts[1]:
         problem = "its array metalayer is not the one that its checksums were written for"
         return _damaged(problem), None
-    # a resize by python-blosc2 keeps index and trailer if the number of chunks stays
+    # a resize by python-blosc2 that keeps the number of chunks keeps index and trailer
     reason = (
         f"its shape is {now.shape}, and its checksums were written for shape {before.shape}: "
         "other software resized it, or its header is damaged"
@@ -296,14 +296,14 @@ def _stamp_of(record: bytes) -> bytes:
 
 
 def _record_digest(record: bytes) -> bytes:
-    """Compute the digest of a record, for stamp and statistics; empty without chunks."""
+    """Compute the digest of a record, which stamp and statistics contain."""
     return xxhash.xxh3_64_digest(record)
 
 
 def _index_digest(index_chunk: bytes) -> bytes:
     """Compute the digest of an index chunk without its stamp.
 
-    Bytes behind the chunk do not count, since python-blosc2 drops them when it writes a trailer.
+    It omits bytes behind the chunk, which python-blosc2 drops when it writes a trailer.
     """
     plain = bytearray(whole_chunk(index_chunk))
     plain[_STAMP] = bytes(_STAMP.stop - _STAMP.start)
@@ -326,8 +326,8 @@ def build_tail(
     `index` is the chunk from `build_index`, optionally with the write id behind it; empty for a
     frame without chunks, which is valid without checksums. `vlmeta` has the user's entries,
     `array_meta` is the content of the metalayer that gives the array's shape. `stored` is the table
-    of the stored chunks, in their order: `digest` and optionally `statistics`. The result also
-    tells whether the trailer has vlmeta.
+    of the stored chunks in order, with the columns `digest` and `statistics`, if available. Returns
+    the bytes, and whether the trailer has vlmeta.
     """
     columns, entries, record = stored.dtype.names or (), dict(vlmeta), b""
     if index:

@@ -1,7 +1,7 @@
 """`Labels`: name, dims, attributes and coordinates of an array, stored in vlmeta.
 
-Values of attributes are stored as JSON, and also as msgpack where JSON loses their type. Readers
-check types, lengths and sizes (docs/format.md, Labels).
+Attributes are stored as JSON. Those whose type JSON loses are also stored as msgpack. Readers check
+types, lengths and sizes (docs/format.md, Labels).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from b2nd_dask.format.values import pack_value
 
 #: Most bytes of all coordinates in the frame of one array.
 MAX_COORDS_NBYTES = 16 << 20
-#: Most coordinates in such a frame: xarray's time for indexes grows with the square of the number.
+#: Most coordinates in such a frame: xarray's time for indexes grows with their number squared.
 MAX_COORDS = 1000
 #: Most characters of the name of a dim, a variable or an attribute.
 MAX_NAME_LENGTH = 4096
@@ -50,9 +50,9 @@ _TRUE = ("1", "true", "True")
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Labels of one array: a dim for each axis, the name of the variable if it has one, attributes.
+    """Labels of one array: a dim for each axis, attributes, and the name of the variable, if any.
 
-    `coords` are coordinates inside the frame: each is a contiguous frame with its own labels. A
+    `coords` are the coordinates inside the frame: each is a contiguous frame with its own labels. A
     scalar without dims may be stored as an array of one element.
     """
 
@@ -66,9 +66,9 @@ class Labels:
     is_named: bool = True
     """Whether the frame states the name (perhaps None); otherwise the file name is the name."""
     strings: tuple[str, ...] | None = None
-    """Elements of a text coordinate that are stored in vlmeta instead of the array."""
+    """Elements of a text coordinate, if vlmeta has them instead of the array."""
     typed: frozenset[str] = frozenset()
-    """Names of attributes that are stored with types that JSON loses."""
+    """Names of the attributes that are stored as msgpack, since JSON loses their type."""
 
 
 def too_many_coords(nbytes: Mapping[str, int]) -> str | None:
@@ -88,9 +88,9 @@ def too_many_coords(nbytes: Mapping[str, int]) -> str | None:
 def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> Labels:
     """Build labels from vlmeta, for an array of this shape.
 
-    An entry is decoded on access, which may raise `B2ndError`. Raises `FrameFormatError` for an
-    entry that is not a label, or that contradicts the array or another entry. Warns of an attribute
-    that cannot be decoded and is omitted.
+    Raises `FrameFormatError` for an entry that is not a label, or that contradicts the array or
+    another entry; `B2ndError` if an entry cannot be decoded. Omits an attribute that cannot be
+    decoded, with a warning.
 
     Examples
     --------
@@ -116,38 +116,38 @@ def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> Labels:
 
 
 def default_dims(ndim: int) -> tuple[str, ...]:
-    """Names for dims without names, as in xarray."""
+    """Names of unnamed dims, as in xarray."""
     return tuple(f"dim_{axis}" for axis in range(ndim))
 
 
 def _dims(stored: Any, shape: Sequence[int]) -> tuple[str, ...]:
-    """Determine the dims of the array; none if its only element is a scalar."""
+    """Determine the dims of the array; none for a scalar stored as an array of one element."""
     if not isinstance(stored, list | tuple):
-        raise _wrong(DIMS, f"names of dims must be a list of text, not {_kind(stored)}")
-    dims = tuple(_checked_name(DIMS, each) for each in stored)
+        raise _invalid(DIMS, f"names of dims must be a list of text, not {_type_text(stored)}")
+    dims = tuple(_require_name(DIMS, each) for each in stored)
     if tuple(shape) in ((), (1,)) and dims in ((SCALAR_DIM,), ()):
         return ()
     if len(dims) != len(shape):
-        raise _wrong(DIMS, f"it names {len(dims)} dims, and the array has {len(shape)} axes")
+        raise _invalid(DIMS, f"it names {len(dims)} dims, and the array has {len(shape)} axes")
     if len(set(dims)) < len(dims):
-        raise _wrong(DIMS, f"two axes have the same name: {', '.join(map(repr, dims))}")
+        raise _invalid(DIMS, f"two axes have the same name: {', '.join(map(repr, dims))}")
     return dims
 
 
 def _name(entries: Mapping[str, Any], *, is_coord: bool) -> tuple[str | None, bool]:
-    """Determine the name of the variable, and whether the frame states it."""
+    """Determine the name of the variable; also return whether the frame states it."""
     for entry in (COORD_NAME, NAME) if is_coord else (NAME, COORD_NAME):
         if entry in entries:
             value = entries[entry]
-            return (None if value is None else _checked_name(entry, value)), True
+            return (None if value is None else _require_name(entry, value)), True
     return None, False
 
 
-def _checked_name(entry: str, value: Any) -> str:
+def _require_name(entry: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise _wrong(entry, f"a name must be text, not {_kind(value)}")
+        raise _invalid(entry, f"a name must be text, not {_type_text(value)}")
     if not value or len(value) > MAX_NAME_LENGTH:
-        raise _wrong(entry, f"a name of {len(value)} characters, not 1 to {MAX_NAME_LENGTH}")
+        raise _invalid(entry, f"a name of {len(value)} characters, not 1 to {MAX_NAME_LENGTH}")
     return value
 
 
@@ -157,53 +157,55 @@ def _strings(entries: Mapping[str, Any], shape: Sequence[int]) -> tuple[str, ...
         return None
     stored = entries["labels"]
     if not isinstance(stored, list | tuple) or not all(isinstance(each, str) for each in stored):
-        raise _wrong("labels", "the elements of a coordinate of text must be a list of text")
+        raise _invalid("labels", "the elements of a coordinate of text must be a list of text")
     if tuple(shape) != (len(stored),):
-        raise _wrong("labels", f"{len(stored)} elements of text for an array of shape {shape}")
+        raise _invalid("labels", f"{len(stored)} elements of text for an array of shape {shape}")
     return tuple(stored)
 
 
 def _attrs(entries: Mapping[str, Any]) -> dict[str, Any]:
-    found = _decoded(entries, (name for name in OWN_ATTRS if name in entries))
+    found = _decode_entries(entries, (name for name in OWN_ATTRS if name in entries))
     if ATTRS in entries:
         # as JSON or as a map
         stored = entries[ATTRS]
         try:
             stored = json.loads(stored) if isinstance(stored, str) else stored
         except (ValueError, RecursionError) as error:
-            raise _wrong(ATTRS, f"it is not JSON: {str(error) or 'nested too deep'}") from error
-        found |= _checked_map(ATTRS, stored)
+            raise _invalid(ATTRS, f"it is not JSON: {str(error) or 'nested too deep'}") from error
+        found |= _require_map(ATTRS, stored)
     return found | _other_attrs(entries, _OWN | _BOOKKEEPING)
 
 
-def _checked_map(entry: str, stored: Any) -> dict[str, Any]:
+def _require_map(entry: str, stored: Any) -> dict[str, Any]:
     if not isinstance(stored, dict) or not all(isinstance(name, str) for name in stored):
-        raise _wrong(entry, f"attributes must be a map of names to values, not {_kind(stored)}")
+        raise _invalid(
+            entry, f"attributes must be a map of names to values, not {_type_text(stored)}"
+        )
     return stored
 
 
 def typed_attrs(stored: Any) -> dict[str, Any]:
-    """Convert an unpacked msgpack map of attributes with types that JSON loses.
+    """Convert the unpacked msgpack map of the attributes whose types JSON loses.
 
-    NumPy scalars are stored there as 0-d arrays. Raises `FrameFormatError` unless it is a map with
+    It has 0-d arrays in place of NumPy scalars. Raises `FrameFormatError` unless it is a map with
     text keys.
     """
-    return {n: unpacked(value) for n, value in _checked_map(TYPED_ATTRS, stored).items()}
+    return {n: unpacked(value) for n, value in _require_map(TYPED_ATTRS, stored).items()}
 
 
 def _other_attrs(entries: Mapping[str, Any], without: Iterable[str]) -> dict[str, Any]:
-    """Collect the entries that users added, as attributes."""
+    """Collect the entries of users, which become attributes."""
     names = [name for name in entries if name not in without and not name.startswith(_PREFIX)]
-    return _decoded(entries, names)
+    return _decode_entries(entries, names)
 
 
-def _decoded(entries: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _decode_entries(entries: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     found = {}
     for name in names:
         try:
             found[name] = unpacked(entries[name])
         except B2ndError as error:
-            # entries of other programs: the array is usable without them
+            # an entry of another program: the array is usable without it
             warnings.warn(f"omitted from the attributes: {error}", stacklevel=level_of_caller())
     return found
 
@@ -214,21 +216,23 @@ def _coords(entries: Mapping[str, Any]) -> dict[str, bytes]:
         return {}
     stored = entries[COORDS]
     if not isinstance(stored, dict):
-        raise _wrong(COORDS, f"coordinates must be a map of names to frames, not {_kind(stored)}")
+        raise _invalid(
+            COORDS, f"coordinates must be a map of names to frames, not {_type_text(stored)}"
+        )
     for name, frame in stored.items():
-        _checked_name(COORDS, name)
+        _require_name(COORDS, name)
         if not isinstance(frame, bytes):
-            raise _wrong(COORDS, f"{name!r} is {_kind(frame)}, not the bytes of a frame")
+            raise _invalid(COORDS, f"{name!r} is {_type_text(frame)}, not the bytes of a frame")
     if problem := too_many_coords({name: len(frame) for name, frame in stored.items()}):
-        raise _wrong(COORDS, problem)
+        raise _invalid(COORDS, problem)
     return stored
 
 
-def _wrong(entry: str, problem: str) -> FrameFormatError:
+def _invalid(entry: str, problem: str) -> FrameFormatError:
     return FrameFormatError(f"in the metadata entry {entry!r}: {problem}")
 
 
-def _kind(value: Any) -> str:
+def _type_text(value: Any) -> str:
     return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
@@ -272,7 +276,7 @@ def storable(name: Any, value: Any) -> Any:
 
 
 def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split attributes into those that JSON stores and those whose type it loses."""
+    """Select the attributes that JSON can store and those whose type it loses; some are both."""
     plain, typed = {}, {}
     for name, value in attrs.items():
         if _loses_type(value):
@@ -322,23 +326,23 @@ def _with_arrays(value: Any) -> Any:
             return str(leaf)
         return np.asarray(leaf) if isinstance(leaf, np.generic) else leaf
 
-    return _converted(value, array_of)
+    return _map_values(value, array_of)
 
 
 def unpacked(value: Any) -> Any:
-    """Convert an unpacked msgpack value: 0-d arrays to scalars, others to arrays of their own."""
+    """Convert an unpacked msgpack value: 0-d arrays become scalars, other arrays are copied."""
 
     def own(leaf: Any) -> Any:
         # unpacked arrays are read-only views of the stored bytes
         return leaf.copy()[()] if isinstance(leaf, np.ndarray) else leaf
 
-    return _converted(value, own)
+    return _map_values(value, own)
 
 
-def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
-    """Convert all values inside lists, tuples and maps."""
+def _map_values(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Apply a function to all values inside lists, tuples and maps."""
     if isinstance(value, list | tuple):
-        return type(value)(_converted(each, convert) for each in value)
+        return type(value)(_map_values(each, convert) for each in value)
     if isinstance(value, Mapping):
-        return {key: _converted(each, convert) for key, each in value.items()}
+        return {key: _map_values(each, convert) for key, each in value.items()}
     return convert(value)

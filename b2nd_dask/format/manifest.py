@@ -1,6 +1,6 @@
 """`dataset.json`: the manifest of a directory of frames.
 
-The form is that of the PyPI package xarray-blosc2, with an additional entry ``b2nd``:
+The PyPI package xarray-blosc2 defines the layout. This package adds an entry ``b2nd``:
 ``{"version": 1, "attrs": TEXT}``. The text is base64 of a msgpack map: the attributes of the
 dataset whose types JSON loses.
 """
@@ -60,7 +60,7 @@ class Manifest:
     groups: tuple[str, ...] = ()
     """Names of the datasets inside this one."""
     commits: bool = False
-    """Whether an append commits by the lengths of dims: only in manifests of this package."""
+    """Whether an append is committed by new lengths of dims: only in manifests of this package."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,8 +71,8 @@ class Manifest:
 def parse_manifest(raw: bytes) -> Manifest:
     """Parse the bytes of `dataset.json`.
 
-    Raises `FrameFormatError` if it is not JSON, or an entry, which the error names, is invalid;
-    `UnsupportedFrameError` for variables in another storage format, or a version of later software.
+    Raises `FrameFormatError` if it is not JSON, or an entry is invalid, which the error names;
+    `UnsupportedFrameError` for variables in another storage format, or a newer version.
     """
     if len(raw) > MAX_MANIFEST_NBYTES:
         raise FrameFormatError(f"{len(raw)} bytes; the maximum is {MAX_MANIFEST_NBYTES}")
@@ -117,7 +117,7 @@ def _typed(own: dict[str, Any]) -> dict[str, Any]:
     try:
         raw = base64.b64decode(own["attrs"], validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise _wrong("b2nd", f"its attributes are not base64: {error}") from error
+        raise _invalid("b2nd", f"its attributes are not base64: {error}") from error
     with locating(part="the entry 'b2nd'"):
         return typed_attrs(unpack_value(raw))
 
@@ -127,7 +127,7 @@ def _map(stored: Mapping[str, Any], entry: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise _wrong(entry, f"it must be a JSON object, not {type(value).__name__}")
+        raise _invalid(entry, f"it must be a JSON object, not {type(value).__name__}")
     return value
 
 
@@ -136,17 +136,17 @@ def _names(stored: Mapping[str, Any], entry: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise _wrong(entry, f"it must be a list of names, not {type(value).__name__}")
+        raise _invalid(entry, f"it must be a list of names, not {type(value).__name__}")
     for name in value:
         if not is_file_stem(name):
-            raise _wrong(entry, f"{name!r} is not a valid file name")
+            raise _invalid(entry, f"{name!r} is not a valid file name")
     if len(set(value)) < len(value):
-        raise _wrong(entry, "it names a variable twice")
+        raise _invalid(entry, "it names a variable twice")
     return tuple(value)
 
 
 def is_file_stem(name: Any) -> bool:
-    """Whether a name is the name of a file inside a folder, and not a path."""
+    """Whether a name is a valid file name, not a path or a hidden file."""
     return (
         isinstance(name, str)
         and 0 < len(name.encode("utf-8", "surrogatepass")) <= _MAX_STEM_NBYTES
@@ -160,33 +160,33 @@ def _sizes(stored: Mapping[str, Any]) -> dict[str, int]:
     sizes = _map(stored, "dims")
     for dim, size in sizes.items():
         if type(size) is not int or not 0 <= size < 1 << 63:
-            raise _wrong("dims", f"the length of {dim!r} is {size!r}")
+            raise _invalid("dims", f"the length of {dim!r} is {size!r}")
     return sizes
 
 
 def _geogrid(name: str, packing: Any) -> Geogrid:
     if not isinstance(packing, dict):
-        raise _wrong("geogrid", f"the packing of {name!r} is not a JSON object")
+        raise _invalid("geogrid", f"the packing of {name!r} is not a JSON object")
     # xarray-blosc2 writes values that are not Python numbers or bools as text
     try:
         scale, offset = float(packing["scale_factor"]), float(packing["add_offset"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise _wrong("geogrid", f"{name!r} has no scale_factor or add_offset") from error
+        raise _invalid("geogrid", f"{name!r} has no scale_factor or add_offset") from error
     dtype = packing.get("original_dtype", "float32")
     if dtype not in ("float16", "float32", "float64"):
-        raise _wrong("geogrid", f"{name!r} had the dtype {dtype!r}, which is not a float")
+        raise _invalid("geogrid", f"{name!r} had the dtype {dtype!r}, which is not a float")
     row_diff = packing.get("row_diff", False) in (True, "True")
     return Geogrid(scale, offset, dtype, row_diff)
 
 
-def _wrong(entry: str, problem: str) -> FrameFormatError:
+def _invalid(entry: str, problem: str) -> FrameFormatError:
     return FrameFormatError(f"in the entry {entry!r}: {problem}")
 
 
 def build_manifest(manifest: Manifest) -> bytes:
     """Build the bytes of `dataset.json` for a dataset of this package.
 
-    In a frame that is longer than `sizes`, the elements behind them are not committed.
+    If a frame is longer than `sizes`, the elements behind them are not committed.
     """
     plain, typed = split_attrs(manifest.attrs)
     own: dict[str, Any] = {"version": VERSION}
@@ -207,7 +207,7 @@ def build_manifest(manifest: Manifest) -> bytes:
 
 
 def build_embed() -> bytes:
-    """Build `embed.b2e`; python-blosc2 opens no store of frames in files without it."""
-    # with this metalayer of its `TreeStore`, python-blosc2 looks for members beside the file
+    """Build `embed.b2e`, without which python-blosc2 does not open a folder of frames."""
+    # this metalayer of `TreeStore` makes python-blosc2 search for members beside the file
     marked = blosc2.SChunk(chunksize=_EMBED_CHUNK_NBYTES, meta={"b2tree": {"version": 1}})
     return bytes(marked.to_cframe())

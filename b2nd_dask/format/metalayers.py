@@ -71,10 +71,9 @@ _Value = TypeVar("_Value")
 def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:
     """Parse the section: contents by name, in map order.
 
-    `buf` is the whole header or trailer, from whose start offsets count; `start` is the position of
-    the 0xcd behind the opening 0x93, `stop` the end of the area that contents may occupy. Raises
-    `FrameFormatError` for wrong markers, too many entries, a name or content out of bounds, or a
-    duplicate name.
+    `buf` is the whole header or trailer; offsets count from its start. `start` is the position of
+    the 0xcd behind the opening 0x93, `stop` the end of the contents. Raises `FrameFormatError` for
+    wrong markers, too many entries, a name or content out of bounds, or a duplicate name.
     """
     # the size of the map is not needed, and upstream does not check it
     pos = _expect(buf, start, stop, _MAP_SIZE) + 2
@@ -153,14 +152,13 @@ def _take(buf: bytes, pos: int, length: int, stop: int) -> bytes:
 def users_vlmeta(vlmeta: Mapping[str, _Value]) -> dict[str, _Value]:
     """Select the user's vlmeta: all entries but those of the frame.
 
-    python-blosc2 lists both together, so programs that copy all entries into another frame copy
-    both.
+    python-blosc2 does not distinguish them, so programs may copy both into another frame.
     """
     return {name: value for name, value in vlmeta.items() if name not in OWN_VLMETA}
 
 
 def is_own_value(name: str, value: object) -> bool:
-    """Whether a vlmeta value, as python-blosc2 lists it, is an entry of the frame itself."""
+    """Whether an unpacked vlmeta value is an entry of the frame itself, not of the user."""
     return isinstance(value, Mapping) and set(value) >= set(OWN_VLMETA[name])
 
 
@@ -169,7 +167,7 @@ class ArrayMeta:
     """The fields of the array metalayer."""
 
     shape: tuple[int, ...]
-    """Without the axes of elements that are arrays, as `chunks` and `blocks`."""
+    """Like `chunks` and `blocks`, without the axes of elements that are arrays."""
     chunks: tuple[int, ...]
     blocks: tuple[int, ...]
     dtype: np.dtype[Any] | None
@@ -232,15 +230,15 @@ def parse_array_meta(raw: bytes) -> ArrayMeta:
 
 
 def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
-    """Replace the shape in an array metalayer by one of as many dimensions, as a resize does."""
+    """Replace the shape in an array metalayer, as a resize does; the number of axes stays."""
     return raw[:3] + _build_sizes(">Bq", _INT64, shape) + raw[4 + 9 * len(shape) :]
 
 
 def build_array_meta(grid: Grid, dtype: np.dtype[Any] | None) -> bytes:
-    """Build the content of an array metalayer: of b2nd in the current form, with 7 fields.
+    """Build the content of a b2nd metalayer in the current form, with 7 fields.
 
-    Without a dtype, that of a Caterva metalayer: the same sizes, and the grid has at most
-    `MAX_CATERVA_NDIM` dimensions.
+    Without a dtype, build that of a Caterva metalayer; the grid then has at most `MAX_CATERVA_NDIM`
+    dimensions.
     """
     shape = _build_sizes(">Bq", _INT64, grid.shape)
     sizes = (_build_sizes(">Bi", _INT32, axes) for axes in (grid.chunks, grid.blocks))
@@ -252,7 +250,7 @@ def build_array_meta(grid: Grid, dtype: np.dtype[Any] | None) -> bytes:
 
 
 def _build_sizes(code: str, marker: int, sizes: tuple[int, ...]) -> bytes:
-    # 16 dimensions overflow the first byte to 0xa0, as in files of python-blosc2
+    # with 16 dimensions the first byte becomes 0xa0, as in files of python-blosc2
     # (docs/format.md, Array metalayer)
     return bytes([0x90 + len(sizes)]) + b"".join(struct.pack(code, marker, n) for n in sizes)
 

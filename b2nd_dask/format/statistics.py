@@ -1,8 +1,9 @@
 """Chunk statistics: computed from elements, and the entry of vlmeta for all chunks of a frame.
 
 docs/statistics.md, Entry: the entry contains the digest of the record of checksums of the same
-write. If this record is valid, no other software has changed a chunk since. An entry with another
-digest is old or was copied from another frame, and is ignored. Its own digest reveals damage.
+write. While this record is valid, no other software has changed a chunk. An entry with another
+digest is old, or a copy from another frame, and is ignored. The digest of the entry itself reveals
+damage.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ _COMPRESSION = Compression(codec=5, clevel=1, filters=(0, 0, 0, 0, 0, 1))
 _TOTALS = {"b": "<i8", "i": "<i8", "u": "<u8", "f": "<f8", "c": "<c16", "m": "<i8", "M": "<i8"}
 _WIDTHS = {"f": (2, 4, 8), "c": (8, 16)}
 
-#: A piece stays in the L2 cache while all its statistics are computed. Smaller pieces cost more
-#: calls (docs/decisions.md, Statistics).
+#: Statistics are computed in pieces that stay in the L2 cache. Smaller pieces cost more calls
+#: (docs/decisions.md, Statistics).
 _PIECE_NBYTES = 1 << 19
 _NAT = np.int64(np.iinfo(np.int64).min)
-#: How the columns of several pieces become those of the chunk.
+#: Functions that merge the columns of several pieces into those of the chunk.
 _MERGES = {"total": np.add, "least": np.fmin, "greatest": np.fmax, "nans": np.add}
 _MERGES |= {"nonzeros": np.add, "known": np.minimum}
 
@@ -50,9 +51,9 @@ class ChunkStatistics(NamedTuple):
     """Statistics of the elements of each chunk, without the padding behind the array's edge."""
 
     known: NDArray[np.bool_]
-    """Whether a chunk has statistics; without, its other columns are meaningless."""
+    """Whether a chunk has statistics; if not, its other columns are meaningless."""
     least: NDArray[Any]
-    """In the frame's dtype, without NaN and NaT; NaN or NaT if all elements are."""
+    """Least element in the frame's dtype, without NaN and NaT; NaN or NaT if all elements are."""
     greatest: NDArray[Any]
     total: NDArray[Any]
     """Sum without NaN and NaT, in float64 or complex128. Sums of integers, bools and time ticks are
@@ -68,7 +69,7 @@ class ChunkStatistics(NamedTuple):
         return self.least.dtype.kind != "c"
 
     def exact_totals(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Mask of chunks, of `counts` elements, whose sum of whole numbers cannot have wrapped."""
+        """Mask of the chunks, of `counts` elements each, whose integer sum cannot have wrapped."""
         if self.total.dtype.kind not in "iu":
             return np.ones(len(counts), np.bool_)
         low, high = (np.abs(end.astype(np.float64)) for end in (self.least, self.greatest))
@@ -84,7 +85,7 @@ class ChunkStatistics(NamedTuple):
         return ChunkStatistics._make(column[chunks] for column in self)
 
     def rows(self) -> NDArray[Any]:
-        """Build the rows of the chunks."""
+        """Convert to a `statistics_row` per chunk."""
         rows = np.empty(len(self.known), statistics_row(self.least.dtype))
         for name, column in self._asdict().items():
             rows[name] = column
@@ -92,7 +93,7 @@ class ChunkStatistics(NamedTuple):
 
 
 def supports_statistics(dtype: np.dtype[Any] | None) -> bool:
-    """Whether elements of a dtype have statistics: numbers, bools and times do."""
+    """Whether elements of a dtype have statistics: only numbers, bools and times do."""
     if dtype is None or dtype.kind not in _TOTALS:
         return False
     return dtype.itemsize in _WIDTHS.get(dtype.kind, (1, 2, 4, 8))
@@ -100,16 +101,16 @@ def supports_statistics(dtype: np.dtype[Any] | None) -> bool:
 
 @lru_cache
 def statistics_row(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Build the dtype of one chunk's statistics, with the columns of `ChunkStatistics`.
+    """Build the dtype of one chunk's statistics, with the fields of `ChunkStatistics`.
 
-    Order and width of the columns are those of the stored entry.
+    Order and width of the fields are those of the stored entry.
     """
     ends = [("least", dtype), ("greatest", dtype)]
     counts = [("nans", "<u4"), ("nonzeros", "<u4"), ("known", "u1")]
     return np.dtype([("total", _TOTALS[dtype.kind]), *ends, *counts])
 
 
-def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> ChunkStatistics:
+def with_special_chunks(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> ChunkStatistics:
     """Add the statistics of special chunks to those of stored chunks.
 
     The special value of a chunk determines its statistics.
@@ -126,7 +127,7 @@ def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> Ch
         column[at] = values
     every.known[kinds == ChunkKind.ZEROS] = True
     is_nan = kinds == ChunkKind.NAN
-    # NaN chunks of other dtypes are read errors
+    # reads of NaN chunks of other dtypes raise errors
     if dtype.kind == "f" and dtype.itemsize in (4, 8) and is_nan.any():
         every.known[is_nan] = True
         every.least[is_nan] = every.greatest[is_nan] = np.nan
@@ -142,10 +143,10 @@ def element_counts(grid: Grid) -> NDArray[np.int64]:
 def parse_statistics(
     entry: bytes, record_digest: bytes, dtype: np.dtype[Any], grid: Grid, index: OffsetIndex
 ) -> ChunkStatistics | str | None:
-    """Parse the stored entry: statistics of all chunks, or a description of damage.
+    """Parse the stored entry into statistics of all chunks, or return a description of damage.
 
-    `record_digest` is the XXH3-64 of the frame's record of checksums. None for an entry of another
-    state of the frame or of an unknown version.
+    `record_digest` is the XXH3-64 of the frame's record of checksums. Returns None for an entry of
+    another state of the frame or of an unknown version.
     """
     try:
         value = unpack_value(unpack_entry(entry, _ROOM + MAX_ROW_NBYTES * index.nstored))
@@ -187,7 +188,7 @@ def _parse_columns(
     most = math.prod(grid.chunks)
     if nstored and max(stored.nans.max(), stored.nonzeros.max()) > most:
         return f"it counts more than the {most} elements of a chunk"
-    return spread_to_all(stored, index, grid)
+    return with_special_chunks(stored, index, grid)
 
 
 def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:
@@ -203,7 +204,7 @@ def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:
 
 
 def _stored_columns(dtype: np.dtype[Any]) -> list[str]:
-    """List the columns of an entry in order: complex numbers have no range."""
+    """List the columns of an entry in order, for complex numbers without those of the range."""
     names = statistics_row(dtype).names or ()
     return [name for name in names if dtype.kind != "c" or name not in ("least", "greatest")]
 
@@ -218,7 +219,7 @@ def _digest(record_digest: bytes, dtype: str, columns: bytes) -> bytes:
 def chunk_statistics(elements: NDArray[Any]) -> Any:
     """Compute the statistics of a chunk's valid elements, at least one, as a `statistics_row`.
 
-    Makes few passes over the elements. Their dtype is one that `supports_statistics`.
+    Their dtype is one that `supports_statistics`.
 
     Examples
     --------
@@ -237,11 +238,11 @@ def chunk_statistics(elements: NDArray[Any]) -> Any:
         corner: tuple[Any, ...] = (*(slice(0, 1),) * elements.ndim, ...)
         elements = elements[corner]
     with np.errstate(all="ignore"):
-        found = [_find(piece, is_time) for piece in _pieces(elements)]
-        # in the machine's byte order: NumPy 2.5 does not swap time differences without a unit
+        found = [_piece_row(piece, is_time) for piece in _pieces(elements)]
+        # native byte order, since NumPy 2.5 does not swap the bytes of timedelta64 without a unit
         rows = np.array(found, statistics_row(elements.dtype.newbyteorder("=")))
         if is_repeated:
-            _multiply(rows, size)
+            _repeat(rows, size)
         elif len(rows) > 1:
             times = rows.view(statistics_row(dtype.newbyteorder("=")))
             times[0] = tuple(_MERGES[name].reduce(times[name]) for name in times.dtype.names or ())
@@ -251,7 +252,7 @@ def chunk_statistics(elements: NDArray[Any]) -> Any:
 
 
 def _pieces(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Divide elements into contiguous pieces of the machine's byte order, in any order."""
+    """Iterate in any order over contiguous pieces of elements, in the machine's byte order."""
     dtype = elements.dtype.newbyteorder("=")
     # NumPy compares and adds half floats one by one, which is slow
     wide = np.dtype(np.float32) if dtype == np.float16 else dtype
@@ -267,7 +268,7 @@ def _pieces(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
     return iter(pieces)
 
 
-def _find(piece: NDArray[Any], is_time: bool) -> tuple[Any, ...]:
+def _piece_row(piece: NDArray[Any], is_time: bool) -> tuple[Any, ...]:
     """Compute the statistics of a contiguous piece, in the order of `statistics_row`."""
     kind, size = piece.dtype.kind, piece.size
     if kind == "b":
@@ -281,7 +282,7 @@ def _find(piece: NDArray[Any], is_time: bool) -> tuple[Any, ...]:
         nans = size - piece.size
         return total, 0, 0, nans, nans + np.count_nonzero(piece != 0), True
     least = np.minimum.reduce(piece)
-    # with a NaN or NaT among the elements, it is the least
+    # a NaN or NaT among the elements is the result of the minimum
     if least == _NAT if is_time else least != least:
         piece = piece[piece != _NAT if is_time else ~np.isnan(piece)]
         if not piece.size:
@@ -296,7 +297,7 @@ def _find(piece: NDArray[Any], is_time: bool) -> tuple[Any, ...]:
     return total, least, greatest, nans, nonzeros, True
 
 
-def _multiply(rows: NDArray[Any], size: int) -> None:
+def _repeat(rows: NDArray[Any], size: int) -> None:
     """Convert the statistics of one element to those of `size` copies."""
     for name in ("nans", "nonzeros"):
         rows[name] *= size

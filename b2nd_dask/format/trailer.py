@@ -1,10 +1,10 @@
 """The trailer: variable-length metalayers and fingerprint; in front of it, history and write id.
 
-docs/format.md, Trailer, Write id and History. Other software finds the end of the index chunk by
-its own length and the trailer from the frame's end, so it ignores bytes between them. Any change of
-a chunk rewrites the index, directly followed by the trailer; this removes write id and history.
-So if a frame has a history, only this package has changed it since the history's base.
-A frame without chunks has no index, and neither write id nor history.
+docs/format.md, Trailer, Write id and History. Other software ignores the bytes between index chunk
+and trailer: it takes the length of the index chunk from its header, and finds the trailer from the
+frame's end. When it changes a chunk, it writes the trailer directly behind a new index, without
+write id and history. So if a frame has a history, only this package has changed chunks since the
+base of the history. A frame without chunks has no index, and neither write id nor history.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _WRITE_ID_MAGIC = b"b2ndmark"
 WRITE_ID_NBYTES = len(_WRITE_ID_MAGIC) + KEY_NBYTES
 #: Bytes of the token that identifies a state of a frame.
 TOKEN_NBYTES = 8
-#: Base of a history without some updates, which were between its first and its second one.
+#: Base of a history that has dropped the updates between its first and its second one.
 UNKNOWN = bytes(TOKEN_NBYTES)
-#: Limits the bytes in front of the trailer to 4 kiB.
+#: Most updates in a history, for at most 4 KiB in front of the trailer.
 MAX_UPDATES = 160
 _HISTORY_MAGIC = b"b2ndpast"
 #: Behind the updates: magic, base, metadata digest, number of updates.
@@ -49,8 +49,8 @@ MARKS_NBYTES = MAX_UPDATES * _UPDATE.size + _END.size + WRITE_ID_NBYTES
 def trailer_len_of(tail: bytes, room: int) -> int:
     """Read the length of the trailer from the last bytes of a frame, at least 23.
 
-    `room` counts the bytes from the header's end to the frame's end. Raises `FrameFormatError` if
-    the marker is missing, or the length is invalid.
+    `room` is the number of bytes behind the header. Raises `FrameFormatError` if the marker is
+    missing, or the length is invalid.
     """
     if len(tail) < TAIL_LEN or tail[-TAIL_LEN] != 0xCE or tail[-18] != 0xD8:
         raise FrameFormatError(
@@ -63,16 +63,15 @@ def trailer_len_of(tail: bytes, room: int) -> int:
 
 
 def check_trailer_start(buf: bytes) -> None:
-    """Raise `FrameFormatError` unless bytes, at least 3, start like a trailer."""
+    """Raise `FrameFormatError` unless `buf`, of at least 3 bytes, starts like a trailer."""
     if buf[0] != 0x94 or buf[1] > 1 or buf[2] != 0x93:
         raise FrameFormatError(f"a trailer starts with 94 01 93, not {buf[:3].hex(' ')}", offset=0)
 
 
 def parse_trailer(buf: bytes) -> dict[str, bytes]:
-    """Parse a whole trailer: its vlmetalayers by name, each a compressed chunk of a msgpack value.
+    """Parse a whole trailer into its vlmetalayers by name, each a compressed msgpack value.
 
-    `trailer_len_of` gives its length. Raises `FrameFormatError` for wrong markers, or vlmetalayers
-    out of bounds.
+    Raises `FrameFormatError` for wrong markers, or vlmetalayers out of bounds.
     """
     check_trailer_start(buf)
     vlmeta = parse_metalayers(buf, 3, len(buf) - TAIL_LEN)
@@ -83,7 +82,7 @@ def parse_trailer(buf: bytes) -> dict[str, bytes]:
 
 
 def build_trailer(vlmeta: Mapping[str, bytes], *, fingerprint: bool = False) -> bytes:
-    """Build a trailer, optionally with a fingerprint of all bytes before it (upstream has none)."""
+    """Build a trailer, optionally with a fingerprint of all its bytes (upstream writes none)."""
     section = build_metalayers(dict(vlmeta), 2, counted_from=3)
     kind, length = _XXH3_128 if fingerprint else 0, 2 + len(section) + TAIL_LEN
     covered = b"\x94\x01" + section + struct.pack(">BIBB", 0xCE, length, 0xD8, kind)
@@ -91,7 +90,7 @@ def build_trailer(vlmeta: Mapping[str, bytes], *, fingerprint: bool = False) -> 
 
 
 def has_no_fingerprint(trailer: bytes) -> bool:
-    """Whether a trailer has no fingerprint; python-blosc2 drops it at every change."""
+    """Whether a trailer has no fingerprint: python-blosc2 drops it at every change."""
     return trailer[-1 - _ROOM :] == bytes(1 + _ROOM)
 
 
@@ -102,7 +101,7 @@ def fingerprint_matches(trailer: bytes) -> bool:
 
 
 def is_as_built(trailer: bytes, vlmeta: Mapping[str, bytes]) -> bool:
-    """Whether a trailer, up to the fingerprint, has the bytes that every writer writes."""
+    """Whether a trailer has the bytes that every writer writes, apart from the fingerprint."""
     return build_trailer(vlmeta)[: -1 - _ROOM] == trailer[: -1 - _ROOM]
 
 
@@ -120,7 +119,7 @@ class PastUpdate(NamedTuple):
 
 
 class History(NamedTuple):
-    """Updates of a frame, oldest first. The first is mostly the write that made the frame."""
+    """Updates of a frame, oldest first. The first one is usually the write of the whole frame."""
 
     base: bytes = UNKNOWN
     """Token of the state before the first update; `UNKNOWN` if updates were dropped."""
@@ -128,9 +127,9 @@ class History(NamedTuple):
 
 
 def metadata_digest(array_meta: bytes, vlmeta: Mapping[str, bytes]) -> bytes:
-    """Compute a digest of the metadata that other software may change without losing the history.
+    """Compute a digest of the array metalayer and the user's vlmeta.
 
-    These are the content of the metalayer that gives the array's shape, and the user's vlmeta.
+    Other software may change these without removing the history.
     """
     digest = xxhash.xxh3_64(array_meta)
     for name, content in vlmeta.items():
@@ -139,10 +138,10 @@ def metadata_digest(array_meta: bytes, vlmeta: Mapping[str, bytes]) -> bytes:
 
 
 def build_marks(key: str, history: History | None, metadata: bytes) -> bytes:
-    """Build what lies before the trailer: a history of at most `MAX_UPDATES` updates, and write id.
+    """Build the bytes before the trailer: a history of at most `MAX_UPDATES` updates, a write id.
 
-    `key` is that of the write, 16 hexadecimal digits, `metadata` the `metadata_digest`. The oldest
-    updates but the first are dropped: the write that made the frame stays known.
+    `key` is that of the write, 16 hexadecimal digits; `metadata` is the `metadata_digest`. Of a
+    longer history the oldest updates are dropped, but not the first, the write of the whole frame.
 
     Examples
     --------
@@ -162,9 +161,9 @@ def build_marks(key: str, history: History | None, metadata: bytes) -> bytes:
 def parse_marks(before_trailer: bytes) -> tuple[str | None, History, bytes]:
     """Parse the write id and the history before a trailer; the last `MARKS_NBYTES` suffice.
 
-    The key of the last write is None if other software made or changed the frame. The history is
-    empty if there is none, or it is that of another write; the last result is the digest of the
-    metadata that it was written with.
+    Returns the key of the last write, the history, and the digest of the metadata at that write.
+    The key is None if other software made or changed the frame. The history is empty if there is
+    none, or if it belongs to another write.
     """
     marks, write_id = before_trailer[:-WRITE_ID_NBYTES], before_trailer[-WRITE_ID_NBYTES:]
     if len(write_id) < WRITE_ID_NBYTES or not write_id.startswith(_WRITE_ID_MAGIC):

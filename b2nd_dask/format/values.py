@@ -1,4 +1,4 @@
-"""Metadata values: msgpack to Python objects, with size limits and without executing anything."""
+"""Metadata values: msgpack to Python objects, with size limits; no code is executed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from b2nd_dask.lazy import lazy
 #: Most values in a metadata entry, including those in containers. A value takes one byte in the
 #: file and up to a hundred in memory.
 MAX_ITEMS = 1 << 20
-#: A set or an array counts as this many plain values, by its memory and time.
+#: A set or an array counts as this many plain values, since it takes more memory and time.
 EXTENSION_ITEMS = 16
-#: Most members of a set, or keys of a map, with the same hash. 64-bit numbers cannot share a hash
-#: more often; in CPython a set of n members with equal hashes takes n * n steps.
+#: Most members of a set, or keys of a map, with the same hash. At most this many 64-bit numbers
+#: share a hash; in CPython a set of n members with equal hashes takes n * n steps.
 MAX_EQUAL_HASHES = 64
 
 #: First bytes of arrays, maps and extension values in msgpack.
@@ -55,10 +55,10 @@ class ItemBudget:
         self._left = MAX_ITEMS
 
     def spend(self, raw: bytes) -> None:
-        """Subtract the values of a msgpack value, without those inside its extension values.
+        """Subtract the number of values in a msgpack value, without those in extension values.
 
-        Raises `FrameFormatError` for too many values, or fewer than its arrays and maps announce:
-        decoders allocate memory for the announced number.
+        Raises `FrameFormatError` if there are too many values, or fewer than the arrays and maps
+        announce: decoders allocate memory for the announced number.
         """
         waiting, left, pos = 1, self._left, 0
         reader = msgpack.Unpacker(max_buffer_size=0)
@@ -78,7 +78,7 @@ class ItemBudget:
         except (IndexError, msgpack.OutOfData) as error:
             raise FrameFormatError("it is not a msgpack value: it ends too early") from error
         except ValueError as error:
-            # the compiled reader of msgpack gives no reason for the only invalid byte
+            # msgpack's compiled reader gives no reason for 0xc1, the only invalid byte
             problem = str(error) or "0xc1 starts none"
             raise FrameFormatError(f"it is not a msgpack value: {problem}") from error
         if waiting > left:
@@ -93,7 +93,7 @@ class ItemBudget:
         self._left = left
 
 
-def require_spread(members: Sequence[object]) -> None:
+def require_few_collisions(members: Sequence[object]) -> None:
     """Check that the members of a set or map were not chosen for equal hashes.
 
     Raises `FrameFormatError` if more than `MAX_EQUAL_HASHES` have the same hash, `TypeError` if a
@@ -109,8 +109,8 @@ def require_spread(members: Sequence[object]) -> None:
 class MetaView(Mapping[str, Any]):
     """Metadata entries of a frame as Python objects, each decoded on access.
 
-    `path` names the frame in messages. Each of the `compressed` entries (vlmeta) is a chunk, of the
-    others (fixed metalayers) plain msgpack.
+    `path` names the frame in messages. If `compressed`, each entry is a compressed chunk (vlmeta),
+    else plain msgpack (fixed metalayers).
     """
 
     _repr_html_ = lazy("b2nd_dask.edges.display.pages", "meta_html")
@@ -125,7 +125,7 @@ class MetaView(Mapping[str, Any]):
             return unpack_value(self.raw(name))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries  # without the value, which may be long or damaged
+        return name in self._entries  # without decoding: the value may be long or damaged
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -147,7 +147,7 @@ class MetaView(Mapping[str, Any]):
         return self._entries
 
     def raw(self, name: str) -> bytes:
-        """Decompress an entry, which other programs may have written without msgpack.
+        """Decompress an entry; it may be no msgpack if another program wrote it.
 
         Raises `KeyError` if it does not exist, `CorruptChunkError` if its chunk is damaged, or
         exceeds the size limit.
@@ -162,9 +162,9 @@ def most_unpacked(entry: bytes) -> int:
 
 
 def unpack_entry(entry: bytes, most: int) -> bytes:
-    """Decompress an entry of vlmeta of at most `most` bytes.
+    """Decompress an entry of vlmeta to at most `most` bytes.
 
-    Raises `CorruptChunkError` if its chunk is damaged, or has more bytes.
+    Raises `CorruptChunkError` if its chunk is damaged, or would unpack to more bytes.
     """
     header = parse_chunk_header(entry)
     if header.nbytes > most:
@@ -182,8 +182,8 @@ def unpack_entry(entry: bytes, most: int) -> bytes:
 def unpack_value(raw: bytes) -> Any:
     """Convert a msgpack value to a plain type, tuple, set, complex number or NumPy array.
 
-    Raises `FrameFormatError` unless it is exactly one msgpack value of not too many values,
-    `UnsupportedFrameError` for a value that refers to other files, or of an unknown extension type.
+    Raises `FrameFormatError` unless the bytes are exactly one msgpack value within the limits,
+    `UnsupportedFrameError` for a reference to another file, or an unknown extension type.
 
     Examples
     --------
@@ -215,8 +215,8 @@ def _unpack(raw: bytes, budget: ItemBudget, depth: int) -> Any:
 def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, bytes]:
     """Pack the user's metadata entries for a new frame.
 
-    Values have the types that `unpack_value` returns, or are NumPy scalars. `compressed` says
-    whether each becomes a chunk (vlmeta) or plain msgpack (fixed metalayers). Raises `ValueError`
+    Values have the types that `unpack_value` returns, or are NumPy scalars. If `compressed`, each
+    becomes a compressed chunk (vlmeta), else plain msgpack (fixed metalayers). Raises `ValueError`
     if a name is too long, `TypeError` if msgpack cannot hold a value.
     """
     if not isinstance(entries, Mapping):
@@ -232,7 +232,7 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
             raise ValueError(f"metadata name {name!r}: names have 1 to {MAX_NAME} bytes of UTF-8")
         try:
             raw = pack_value(value)
-            # reject values that could not be read
+            # raises if readers could not unpack it
             unpack_value(raw)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the metadata entry {name!r} cannot be stored: {error}") from error
@@ -246,7 +246,7 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
 
 
 def _require_text_keys(value: Any) -> None:
-    """Check that python-blosc2 can read all keys of maps."""
+    """Check the types of all map keys: python-blosc2 reads only text and bytes."""
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str | bytes):
@@ -269,9 +269,11 @@ def pack_value(value: Any) -> bytes:
     return packed
 
 
-def pack_entry(raw: bytes, how: Compression = _VLMETA_COMPRESSION, typesize: int = 1) -> bytes:
+def pack_entry(
+    raw: bytes, compression: Compression = _VLMETA_COMPRESSION, typesize: int = 1
+) -> bytes:
     """Compress an entry of vlmeta, by default like upstream."""
-    return encode_chunk(np.frombuffer(raw, np.uint8), how, typesize=typesize, blocksize=0)
+    return encode_chunk(np.frombuffer(raw, np.uint8), compression, typesize=typesize, blocksize=0)
 
 
 def _pack_extension(value: Any) -> Any:
@@ -302,7 +304,7 @@ def _untuple(items: list[Any]) -> Any:
 
 
 def _map_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    require_spread([key for key, _ in pairs])
+    require_few_collisions([key for key, _ in pairs])
     return dict(pairs)
 
 
@@ -316,7 +318,7 @@ def _unpack_extension(code: int, data: bytes, *, budget: ItemBudget, depth: int)
         if not isinstance(members, list | tuple):
             raise FrameFormatError("it holds a set that is not a list of members")
         try:
-            require_spread(members)
+            require_few_collisions(members)
             return set(members)
         except TypeError as error:
             problem = "it holds a set with an array (such as a time of NumPy) or a list in it"

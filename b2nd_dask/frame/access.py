@@ -1,8 +1,8 @@
 """`open_b2nd`: from a user's argument to a `Frame`.
 
 For an opened `blosc2.NDArray`, `open_b2nd` reads its bytes, its file, or its member of a store.
-python-blosc2 knows the file of an array, but not the offset of the frame in it. For a store
-(``.b2z``) that is open for changes, it returns the files of a temporary folder.
+python-blosc2 reports the file of an array, but not the offset of the frame in it. For a store
+(``.b2z``) that is open for changes, it reports files in a temporary folder.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def frame_at(
     opened = replace(process_cache.current(location), verify=verify)
     parsed, fill = opened.parsed, Fill.of(_choose_dtype(opened, dtype), uninit)
     opened.require_checksums()
-    # warn here, where the user named the frame, rather than in each process
+    # warn in the process where the user names the frame, not in each process that opens it
     opened.warn_if_stale()
     return FrameReference(location, parsed.version, parsed.grid, fill, verify, parsed=parsed)
 
@@ -169,7 +169,7 @@ def locate(
                 "and component="
             )
         return locate_member(urlpath.store, urlpath.key)
-    _refuse_several(urlpath)
+    _require_one(urlpath)
     if component is None and not offset:
         urlpath, component = split_store(urlpath)
     location = Location.of(urlpath, offset=offset, storage_options=storage_options)
@@ -179,8 +179,8 @@ def locate(
     return location
 
 
-def _refuse_several(given: Any) -> None:
-    """Raise TypeError for an object with several arrays, and explain how to read these."""
+def _require_one(given: Any) -> None:
+    """Raise TypeError for an object with several arrays; the message explains how to read them."""
     name = type(given).__name__
     if isinstance(given, np.ndarray) and given.dtype.kind not in "OSTU":
         raise TypeError(
@@ -199,7 +199,7 @@ def _refuse_several(given: Any) -> None:
 def is_opened_array(given: Any) -> bool:
     """Whether an object is a `blosc2.NDArray`, without importing blosc2.
 
-    Fields of arrays, proxies and remote arrays have a `schunk` as well, but other elements.
+    Fields of arrays, proxies and remote arrays also have a `schunk`, but with other elements.
     """
     return any(
         kind.__name__ == "NDArray" and kind.__module__.partition(".")[0] == "blosc2"
@@ -224,7 +224,7 @@ def source_of_array(array: Any, offset: int = 0) -> bytes | Path | StoredArray:
     if ref is not None and ref.kind == "dictstore_key" and not os.path.isdir(ref.urlpath):  # noqa: PTH112
         store = Path(os.path.abspath(ref.urlpath))  # noqa: PTH100
         return _source_in_store(array, own, StoredArray(Location.of(store), ref.key))
-    if own.is_dir() or _fills_file(own) or _holds(Location.of(own), array):
+    if own.is_dir() or _fills_file(own) or _has_chunks_of(Location.of(own), array):
         return own
     raise ValueError(
         f"{own}: this array's frame is a part of the file, and python-blosc2 does not expose its "
@@ -233,15 +233,15 @@ def source_of_array(array: Any, offset: int = 0) -> bytes | Path | StoredArray:
 
 
 def _source_in_store(array: Any, own: Path, stored: StoredArray) -> Path | StoredArray:
-    """Choose between the archive and the file that an open store unpacked from it."""
+    """Choose the archive, or the file that an open store has unpacked from it."""
     store = Path(stored.store.url)
     unpacked = own != store and not (own.exists() and store.exists() and own.samefile(store))
     with suppress(FileNotFoundError, B2ndError):
-        if _holds(locate_member(stored.store, stored.key), array, compared=unpacked):
+        if _has_chunks_of(locate_member(stored.store, stored.key), array, compared=unpacked):
             return stored
     if not (unpacked and own.exists()):
         raise FileNotFoundError(
-            f"{own}: {store} no longer holds {stored.key!r} as this array was read from it (the "
+            f"{own}: {store} no longer has the {stored.key!r} that this array was read from (the "
             "temporary folder of a store that is open for changes is removed when the store is "
             'closed): open the store with mode="r", and read the array again'
         )
@@ -264,8 +264,8 @@ def _fills_file(path: Path) -> bool:
         return False
 
 
-def _holds(location: Location, array: Any, *, compared: bool = True) -> bool:
-    """Whether a frame has the shapes of an array and, with `compared`, the same chunk bytes."""
+def _has_chunks_of(location: Location, array: Any, *, compared: bool = True) -> bool:
+    """Whether a frame has an array's shapes and, with `compared`, the same chunk bytes."""
     try:
         with closing(open_reader(location)) as reader:
             opened = OpenedFrame(reader, parse_frame(reader), verify=False)

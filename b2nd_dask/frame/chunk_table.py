@@ -24,7 +24,7 @@ from b2nd_dask.frame.read.scan import chunk_heads
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import CHUNK_MEMBER, chunk_member
 
-_BUILTIN = {0: "blosclz", 1: "lz4", 3: "zlib", 4: "zstd"}
+_CODEC_NAMES = {0: "blosclz", 1: "lz4", 3: "zlib", 4: "zstd"}
 _AS_IS, _NO_CODEC, _UNREADABLE = "stored as is", "one value", "unreadable"
 _NAMES = ("min", "max", "sum", "mean", "size", "nans", "nonzeros")
 
@@ -38,8 +38,8 @@ class ChunkTable:
     stored: NDArray[np.int64]
     """Numbers of the stored chunks, ascending."""
     nbytes: NDArray[np.int64]
-    """Bytes of each stored chunk. Without headers, an upper bound: the distance to the next chunk.
-    Empty if even that is unknown."""
+    """Bytes of each stored chunk. Without headers an upper bound, the distance to the next chunk;
+    empty if that is unknown."""
     codecs: NDArray[np.uint8] | None
     """For each stored chunk, its position in `codec_names`; None if headers were not read."""
     codec_names: tuple[str, ...]
@@ -53,7 +53,7 @@ class ChunkTable:
 
     @cached_property
     def data(self) -> NDArray[np.bool_]:
-        """Whether each stored chunk holds more than one value; without headers, True."""
+        """Whether each stored chunk holds more than one value; all True without headers."""
         return np.equal(self.kinds.reshape(-1)[self.stored], np.uint8(ChunkKind.STORED))
 
     @cached_property
@@ -72,9 +72,9 @@ def counts_of(codes: NDArray[np.uint8]) -> dict[int, int]:
 def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTable:
     """Describe the chunks of a frame.
 
-    Chunk headers are read if at most `most` chunks are stored, by default any number. Those of a
-    frame in a store are never read, since each may be a request. Raises `StaleFrameError` if the
-    frame was changed during the call.
+    Reads the chunk headers if at most `most` chunks are stored, by default any number; never those
+    of a frame in a store, since each may be a request. Raises `StaleFrameError` if the frame was
+    changed during the call.
     """
     parsed = reference.parsed
     kinds, stored = reference.chunk_kinds(), stored_chunks(parsed.index.offsets)
@@ -87,7 +87,7 @@ def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTabl
         return ChunkTable(kinds, stored, nbytes, None, (), chunk_nbytes)
     with reference.reading() as (opened, _):
         heads = chunk_heads(opened, stored, is_lenient=True)
-        rows = [_row_of(*each) for each in zip(heads, available.tolist(), strict=True)]
+        rows = [_facts_of(*each) for each in zip(heads, available.tolist(), strict=True)]
     nbytes = np.array([row[0] for row in rows], np.int64)
     every = kinds.reshape(-1).copy()
     every[stored] = [row[1] for row in rows]
@@ -98,10 +98,10 @@ def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTabl
 
 
 def superseded_in(reference: FrameReference, table: ChunkTable) -> int | None:
-    """Compute the bytes that `compact` would free, up to a few bytes of metadata.
+    """Compute the bytes that `compact` would free, except a few bytes of metadata.
 
-    None if unknown: headers of chunks were not read, or the frame is not in a local file or
-    directory of its own.
+    None if unknown: headers of chunks were not read, or the frame is not a separate local file or
+    directory.
     """
     location = reference.location
     is_inside = location.is_url or location.offset or location.member
@@ -114,7 +114,7 @@ def superseded_in(reference: FrameReference, table: ChunkTable) -> int | None:
 
 
 def superseded_at(path: Path, frame: ParsedFrame, used: int) -> int:
-    """Compute the bytes in the files of a local frame beside its chunks, which have `used`."""
+    """Compute the unused bytes in the files of a local frame, whose chunks have `used` bytes."""
     header, offsets = frame.header, frame.index.offsets
     if not header.sparse:
         behind = path.stat().st_size - header.frame_len
@@ -126,8 +126,8 @@ def superseded_at(path: Path, frame: ParsedFrame, used: int) -> int:
         return sum(entry.stat(follow_symlinks=False).st_size for entry in unused)
 
 
-def _row_of(head: bytes, available: int) -> tuple[int, int, str]:
-    """Bytes, special value and codec of a chunk; its header may be damaged or missing."""
+def _facts_of(head: bytes, available: int) -> tuple[int, int, str]:
+    """Bytes, `ChunkKind` and codec of a chunk; its header may be damaged or missing."""
     try:
         header = parse_chunk_header(head, available)
     except B2ndError:
@@ -139,7 +139,7 @@ def _row_of(head: bytes, available: int) -> tuple[int, int, str]:
     elif header.codec_id >= 0:
         codec = f"plug-in {header.codec_id}"
     else:
-        codec = _BUILTIN[header.flags >> 5]
+        codec = _CODEC_NAMES[header.flags >> 5]
     return header.cbytes, header.special, codec
 
 
@@ -148,8 +148,7 @@ class FrameStats:
     """Statistics of all elements of a frame, and of each chunk, from the frame's records.
 
     Chunks are not read. A statistic is None if the dtype has none (order of complex numbers, sum of
-    dates), if all elements are NaN, or if some chunks have no statistics
-    (see `chunks.known`).
+    dates), if all elements are NaN, or if some chunks have no statistics (see `chunks.known`).
     """
 
     chunks: ChunkStats
@@ -218,7 +217,7 @@ class FrameStats:
     def _texts(self) -> Iterator[tuple[str, str]]:
         for name in _NAMES:
             value = getattr(self, name)
-            # a mean exists, but its sum has wrapped around
+            # there is a mean, but the sum may have wrapped around
             wrapped = name == "mean" and self.size != self.nans
             missing = "none" if self._all_known and not wrapped else "unknown"
             text = f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -22,10 +22,10 @@ from b2nd_dask.frame.write.writer import encode_elements
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
 
-#: A chunk of one repeated value takes a few bytes, and smaller chunks are constant more often. But
-#: each chunk costs some 50 microseconds.
+#: Small chunks repeat one value more often, and then take a few bytes; but each chunk costs about
+#: 50 microseconds.
 CHUNK_NBYTES = 4 << 20
-#: From this size on, arrays keep their parsed frame (some kilobytes); parsing takes 0.5 ms.
+#: Arrays of at least this size keep their parsed frame (some kilobytes); parsing takes 0.5 ms.
 KEPT_FROM = 1 << 20
 
 #: Bitshuffle exploits bits that rounding has made equal.
@@ -33,10 +33,10 @@ DEFAULT_CPARAMS = {"filters": ["bitshuffle"]}
 
 
 class CompressedArray:
-    """An array as a contiguous frame in memory, which decompresses the indexed part.
+    """An array as a contiguous frame in memory; indexing decompresses only the blocks it touches.
 
-    `sys.getsizeof`, and so `dask.sizeof`, return the size of the compressed bytes. It pickles as
-    these bytes, which pickle protocol 5 does not copy.
+    `sys.getsizeof`, and so `dask.sizeof`, return the size of the compressed bytes. The pickle has
+    these bytes; pickle protocol 5 does not copy them.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class CompressedArray:
         return np.asarray(self[...], dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        """Elements of an index, as in NumPy; a basic index decodes only the blocks that it touches.
+        """Read the elements of an index, as in NumPy; if it is not basic, this decodes all blocks.
 
         Raises
         ------
@@ -147,5 +147,5 @@ def _frame_of(elements: NDArray[Any], plan: FramePlan) -> bytes:
         table[chunk] = cbytes, chunk_digest(encoded)
         payloads.append(encoded)
         cbytes += len(encoded)
-    head, tail = Envelope.planned(plan, None).around(table, cbytes)
+    head, tail = Envelope.planned(plan, None).build(table, cbytes)
     return b"".join([head, *payloads, tail])

@@ -31,10 +31,10 @@ KIND_NAMES: dict[int, str] = {
 
 _BY_INDEX = " (by the index; headers of chunks were not read)"
 
-#: Most headers that `Frame.info` and the drawing of a frame read, at 20 microseconds each. In a
-#: sparse frame each is in its own file, which takes longer.
+#: Most headers that `Frame.info` and the drawing of a frame read, at 20 microseconds each; fewer in
+#: a sparse frame, where each is in its own file.
 MOST_HEADERS, MOST_FILES = 10_000, 2_000
-#: The same for `facts_of`, to find chunks of one value and superseded bytes.
+#: Most headers that `facts_of` reads, to find chunks of one value and superseded bytes.
 _MOST_FOR_PROGRAMS = 200_000
 
 #: Width of a terminal; paths and names are not wrapped.
@@ -42,7 +42,7 @@ _COLUMNS = 80
 
 #: Entries of vlmeta that unpack to more bytes are not decoded for display.
 _MOST_SHOWN = 1 << 20
-#: Of longer binary data only the size is shown.
+#: Longer binary data is shown by its size only.
 _MOST_BINARY = 64
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -73,15 +73,15 @@ def info_rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
 
 
 def known_chunks(reference: FrameReference, most: int | None = None) -> tuple[ChunkTable, str]:
-    """Describe the chunks of a frame at low cost; also explain why the description is partial.
+    """Describe the chunks of a frame at low cost; also return why the description is partial.
 
-    At most `most` headers are read, by default as many as take no noticeable time.
+    Reads at most `most` headers, by default as many as take no noticeable time.
     """
     limit = MOST_FILES if reference.parsed.header.sparse else MOST_HEADERS
     try:
         return chunk_table(reference, limit if most is None else most), ""
     except (B2ndError, OSError) as error:
-        # the frame is damaged, changed or removed: use the metadata from the opening
+        # the frame is damaged, changed or removed: use the metadata that was read at its opening
         return chunk_table(reference, 0), f"(cannot be shown: {getattr(error, 'problem', error)})"
 
 
@@ -106,9 +106,9 @@ def layout_rows(
     yield from _rows_of_chunks(reference, table, problem)
     files = f"sparse, {len(table.stored):,} file{'s' * (len(table.stored) != 1)} of chunks"
     yield "layout", files if header.sparse else "contiguous"
-    how = cparams_of(header.compression, reference.grid.itemsize)
-    yield "codec", f"{choice_name(how.codec)}, level {how.clevel}"
-    yield "filters", ", ".join(_filters(how)) or "none"
+    cparams = cparams_of(header.compression, reference.grid.itemsize)
+    yield "codec", f"{choice_name(cparams.codec)}, level {cparams.clevel}"
+    yield "filters", ", ".join(_filters(cparams)) or "none"
     checksums = reference.parsed.columns.checksums
     present = "present (not verified: `b2nd_dask.verify`)"
     problem = f"{checksums.state.value}: {checksums.reason}"
@@ -126,7 +126,7 @@ def _rows_of_chunks(
     kinds = ", ".join(
         f"{counts[kind]} {name}" for kind, name in KIND_NAMES.items() if kind in counts
     )
-    # the index lists a chunk of one value as stored; only the chunk's header shows the value
+    # the index lists a chunk of one value as stored; only the chunk's header marks it
     yield "chunk kinds", (kinds or "no chunks") + _BY_INDEX * (not table.is_exact)
     special = table.kinds.size - counts.get(ChunkKind.STORED, 0)
     if special and counts.get(ChunkKind.STORED):
@@ -146,7 +146,7 @@ def facts_of(reference: FrameReference) -> dict[str, Any]:
     header, grid, dtype = reference.parsed.header, reference.grid, reference.dtype
     checksums, dims = reference.parsed.columns.checksums, dims_of(reference)
     table, _ = known_chunks(reference, _MOST_FOR_PROGRAMS)
-    how = cparams_of(header.compression, grid.itemsize)
+    cparams = cparams_of(header.compression, grid.itemsize)
     return {
         "path": reference.location.label,
         "kind": "frame",
@@ -163,9 +163,9 @@ def facts_of(reference: FrameReference) -> dict[str, Any]:
         "ratio": reference.nbytes / header.cbytes if header.cbytes else None,
         "superseded_nbytes": superseded_in(reference, table),
         "layout": "sparse" if header.sparse else "contiguous",
-        "codec": choice_name(how.codec),
-        "clevel": int(how.clevel),
-        "filters": _filters(how),
+        "codec": choice_name(cparams.codec),
+        "clevel": int(cparams.clevel),
+        "filters": _filters(cparams),
         "checksums": {
             # "present", not "valid": only `verify` compares them with the chunks
             "state": "present" if checksums.is_valid else checksums.state.value,
@@ -228,10 +228,10 @@ def axis_names(reference: FrameReference) -> tuple[str, ...]:
 
 
 def packing_of(reference: FrameReference) -> dict[str, Any]:
-    """CF attributes by which xarray converts the stored elements to other values."""
+    """CF attributes by which xarray unpacks the stored elements."""
     try:
         with warnings.catch_warnings():
-            # about other attributes, which cannot be decoded
+            # warnings about other attributes that cannot be decoded
             warnings.simplefilter("ignore", UserWarning)
             attrs = unpack_labels(reference.vlmeta, reference.shape).attrs
     except B2ndError:
@@ -241,8 +241,8 @@ def packing_of(reference: FrameReference) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value == value}
 
 
-def _filters(how: Any) -> list[str]:
-    return [name for name in map(choice_name, how.filters) if name != "nofilter"]
+def _filters(cparams: Any) -> list[str]:
+    return [name for name in map(choice_name, cparams.filters) if name != "nofilter"]
 
 
 def choice_name(choice: Any) -> str:
@@ -288,7 +288,7 @@ class _Line(reprlib.Repr):
 
 
 def bytes_text(value: bytes) -> str:
-    """Format bytes as Python does, but of long binary data, such as a coordinate, only the size."""
+    """Format bytes as Python does; long binary data, such as a coordinate, by its size."""
     is_text = value.isascii() and value.decode().isprintable()
     return repr(value) if is_text or len(value) <= _MOST_BINARY else f"<{decimal(len(value))}>"
 

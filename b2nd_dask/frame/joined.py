@@ -46,13 +46,13 @@ class FramePart(NamedTuple):
     out: slice
     """Position of these elements in the result, along the joined axis."""
     claims: Axes
-    """Those of the region (`RegionPlan`), counted from the start of the frame."""
+    """Claims of the region (see `RegionPlan`), counted from the start of the frame."""
 
 
 class JoinedReference(ArrayReference):
-    """A reference to several frames as one array, for tasks; `FrameReference` is that of one frame.
+    """A reference in tasks to several frames as one array; `join` has checked that they fit.
 
-    The frames fit, as checked by `join`. A part of another array has the label of that array.
+    `label` is that of the whole array, if this is a part of it.
     """
 
     def __init__(self, frames: Sequence[FrameReference], axis: int, label: str = "") -> None:
@@ -69,7 +69,7 @@ class JoinedReference(ArrayReference):
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = tuple(frame.location.storage_options for frame in self.frames)
-        packed = _packed(self.frames)
+        packed = _pack(self.frames)
         return reduced(_unpickled, packed, options, self.axis, self.frames[0].new_axis)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
@@ -77,7 +77,7 @@ class JoinedReference(ArrayReference):
 
     @cached_property
     def _digest(self) -> str:
-        # dask would need seconds for ten thousand frames
+        # for ten thousand frames, dask's own tokens would take seconds
         digest = xxhash.xxh3_128()
         for frame in self.frames:
             _, _, *rest = frame.__dask_tokenize__()
@@ -101,9 +101,9 @@ class JoinedReference(ArrayReference):
 
     @property
     def grid(self) -> Grid:
-        """A grid for read plans: each length of a chunk or block is the largest of all frames.
+        """An approximate grid for read plans: the largest chunks and blocks of all frames.
 
-        Frames have different chunks, which restart at each frame.
+        Frames may have different chunks, and chunks restart at each frame.
         """
         frames = self.frames
         chunks = tuple(map(max, zip(*(frame.chunks for frame in frames), strict=True)))
@@ -128,7 +128,7 @@ class JoinedReference(ArrayReference):
         return part, self._counted_from(int(self.starts[first]), axes, along)
 
     def _counted_from(self, start: int, axes: Axes, along: range) -> Axes:
-        """A region with other positions along the joined axis, counted from `start`."""
+        """Replace the positions along the joined axis by `along`, counted from `start`."""
         own = range(along.start - start, along.stop - start, along.step)
         return (*axes[: self.axis], own, *axes[self.axis + 1 :])
 
@@ -146,7 +146,7 @@ class JoinedReference(ArrayReference):
                 yield FramePart(self.frames[number], inner, out, claimed)
 
     def expected_reads(self, axes: Axes, predicate: Predicate | None = None) -> Iterator[Item]:
-        """Chain `FrameReference.expected_reads` of the frames."""
+        """Chain the `FrameReference.expected_reads` of all frames."""
         for part in self.split(axes):
             yield from part.frame.expected_reads(part.axes, predicate)
 
@@ -192,27 +192,27 @@ class JoinedReference(ArrayReference):
             out[where] = frame.read_points(own).view(out.dtype)
         return out.view(self.dtype)
 
-    def reduce(self, axes: Axes, how: Reduction) -> PartialResult:
+    def reduce(self, axes: Axes, reduction: Reduction) -> PartialResult:
         """As `FrameReference.reduce`."""
-        results = [part.frame.reduce(part.axes, how) for part in self.split(axes)]
-        if self.axis in how.axis:
+        results = [part.frame.reduce(part.axes, reduction) for part in self.split(axes)]
+        if self.axis in reduction.axis:
             # a filter may select no element of a frame
             found = list(filter(None, results))
-            return reduce(how.accumulation.merge, found) if found else {}
+            return reduce(reduction.accumulation.merge, found) if found else {}
         return {
             name: np.concatenate([result[name] for result in results], axis=self.axis)
             for name in results[0]
         }
 
-    def unanswered_nbytes(self, axes: Axes, how: Reduction) -> int | None:
+    def unanswered_nbytes(self, axes: Axes, reduction: Reduction) -> int | None:
         """As `FrameReference.unanswered_nbytes`."""
         if not all(axes):
             return None
-        found = [part.frame.unanswered_nbytes(part.axes, how) for part in self.split(axes)]
+        found = [part.frame.unanswered_nbytes(part.axes, reduction) for part in self.split(axes)]
         return None if None in found else sum(filter(None, found))
 
     def _frame_of(self, position: int) -> int:
-        # skips empty frames: these start where the next one does
+        # side="right" skips empty frames, which start where the next one does
         return int(np.searchsorted(self.starts, position, side="right")) - 1
 
 
@@ -225,7 +225,7 @@ def open_all(
 ) -> list[FrameReference]:
     """Open frames concurrently.
 
-    Frames that are missing or unreadable are all named in one error. Any other error, such as an
+    One error names all frames that are missing or unreadable. Any other error, such as an
     unavailable store, credentials or an argument, is raised at once and stops the opening.
     """
     frames, errors = [], []
@@ -241,24 +241,24 @@ def open_all(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     if errors:
-        raise _error_of(errors, len(sources)) from errors[0].__cause__
+        raise _combine_errors(errors, len(sources)) from errors[0].__cause__
     return frames
 
 
-def _error_of(errors: Sequence[Exception], nsources: int) -> Exception:
-    """Combine errors; the type is that of the first, so callers catch it as for one frame."""
+def _combine_errors(errors: Sequence[Exception], nsources: int) -> Exception:
+    """Combine errors; the type is that of the first, so that callers catch it as for one frame."""
     first = errors[0]
     # one frame, perhaps named several times
     if len({str(error) for error in errors}) == 1:
         return first
-    problem = f"{len(errors)} of {nsources} frames cannot be opened:" + _listed(map(str, errors))
+    problem = f"{len(errors)} of {nsources} frames cannot be opened:" + _lines(map(str, errors))
     kind = type(first)
     if not isinstance(first, B2ndError):
         kind = next(each for each in _OF_ONE_FRAME if isinstance(first, each))
     return kind(problem)
 
 
-def _listed(lines: Iterable[str]) -> str:
+def _lines(lines: Iterable[str]) -> str:
     """Format one line per frame, up to a limit."""
     lines = list(lines)
     more = [f"and {len(lines) - _LISTED} others"] if len(lines) > _LISTED else []
@@ -266,11 +266,10 @@ def _listed(lines: Iterable[str]) -> str:
 
 
 def join(frames: Sequence[FrameReference], axis: int, stacked: bool) -> JoinedReference:
-    """Join frames along an axis, which may count from the end, if they fit.
+    """Join frames along an axis, with `stacked` a new one; a negative axis counts from the end.
 
-    `stacked` says whether the axis is a new one. Raises `ValueError` if shapes or dtypes differ
-    (each such frame is named), or the frames lack the axis, `TypeError` if the axis is not an
-    integer.
+    Raises `ValueError`, which names each frame whose shape or dtype differs from most others, or if
+    the frames lack the axis; `TypeError` if the axis is not an integer.
     """
     try:
         axis = operator.index(axis)
@@ -289,7 +288,7 @@ def join(frames: Sequence[FrameReference], axis: int, stacked: bool) -> JoinedRe
 
 
 def _require_fit(frames: Sequence[FrameReference], along: int | None) -> None:
-    """Raise an error that names the frames unlike most others; lengths along `along` may differ."""
+    """Raise ValueError for frames unlike most others; lengths along the axis `along` may differ."""
 
     def kind(frame: FrameReference) -> tuple[Any, ...]:
         shape = tuple(-1 if i == along else n for i, n in enumerate(frame.shape))
@@ -306,7 +305,7 @@ def _require_fit(frames: Sequence[FrameReference], along: int | None) -> None:
     raise ValueError(
         f"{len(others)} of {len(frames)} frames do not fit the others, which have "
         f"shape {example.shape}{where} and dtype {example.dtype}, like {example.location.label}:"
-        + _listed(lines)
+        + _lines(lines)
     )
 
 
@@ -322,8 +321,8 @@ def _difference(frame: FrameReference, usual: FrameReference, along: int | None)
     return "; ".join(found)
 
 
-def _packed(frames: Sequence[FrameReference]) -> bytes:
-    """Pack references, without their storage options, which may need cloudpickle."""
+def _pack(frames: Sequence[FrameReference]) -> bytes:
+    """Pack references without their storage options, which may need cloudpickle."""
     known: dict[Any, Any] = {}
     rows = []
     for at, version, grid, fill, verify in (frame.fields for frame in frames):

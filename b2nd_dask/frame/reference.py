@@ -1,4 +1,4 @@
-"""`FrameReference`: the reference in tasks to one version of a frame, which also reads it."""
+"""`FrameReference`: a reference in tasks to one version of a frame, which also reads it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from b2nd_dask.storage import Item, Location, reading_ahead
 
 
 class ArrayReference:
-    """What a reference to one frame and one to several frames have in common."""
+    """Base of references to one frame, and to several frames as one array."""
 
     shape: tuple[int, ...]
     """Elements along each axis."""
@@ -82,18 +82,18 @@ class FrameReference(ArrayReference):
         self.shape, self.chunks, self.blocks = self.grid.shape, self.grid.chunks, self.grid.blocks
         self.dtype = fill.dtype
         self.new_axis = new_axis
-        """Axis of length 1 that the array has and the stored one has not."""
+        """Axis of length 1 that the stored array lacks."""
         self._fill = fill
         self._verify: Verify = verify
         # token of the state after which updates by this package are accepted
         self._since = since
-        # known after the first read: a scheduler that forwards references may not see the files
+        # read at first use: a scheduler that forwards references may not see the files
         self._parsed = parsed
 
     @property
     def fields(self) -> tuple[Location, str, Grid, Fill, Verify]:
         """The required constructor arguments, which are pickled."""
-        # a new grid, without cached properties
+        # `replace` makes a new grid without cached properties
         return self.location, self.version, replace(self.stored_grid), self._fill, self._verify
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -103,7 +103,7 @@ class FrameReference(ArrayReference):
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # no storage options and no secrets of a URL, since keys are displayed and stored
         return (
-            # the names of arrays depend on this, and resume=True finds an interrupted write by them
+            # never changes: names of arrays depend on it, by which resume=True finds its write
             "b2nd_dask.Frame",
             self.location.label,
             self.location.fingerprint,
@@ -166,10 +166,10 @@ class FrameReference(ArrayReference):
         return self.parsed.index.kinds.reshape(self.grid.counts)
 
     def following(self) -> FrameReference:
-        """Refer to the same frame and accept concurrent updates during reads.
+        """Refer to the same frame, and accept concurrent updates by this package.
 
-        A read returns elements of this state or of a later one that updates by this package have
-        made. The reader must find out which chunks the updates wrote.
+        A read returns elements of this state or of a later one. The caller must determine which
+        chunks the updates wrote.
         """
         return FrameReference(*self.fields, since=self.parsed.token, parsed=self._parsed)
 
@@ -181,13 +181,13 @@ class FrameReference(ArrayReference):
         if self._since is None:
             opened.require_current()
         elif not opened.is_current():
-            # the bytes that were read still exist: updates only add chunks
+            # the bytes that were read are still valid, since updates only add chunks
             process_cache.present(self.location).require_descendant(opened.parsed.token)
 
     def read(self, index: Any, threads: int = 1) -> Any:
-        """Read a basic index by some decoding threads, as in NumPy.
+        """Read a basic index, as in NumPy; `threads` decode.
 
-        Read-only with zero strides if one element fills the region.
+        The result is read-only with zero strides if one element fills the region.
         """
         selection = parse_selection(index, self.shape)
         ahead = reading_ahead(self.expected_reads(selection.axes))
@@ -213,10 +213,10 @@ class FrameReference(ArrayReference):
         with self.reading() as (opened, fill):
             return read_pruned(opened, axes, fill, predicate)
 
-    def reduce(self, axes: tuple[range, ...], how: Reduction) -> PartialResult:
-        """Reduce a region of at least one element during the read, without an array of it."""
+    def reduce(self, axes: tuple[range, ...], reduction: Reduction) -> PartialResult:
+        """Reduce a region of at least one element during the read, chunk by chunk."""
         with self.reading() as (opened, fill):
-            return reduce_region(opened, axes, fill, how)
+            return reduce_region(opened, axes, fill, reduction)
 
     @property
     def has_statistics(self) -> bool:
@@ -224,13 +224,14 @@ class FrameReference(ArrayReference):
         parsed = self._parsed_here
         return parsed is None or parsed.columns.entry is not None
 
-    def unanswered_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
-        """Bytes of the elements that a reduction must read, beyond the answers from statistics.
+    def unanswered_nbytes(self, axes: tuple[range, ...], reduction: Reduction) -> int | None:
+        """Bytes of the elements that a reduction must read, since statistics do not answer it.
 
-        None if this process has not opened the frame, or if it has no statistics. Reads nothing.
+        None if this process has not opened the frame, or the frame has no statistics. Reads
+        nothing.
         """
         parsed = self._parsed_here
-        return None if parsed is None else unanswered_nbytes(parsed, axes, how)
+        return None if parsed is None else unanswered_nbytes(parsed, axes, reduction)
 
     def read_costs(self, regions: Sequence[Region]) -> ReadCosts:
         """Estimate the cost of reading regions, without reading any."""
@@ -239,11 +240,11 @@ class FrameReference(ArrayReference):
     def expected_reads(
         self, axes: tuple[range, ...], predicate: Predicate | None = None
     ) -> Iterator[Item]:
-        """The first requests to a store of `read_axes`, or of `read_pruned`.
+        """List the first requests of `read_axes`, or of `read_pruned`, to a store.
 
-        Empty if a prefetch cannot help.
+        Empty if a prefetch would not help.
         """
-        # a frame that was closed meanwhile is opened by its reader, which sends requests
+        # not opened here, since opening a frame sends requests
         opened = process_cache.known(self.location, self.version) if self.is_remote else None
         if opened is not None:
             yield from expected_reads(self._of_reference(opened), axes, predicate)
@@ -255,7 +256,7 @@ class FrameReference(ArrayReference):
 
     @contextmanager
     def reading(self) -> Iterator[tuple[OpenedFrame, Fill]]:
-        """Open the frame; raise StaleFrameError after a read if the frame changed meanwhile."""
+        """Open the frame for reads in a block; raise StaleFrameError if it changed meanwhile."""
         opened = self._open()
         try:
             yield opened, self._fill
@@ -266,7 +267,7 @@ class FrameReference(ArrayReference):
             self._require_current(opened)
 
     def _open(self) -> OpenedFrame:
-        """Open the frame, or get it from the cache; a process may not keep all files open."""
+        """Get the frame from the cache, which opens it again if it was closed."""
         if self._since is None:
             stored = process_cache.open(self.location, self.version, self._parsed)
         else:

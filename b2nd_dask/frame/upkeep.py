@@ -104,7 +104,7 @@ def compact(urlpath: Any) -> int:
         parsed = opened.parsed
         opened.require_checksums()
         before = _size(path)
-        # another write may replace the frame during the wait for the lock, or in spite of the lock
+        # another write may replace the frame: during the wait, or later, since it needs no lock
         with frame_locked(path, identity=parsed.identity), _unless_replaced(opened):
             opened.require_current()
             if not reader.is_directory:
@@ -138,7 +138,7 @@ def _rewrite(opened: OpenedFrame, chunks: NDArray[np.int64], path: Path) -> Stag
         with staging.exclusive():
             envelope = Envelope.of(opened.reader, parsed, next(iter(parsed.keys), None))
             if len(parsed.keys) > 1:
-                # an update of all chunks: it conflicts with updates that were planned before
+                # recorded as an update of all chunks, it conflicts with updates planned earlier
                 everything = ChunkBox.between(0, parsed.grid.nchunks - 1, parsed.grid)
                 past = history_with(parsed, staging.key, everything, parsed.grid)
                 envelope = replace(envelope, key=staging.key, past=past)
@@ -148,7 +148,7 @@ def _rewrite(opened: OpenedFrame, chunks: NDArray[np.int64], path: Path) -> Stag
 
 @contextmanager
 def _unless_replaced(opened: OpenedFrame) -> Iterator[None]:
-    """Raise StaleFrameError if chunks are missing because the frame is no longer the opened one."""
+    """Raise StaleFrameError if chunks are missing because another frame replaced the opened one."""
     try:
         yield
     except (CorruptChunkError, FileNotFoundError):
@@ -212,7 +212,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     opened.require_checksums()
     if opened.parsed.columns.checksums.is_valid:
         return False
-    _add(opened, location, None, threads)
+    _add_columns(opened, location, None, threads)
     return True
 
 
@@ -278,7 +278,7 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
         raise ChecksumError(f"{checksums.reason}. {IF_RIGHT}", path=opened.reader.label)
     fill = Fill.of(parsed.stored_dtype, "raise")
     frame = FrameReference(location, parsed.version, parsed.grid, fill, "auto", parsed=parsed)
-    _add(opened, location, frame, threads)
+    _add_columns(opened, location, frame, threads)
     return True
 
 
@@ -298,7 +298,7 @@ def _require_usual_header(opened: OpenedFrame, head: bytes) -> None:
         )
 
 
-def _add(
+def _add_columns(
     opened: OpenedFrame, location: Location, frame: FrameReference | None, threads: int | None
 ) -> None:
     """Publish the frame with checksums, and with chunk statistics if `frame` is given."""
@@ -313,7 +313,7 @@ def _add(
     staging = update_staging_for(location, state_of(parsed))
     envelope = Envelope.of(opened.reader, parsed, staging.key)
     _require_usual_header(opened, envelope.head)
-    rows = None if frame is None else _rows_of(frame, threads or usable_cores())
+    rows = None if frame is None else _compute_statistics(frame, threads or usable_cores())
     columns = parsed.columns
     if not columns.checksums.is_valid:
         with _unless_replaced(opened):
@@ -322,7 +322,7 @@ def _add(
         columns = replace(columns, checksums=valid, stored=digests)
     with staging.prepared(), staging.exclusive():
         if parsed.columns.checksums.is_valid:
-            # an update of no chunks does not conflict with updates that were planned before
+            # recorded as an update of no chunks, it does not conflict with updates planned earlier
             nothing = ChunkBox.between(1, 0, parsed.grid)
             past = history_with(parsed, staging.key, nothing, parsed.grid)
             envelope = replace(envelope, past=past)
@@ -330,7 +330,7 @@ def _add(
     staging.clean_up()
 
 
-def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:
+def _compute_statistics(frame: FrameReference, threads: int) -> NDArray[Any]:
     """Compute the statistics of all stored chunks; verify the chunks if there are checksums."""
     rows = np.zeros(frame.grid.nchunks, statistics_row(frame.dtype))
     chunks = stored_chunks(frame.parsed.index.offsets)

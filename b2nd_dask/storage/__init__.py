@@ -1,9 +1,9 @@
 """Bytes of frames, local and remote: reads of ranges, and staged chunks of new frames.
 
 `read` has the readers (local files, fsspec URLs, bytes in memory, a frame at an offset). `write`
-has the stagings, which use them. The modules here serve both: byte ranges, file names, errors
-without secrets. Of the frame format, storage knows the file names only. Other packages import from
-this module only; within the package, storage imports nothing but `errors` and `system`.
+has the stagings, which use the readers. The modules in this folder serve both: byte ranges, file
+names, errors without secrets. Storage knows only the file names of the frame format. Other packages
+import only this module. Storage imports only `errors` and `system`.
 """
 
 from b2nd_dask.storage.byte_reader import (
@@ -48,7 +48,7 @@ from b2nd_dask.storage.write.staging import Run, Staging
 from b2nd_dask.storage.write.targets import (
     StagingInfo,
     list_staging,
-    log_others,
+    log_other_staging,
     remove_staging,
     staging_for,
     update_staging_for,

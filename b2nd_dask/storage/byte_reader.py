@@ -1,4 +1,4 @@
-"""The base of readers of byte ranges: ranges and their merging, identities, names of members."""
+"""`ByteReader`, the base of readers; byte ranges, their merging, identities, chunk file names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAD_NBYTES = 1 << 16
 """First bytes that an open reads: the header of nearly every frame, or a whole small frame."""
 
 TAIL_NBYTES = 1 << 16
-"""Last bytes that an open of a larger object reads at the same time: mostly index and trailer."""
+"""Last bytes that an open of a larger object reads at the same time: often index and trailer."""
 
 #: File of a sparse frame with everything but the chunks (docs/format.md, Sparse directory).
 MAIN_MEMBER = "chunks.b2frame"
@@ -45,8 +45,8 @@ class Identity:
     """Changes with the object: from mtime and inode, an etag, or a digest."""
 
     changed: int = field(default=0, compare=False)
-    """Ctime of a local file in ns; 0 for other objects. It also changes if somebody sets back the
-    file's times, or renames it."""
+    """Ctime of a local file in ns; 0 for other objects. Also changes if the file is renamed, or its
+    mtime is set back."""
 
     def is_untouched(self, since: Identity) -> bool:
         """Whether this is the same state with the same ctime."""
@@ -59,14 +59,14 @@ class Response(NamedTuple):
     start: int
     """Start of the data in the object; 0 if the server ignores ranges."""
     data: bytes
-    """Up to the end of the span or of the object; empty if the span lies past the end."""
+    """Bytes up to the end of the span or of the object; empty if the span lies past the end."""
     identity: Identity
     """Identity of the object at the time of the response."""
     ranges_ignored: bool = False
 
 
 class Requester(Protocol):
-    """Requests ranges of an object, or of the members of a directory, before they are read."""
+    """Requests ranges of an object, or of members of a directory, before they are read."""
 
     def begin(self, member: str, span: Span) -> Future[Response]:
         """Request a range without waiting for the response."""
@@ -92,10 +92,10 @@ class ByteReader(ABC):
     identity_is_cheap: bool = True
     """Whether `identity` costs microseconds, so that every read can check it."""
     batch_nbytes: int = 1 << 20
-    """Best number of bytes per call, for callers that read more in several calls."""
+    """Best number of bytes per call, for callers that divide a long read into calls."""
     fills_buffers: bool = False
-    """Whether `read_each` needs buffers."""
-    # from the page cache a pread costs less than to merge ranges and cut them out again
+    """Whether `read_each` reads into the caller's buffers, which it then needs."""
+    # 0, since a pread from the page cache costs less than merging ranges and cutting them again
     max_gap: int = 0
     """Number of bytes whose reading costs about as much as a separate request.
 
@@ -112,7 +112,7 @@ class ByteReader(ABC):
         return False
 
     def item(self, member: str, span: Span) -> Item | None:
-        """A range of `read` to prefetch; None if it needs no request, or cannot be prefetched."""
+        """Describe a range to prefetch; None if it needs no request, or cannot be prefetched."""
         return None
 
     @abstractmethod
@@ -120,12 +120,12 @@ class ByteReader(ABC):
         """Identity of the object, or of the main member of a directory; looked up at each call."""
 
     def opened_identity(self) -> Identity:
-        """Identity of the open object, also if its name refers to another object by now."""
+        """Identity of the open object, even if its name now refers to another object."""
         return self.identity()
 
     @abstractmethod
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
-        """Read byte ranges, which may overlap and come in any order; a result for each, in order.
+        """Read byte ranges; return the bytes of each in order. They may overlap, in any order.
 
         Results are clipped at the end of the object. `member` is the name of a member of a
         directory, empty for the object itself and for the main member of a directory. Raises
@@ -137,11 +137,11 @@ class ByteReader(ABC):
     ) -> Generator[tuple[memoryview, int]]:
         """Read byte ranges one after the other, or as the responses of a store arrive.
 
-        Names of members and spans are those of `read`; names may repeat. A result has the bytes,
-        fewer than the span at the end of the member, and the size of the member. If the reader
-        fills buffers, the bytes are in that of their span, which is writable, contiguous and as
-        long. Requests to a store are concurrent. Raises FileNotFoundError if the object or a member
-        does not exist; `filename` ends with the member's name.
+        An item is the name of a member and a span, as for `read`; names may repeat. Yields for each
+        its bytes, clipped at the end of the member, and the size of the member. If the reader fills
+        buffers, there is a writable, contiguous buffer for each item, as long as the span, and the
+        bytes are in it. Requests to a store are concurrent. Raises FileNotFoundError if the object
+        or a member does not exist; `filename` ends with the member's name.
         """
         size = self.opened_identity().size
         for member, span in items:
@@ -174,11 +174,11 @@ def coalesce(
 ) -> list[tuple[Span, list[int]]]:
     """Merge spans that lie close together, for fewer reads.
 
-    The spans may be empty, overlap and come in any order. If they are not of one object, `objects`
-    has that of each. Gaps of at most `max_gap` bytes are merged. A merged span has at most
-    `max_size` bytes, but a single larger span stays whole. Returns the merged spans, those of an
-    object ordered by their start, each with the positions of its spans in the argument. Every
-    nonempty span lies in exactly one merged span.
+    The spans may be empty, overlap and come in any order. `objects` has the object of each; by
+    default there is one. Merged spans include gaps of at most `max_gap` bytes, and have at most
+    `max_size` bytes unless a single span has more. Returns the merged spans, those of an object
+    ordered by their start, each with the positions of its spans in the argument. Every nonempty
+    span lies in exactly one merged span.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def coalesce(
     for group in groups.values():
         last: Span | None = None
         inside: list[int] = []
-        # The longest first among equal starts: spans inside it then never start a merged span.
+        # of equal starts the longest comes first, so spans inside it never start a merged span
         for i in sorted(group, key=lambda i: (spans[i].start, -spans[i].stop)):
             start, stop = spans[i]
             near = last and start - last.stop <= max_gap and stop - last.start <= max_size

@@ -1,11 +1,11 @@
-"""Errors of file systems, rewritten to name the object and to hold no secrets.
+"""Errors of file systems, converted to errors that name the object and hold no secrets.
 
 An error of a file system's library may hold secrets in its text, in attributes such as a request,
-and in the variables of its traceback. So the original is never raised or referenced: a new error
-is raised, and its cause is the original as text without secrets.
+and in the variables of its traceback. So the package raises a new error and never refers to the
+original. The cause of the new error is the text of the original, without secrets.
 
-Hints follow a message: why a frame is missing, or what the path holds instead, and what to do.
-They take paths, and URLs without secrets.
+Hints are appended to messages: why a frame is missing, what the path holds instead, what to do.
+Their arguments are paths, or URLs without secrets.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ TOGETHER = (
     "frames, or stacks them with stack=True"
 )
 
-#: Text of FileExistsError if the target did not exist when the write began.
+#: Text of FileExistsError if the target was created after the start of the write.
 MEANWHILE = (
-    "another writer has created this meanwhile, and it is not replaced: see what it holds, then "
-    "write again, or write to another name"
+    "another writer has created this meanwhile, and it is not replaced: look at it, then write "
+    "again, or choose another name"
 )
 
 #: Labels end in the offset of a frame, as in ``a.zip[38:]``.
@@ -62,16 +62,16 @@ class OriginalError(Exception):
 def public_error(error: Exception, label: str, secrets: Secrets) -> Exception:
     """Make an error to raise: it names the object, and neither it nor its cause holds secrets.
 
-    Raise it outside of the except clause, where no variable refers to the original: tools that
-    show variables must not find that. The original is logged at DEBUG, as text without secrets.
-    Errors of other than builtin classes become OSError.
+    Raise it outside of the except clause, where no variable refers to the original: some tools show
+    all variables. The original is logged at DEBUG, as text without secrets. Errors of classes that
+    are not builtin become OSError.
     """
     if isinstance(error, B2ndError):
         # not copy.copy: with tblib imported it copies the traceback, too
         make, values, *_ = error.__reduce__()
-        anew: Exception = make(*values)
-        return anew
-    raised = _raised(error, label, secrets)
+        copy: Exception = make(*values)
+        return copy
+    raised = _without_secrets(error, label, secrets)
     original = secrets.hide("".join(traceback.format_exception(error)).rstrip())
     logger.debug("%s: the store failed; without secrets:\n%s", label, original)
     raised.__cause__ = OriginalError(original)
@@ -85,23 +85,23 @@ def store_code(cause: BaseException | None) -> str:
     return str(error.get("Code", "")) if isinstance(error, Mapping) else ""
 
 
-def only_here(label: str) -> str:
+def memory_hint(label: str) -> str:
     """Hint for a missing object that may exist in another process."""
     if "memory://" not in label:
         return ""
-    return "; memory:// is seen by one process only, not by workers in other processes"
+    return "; memory:// is visible to one process only, not to workers in other processes"
 
 
-def _raised(error: Exception, label: str, secrets: Secrets) -> Exception:
+def _without_secrets(error: Exception, label: str, secrets: Secrets) -> Exception:
     cause = error.__cause__
-    # an attribute of Azure's errors, which are of no builtin class
+    # Azure's errors have this attribute, and are of no builtin class
     azure = getattr(error, "status_code", None)
     if isinstance(error, FileNotFoundError) or azure == HTTPStatus.NOT_FOUND:
-        # fsspec's http reports every failure of `info` as a missing file; its cause distinguishes
+        # fsspec's http reports every failure of `info` as a missing file; the cause is specific
         missing = isinstance(cause, LookupError | FileNotFoundError) or hasattr(cause, "response")
         missing = missing or azure is not None or getattr(cause, "status", None) == 404
         if missing or not isinstance(cause, Exception):
-            problem = "No such object" + only_here(label) + if_pattern(label)
+            problem = "No such object" + memory_hint(label) + if_pattern(label)
             codes = store_code(cause), getattr(error, "error_code", None)
             problem = problem if _NO_BUCKET_CODES.isdisjoint(codes) else NO_BUCKET
             return FileNotFoundError(errno.ENOENT, problem, label)

@@ -1,7 +1,7 @@
 """Secrets removed from messages.
 
-`Secrets` removes two kinds of text, in all spellings of clients: values of storage options, and the
-parts of a URL that its label lacks.
+`Secrets` removes values of storage options, and the parts of a URL that its label omits, in all
+spellings that clients use.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from urllib.parse import quote, quote_plus, unquote_to_bytes
 from b2nd_dask.storage.urls import HIDDEN, links_of, public_link, public_url
 
 _LINK = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]*")
-#: Parts of a URL that labels lack: user and password, parameters, query, fragment.
+#: Parts of a URL that labels omit: user and password, parameters, query, fragment.
 _LEFT_OUT = re.compile(r"(?<=://)[^/?#]*(?=@)|(?<=[?#;]).*", re.DOTALL)
 _SEPARATORS = re.compile(r"[:/?#@;&=]+")
 
-#: Shorter texts occur in ordinary words, so only whole words are replaced: one may be the first
-#: part of a password with a slash. Option values this short are no secrets.
+#: Shorter texts occur in ordinary words, so they are replaced as whole words only. They may be the
+#: first part of a password with a slash. Shorter values of options are not secret.
 _SHORTEST = 4
 #: Shorter texts in base64 or hexadecimal occur in ordinary words, too.
 _FEWEST_ENCODED = 8
@@ -46,15 +46,15 @@ class Secrets:
         self._url, self._options = url, dict(options or {})
 
     @cached_property
-    def _spelled(self) -> list[str]:
-        """Secrets in all spellings, longest first: one may contain another. Made at a failure."""
+    def _forms(self) -> list[str]:
+        """Secrets in all spellings, longest first, since one may contain another."""
         texts = {*_parts(self._url), *filter(_is_secret, _texts_in(self._options))}
         forms = {form for text in texts for form in (text, *_spellings(text)) if form}
         return sorted(forms, key=len, reverse=True)
 
     def hide(self, text: str) -> str:
         """Replace the secrets, and the secret parts of all URLs, in a text."""
-        for secret in self._spelled:
+        for secret in self._forms:
             if len(secret) >= _SHORTEST:
                 text = text.replace(secret, HIDDEN)
             else:
@@ -69,7 +69,7 @@ def _is_secret(text: str) -> bool:
 
 
 def _parts(url: str) -> Iterator[str]:
-    """List the parts of a URL that its label lacks, whole and split."""
+    """List the parts of a URL that its label omits, whole and split at separators."""
     label = public_url(url)
     for link in links_of(url) if label != url else ():
         rest = link.partition("://")[2] or link
@@ -79,11 +79,11 @@ def _parts(url: str) -> Iterator[str]:
 
 
 def _texts_in(value: Any, depth: int = 0) -> Iterator[str]:
-    """Find the texts in a value: in bytes, containers and the attributes of objects, too."""
+    """Find the texts in a value, also in bytes, containers and attributes of objects."""
     if isinstance(value, str):
         yield str(value)
         if found := _SCHEME.fullmatch(value):
-            # a header's value: the client may quote the credentials behind the scheme
+            # the value of a header: messages may have only the credentials behind the scheme
             yield found[2]
             with suppress(ValueError):
                 pair = base64.b64decode(found[2], validate=True).decode("utf-8")
@@ -101,7 +101,7 @@ def _texts_in(value: Any, depth: int = 0) -> Iterator[str]:
             for inner in list(value.values() if isinstance(value, Mapping) else value):
                 yield from _texts_in(inner, depth + 1)
     elif depth < _IN_OBJECT and not isinstance(value, _NO_VALUES):
-        # such as a pair of name and password; without its inner objects, whose number has no bound
+        # such as a pair of name and password; not its inner objects, whose number has no bound
         for show in (repr, str, vars, methodcaller("__getstate__")):
             with suppress(Exception):
                 yield from _texts_in(show(value), _IN_OBJECT)

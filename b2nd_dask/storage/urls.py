@@ -1,4 +1,4 @@
-"""The parts of URLs: scheme, path and query; labels, which show no secrets."""
+"""Scheme, path and query of URLs; labels of URLs, without secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HIDDEN = "[hidden]"
 _VALUES = frozenset("=%&#")
 #: Schemes whose paths are names, with ``#``, ``;`` and ``?`` as ordinary characters.
 _PLAIN_NAMES = {"abfs", "abfss", "az", "file", "gcs", "gs", "local", "memory", "s3", "s3a", "zip"}
-#: Those of them whose labels show ``?``; with others it may start a query that holds a secret.
+#: Those whose labels show ``?``; in the others it may start a query that holds a secret.
 _MARKS_IN_NAMES = {"abfs", "abfss", "az", "memory", "s3", "s3a"}
 _FIRST_LINK = re.compile(r"(?:[A-Za-z0-9+.-]+::)*([A-Za-z][A-Za-z0-9+.-]*)://")
 #: Ends of the path in a URL: its query, or the next link of a chain.
@@ -24,16 +24,16 @@ _PARAM = re.compile(r";[^/]*")
 
 
 def scheme_of(url: str) -> str:
-    """Scheme of a URL, in lower case; of a chained URL that of the first link with a path.
+    """Scheme of a URL in lower case, in a chain that of the first link with a path.
 
-    Empty for other paths.
+    Empty if the text is no URL.
     """
     found = _FIRST_LINK.match(url)
     return found[1].lower() if found else ""
 
 
 def split_path(url: str) -> tuple[str, str]:
-    """Split a path or URL behind its path; the rest is a query, further links of a chain, or empty.
+    """Split a path or URL at the end of its path; a query or more links of a chain may follow.
 
     In local paths and names of objects in stores, ``?`` is an ordinary character, unless it starts
     the version of an object.
@@ -74,12 +74,12 @@ def public_url(url: str) -> str:
     """
     shown: list[str] = []
     for link in links_of(url):
-        if shown and _may_go_on(shown[-1], link):
+        if shown and _is_cut_password(shown[-1], link):
             shown[-1] = HIDDEN
         else:
             shown.append(public_link(link))
         if shown[-1].endswith(HIDDEN):
-            break  # the rest may belong to the same password
+            break  # the other links may belong to the same password
     return "::".join(shown)
 
 
@@ -99,8 +99,8 @@ def links_of(url: str) -> list[str]:
     return links
 
 
-def _may_go_on(host: str, link: str) -> bool:
-    """Whether a password with "::" was split into a host and another link."""
+def _is_cut_password(host: str, link: str) -> bool:
+    """Whether a host and a link are halves of a URL that was split at a "::" in its password."""
     scheme, separator, rest = host.partition("://")
     is_host = separator and "/" not in rest and scheme.lower() not in _PLAIN_NAMES
     return bool(is_host) and "://" not in link and "@" in link
@@ -119,7 +119,7 @@ def _public_rest(scheme: str, rest: str) -> str:
     host = authority.rpartition("@")[2]
     behind = rest[len(authority) :]
     if not _PORT.fullmatch(host) and ("@" in rest or not plain):
-        # no port: this is the start of a password with "/", "?" or "#", whose end is unknown
+        # not a port, but the start of a password with "/", "?" or "#", whose end is unknown
         return HIDDEN
     if "@" in behind and (":" in authority or "@" in authority):
         # a seeming port or host may be the start of such a password, too

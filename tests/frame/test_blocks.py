@@ -110,7 +110,7 @@ def test_two_rounds_of_reads(fresh_path, case, data):
         for n in case.array.shape
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "LITTLE_IN_VAIN", 0)
+        patch.setattr(plan, "SMALL_WASTE", 0)
         values.assert_read(frame[index], index)
 
 

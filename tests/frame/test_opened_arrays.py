@@ -101,7 +101,9 @@ def test_an_array_that_a_store_does_not_hold_yet(tmp_path: Path) -> None:
     require_reference(one, path, one[...])
     with blosc2.TreeStore(str(path), mode="w") as store:
         fill(store, {"/one": TWINS["/three"]})
-    with pytest.raises(FileNotFoundError, match="no longer holds '/one' as this array was read"):
+    with pytest.raises(
+        FileNotFoundError, match="no longer has the '/one' that this array was read"
+    ):
         open_b2nd(one)
 
 

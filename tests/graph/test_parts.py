@@ -128,7 +128,7 @@ def test_overlaps_that_nobody_saw_are_refused_by_the_commit(target, monkeypatch)
     """As in a store, where two concurrent jobs do not see each other."""
     create(target, (60, 40), float, chunks=CHUNKS)
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "require_apart", lambda *_, **__: None)
+        patch.setattr(parts, "require_disjoint", lambda *_, **__: None)
         stage(target, VALUES[:30], 0, 30)
         stage(target, VALUES[20:], 20, 60)
     with pytest.raises(B2ndError, match=re.escape("[0:30, 0:40] and [20:60, 0:40]")):

@@ -1,6 +1,6 @@
-"""Compressed chunks: parse and check the header, encode and decode, extract and join blocks.
+"""Compressed chunks: check headers, encode and decode chunks, extract and join blocks.
 
 `chunk_header` verifies chunks, and it alone creates a `ChunkHeader`; `codec` requires one.
-`compression` describes how chunks are compressed and computes the defaults.
+`compression` has the compression parameters and their defaults.
 Imports only `errors`; only `codec` and `compression` call `blosc2`.
 """

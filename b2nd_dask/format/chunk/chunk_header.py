@@ -1,8 +1,7 @@
-"""The header of a compressed chunk, parsed and checked in one step, and the checksum of a chunk.
+"""Parse and check the header of a compressed chunk (docs/format.md, Chunk header); its checksum.
 
-docs/format.md, Chunk header. Only `parse_chunk_header` creates a `ChunkHeader`, so each one is
-checked. The check is necessary: C-Blosc2 writes as many bytes as the header says, whatever the
-size of the destination.
+Only `parse_chunk_header` creates a `ChunkHeader`, so each one is checked. The check is necessary:
+C-Blosc2 decodes as many bytes as the header says, whatever the size of the destination.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _BUILTIN_CODECS = frozenset({0, 1, 3, 4})
 _PLUGIN_CODEC = 6
 #: None, shuffle, bitshuffle, delta, trunc_prec, ndcell, ndmean, bytedelta, int_trunc.
 _KNOWN_FILTERS = frozenset({0, 1, 2, 3, 4, 32, 33, 35, 36})
-#: The user registers codecs and filters with ids from here on, in each process.
+#: Least id of codecs and filters that users register, in each process.
 FIRST_USER_ID = 160
 
 
@@ -50,7 +49,7 @@ class ChunkKind(IntEnum):
     ZEROS = 1
     NAN = 2
     ONE_VALUE = 3
-    """One value, stored behind the header, fills the chunk. By the index it is a stored one."""
+    """One value, stored behind the header, fills the chunk. The index lists the chunk as stored."""
     UNINIT = 4
 
 
@@ -75,7 +74,7 @@ class ChunkHeader(NamedTuple):
 
     @property
     def special(self) -> int:
-        """The `ChunkKind` by the header."""
+        """The `ChunkKind` that the header states."""
         return self.special_flags >> 4 & 0x07
 
     @property
@@ -123,13 +122,13 @@ def parse_chunk_header(
 ) -> ChunkHeader:
     """Parse and check a chunk's header before any decoding.
 
-    `available` counts the bytes from the chunk's start that may belong to it, by default those of
-    `data`; the sizes are those of the frame, None accepts any. Raises `CorruptChunkError` if `data`
-    is shorter than the header, or the header contradicts the frame or itself,
-    `UnsupportedFrameError` if the chunk needs a codec or filter that is not available.
+    At most `available` bytes belong to the chunk, by default all of `data`. The sizes are those of
+    the frame; None accepts any. Raises `CorruptChunkError` if `data` is shorter than the header, or
+    the header contradicts the frame or itself, `UnsupportedFrameError` if the chunk needs a codec
+    or filter that is not available.
     """
     cbytes = chunk_length(data, len(data) if available is None else available)
-    header = _unchecked(data, cbytes)
+    header = _unpack_header(data, cbytes)
     _check_sizes(header, nbytes, blocksize, typesize)
     _check_flags(header)
     _check_body(header)
@@ -142,8 +141,8 @@ def parse_chunk_header(
 def chunk_length(data: Buffer, available: int) -> int:
     """Read the length of a chunk from its header; `available` bytes may belong to the chunk.
 
-    Raises `CorruptChunkError` if `data` is shorter than the header, or the length in it is shorter
-    than the header or longer than `available`.
+    Raises `CorruptChunkError` if `data` is shorter than the header, or the length is less than that
+    of the header or more than `available`.
     """
     header_len = _header_len(data)
     (cbytes,) = struct.unpack_from("<i", data, 12)
@@ -155,7 +154,7 @@ def chunk_length(data: Buffer, available: int) -> int:
 
 
 def longest_chunk(nbytes: int, blocksize: int) -> int:
-    """Compute the largest length of a chunk: data that does not shrink is stored plain.
+    """Compute the largest length of a chunk: data that does not shrink is stored uncompressed.
 
     `nbytes` and `blocksize` are the uncompressed bytes of the chunk and of a block, 0 if the array
     is empty.
@@ -164,12 +163,12 @@ def longest_chunk(nbytes: int, blocksize: int) -> int:
 
 
 def head_nbytes(nblocks: int) -> int:
-    """Compute the number of bytes in front of the first block: header and block offsets."""
+    """Compute the number of bytes before the first block: header and block offsets."""
     return HEADER_LEN + 4 * nblocks
 
 
 def whole_chunk(data: Buffer) -> memoryview:
-    """Truncate bytes to the chunk at their start; raises `CorruptChunkError` if they are fewer."""
+    """Cut bytes at the end of the chunk that they start with; CorruptChunkError if it is longer."""
     return memoryview(data)[: chunk_length(data, len(data))]
 
 
@@ -181,8 +180,8 @@ def chunk_digest(chunk: Buffer) -> int:
 def require_digest(pieces: Iterable[Buffer], available: int, expected: int) -> None:
     """Verify a stored chunk, piece by piece if it is long.
 
-    The pieces start with the chunk, whose header is in the first piece; `available` bytes may
-    belong to the chunk. Raises `CorruptChunkError` if they are fewer than the length in the header,
+    The pieces start with the chunk, and the first one has its header; `available` bytes may belong
+    to the chunk. Raises `CorruptChunkError` if they are fewer than the length in the header,
     `ChecksumError` if the digest differs.
     """
     digest, left = xxhash.xxh3_64(), -1
@@ -212,7 +211,7 @@ def _header_len(data: Buffer) -> int:
     return header_len
 
 
-def _unchecked(data: Buffer, cbytes: int) -> ChunkHeader:
+def _unpack_header(data: Buffer, cbytes: int) -> ChunkHeader:
     header_len = _header_len(data)
     version, _, flags, typesize, nbytes, blocksize = struct.unpack_from("<BBBBii", data)
     sizes = header_len, version, flags, typesize, nbytes, blocksize, cbytes
@@ -241,8 +240,7 @@ def _check_sizes(
         raise CorruptChunkError(
             f"blocks of {header.blocksize} bytes, {blocksize} are expected", offset=8
         )
-    # elements wider than 255 bytes are stored with typesize 1, and any frame may have chunks that
-    # were compressed with typesize 1
+    # elements wider than 255 bytes have typesize 1, and so may chunks of any frame
     if typesize is not None and header.typesize not in (1, typesize):
         raise CorruptChunkError(
             f"elements of {header.typesize} bytes, {typesize} are expected", offset=3

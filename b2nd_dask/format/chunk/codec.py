@@ -1,13 +1,13 @@
-"""Encode and decode chunks, also of some blocks alone. The only caller of python-blosc2's codecs.
+"""Encode and decode chunks, or some blocks of them. Only this module calls python-blosc2's codecs.
 
 `blosc2.decompress2` does not check the length of its destination (docs/format.md, What must be
 checked). So decoding requires a `ChunkHeader`, which `parse_chunk_header` has checked against
 the frame.
 
-The blocks of a chunk are independent streams. The header, which describes their compression, is
-followed by the offset of each block. A copy of the header, new offsets and the selected streams
-make a smaller chunk that any decoder reads. The reverse joins chunks: a large chunk can be
-compressed piece by piece in a small buffer (docs/format.md, Some blocks alone).
+A chunk consists of a header, which describes the compression, the offset of each block, and the
+blocks as independent streams. So the header, new offsets and some of the streams are a smaller
+chunk, which any decoder reads. In the same way smaller chunks can be joined, and a large chunk can
+be compressed piece by piece in a small buffer (docs/format.md, Some blocks alone).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
     """
     target = out.reshape(-1).view(np.uint8)
     if header.memcpyed:
-        # upstream cannot decode these if the dictionary that was requested did not help
+        # upstream cannot decode uncompressed blocks of a chunk with the dictionary flag
         target[:] = np.frombuffer(data, np.uint8, header.nbytes, header.header_len)
         return
     try:
@@ -72,13 +72,13 @@ def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
 def decode_shaped_chunk(data: Buffer, header: ChunkHeader, grid: Grid, out: NDArray[Any]) -> None:
     """Decode a chunk whose header says `needs_shape`, given the grid of its frame.
 
-    C-Blosc2 takes the shapes for ZFP, NDLZ, NDCELL and NDMEAN from the array of the chunk. So the
-    chunk becomes the only one of an array in memory, and is decoded there. `out` is contiguous and
-    has exactly as many bytes as the decoded chunk. Raises `CorruptChunkError` if the compressed
-    streams cannot be decoded, or a codec or filter is not registered.
+    For ZFP, NDLZ, NDCELL and NDMEAN, C-Blosc2 needs the array of the chunk. So the chunk is decoded
+    as the only chunk of an array in memory. `out` is contiguous and has exactly as many bytes as
+    the decoded chunk. Raises `CorruptChunkError` if the compressed streams cannot be decoded, or a
+    codec or filter is not registered.
     """
     try:
-        # the chunk's own header has its compression; the array owns the memory of its SChunk
+        # no cparams: the chunk's header has them; `alone` must outlive the use of its SChunk
         alone = blosc2.empty(
             grid.chunks,
             np.dtype(f"V{grid.itemsize}"),
@@ -99,7 +99,7 @@ def decode_shaped_chunk(data: Buffer, header: ChunkHeader, grid: Grid, out: NDAr
 def _padded(chunk: Buffer, blocks: tuple[int, ...]) -> bytes:
     """Append zeros to a chunk, for codecs that read past the end of damaged streams.
 
-    ZFP always reads up to some bits per cell of 4 elements along each axis.
+    ZFP reads up to some bits for each cell of 4 elements along each axis.
     """
     padding = math.prod(-(-n // 4) for n in blocks) // 8 + 4096
     out = bytearray(chunk) + bytes(padding)
@@ -107,39 +107,41 @@ def _padded(chunk: Buffer, blocks: tuple[int, ...]) -> bytes:
     return bytes(out)
 
 
-def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksize: int) -> bytes:
+def encode_chunk(
+    raw: NDArray[Any], compression: Compression, *, typesize: int, blocksize: int
+) -> bytes:
     """Compress contiguous elements in stored order to a chunk with a 32-byte header.
 
     `typesize` and `blocksize` are the bytes of an element and of a block. Raises
     `UnsupportedFrameError` for a codec or filter that python-blosc2 lacks, or parameters that it
     rejects.
     """
-    if how.codec > blosc2.Codec.ZSTD.value and how.codec not in SHAPED_CODECS:
+    if compression.codec > blosc2.Codec.ZSTD.value and compression.codec not in SHAPED_CODECS:
         # C-Blosc2 starts a Python process to find other codecs; a file must not cause that
-        raise UnsupportedFrameError(f"python-blosc2 does not contain codec {how.codec}")
+        raise UnsupportedFrameError(f"python-blosc2 does not contain codec {compression.codec}")
     try:
         chunk = blosc2.compress2(
             raw.reshape(-1).view(np.uint8),
-            codec=blosc2.Codec(how.codec),
-            codec_meta=how.codec_meta,
-            clevel=how.clevel,
-            filters=[blosc2.Filter(f) for f in how.filters],
+            codec=blosc2.Codec(compression.codec),
+            codec_meta=compression.codec_meta,
+            clevel=compression.clevel,
+            filters=[blosc2.Filter(f) for f in compression.filters],
             # unsigned in the header, signed for python-blosc2
-            filters_meta=[meta - 256 if meta > 127 else meta for meta in how.filters_meta],
-            splitmode=blosc2.SplitMode(how.splitmode),
-            use_dict=how.use_dict,
+            filters_meta=[meta - 256 if meta > 127 else meta for meta in compression.filters_meta],
+            splitmode=blosc2.SplitMode(compression.splitmode),
+            use_dict=compression.use_dict,
             typesize=typesize,
             blocksize=blocksize,
             nthreads=1,
         )
     except (RuntimeError, ValueError) as error:
         raise UnsupportedFrameError(
-            f"python-blosc2 cannot compress elements of {typesize} bytes with {how}"
+            f"python-blosc2 cannot compress elements of {typesize} bytes with {compression}"
         ) from error
-    return _without_absent_dict(bytes(chunk)) if how.use_dict else bytes(chunk)
+    return _clear_unused_dict_flag(bytes(chunk)) if compression.use_dict else bytes(chunk)
 
 
-def _without_absent_dict(chunk: bytes) -> bytes:
+def _clear_unused_dict_flag(chunk: bytes) -> bytes:
     """Clear the dictionary flag of a chunk whose blocks are stored uncompressed.
 
     C-Blosc2 3.3.5 sets the flag, and then cannot decode the chunk.
@@ -163,7 +165,7 @@ def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
 def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDArray[Any] | None:
     """Extract the one element that a chunk repeats, 0-d and read-only; None if it must be decoded.
 
-    Its kind is none of those whose elements the reader chooses: NaN, and chunks never written.
+    Not for NaN chunks and chunks that were never written: the caller chooses their element.
     """
     if header.special == ChunkKind.ZEROS:
         return read_only(np.zeros((), dtype))
@@ -177,10 +179,10 @@ def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDAr
 def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
     """Build the element that a NaN chunk repeats, 0-d and read-only.
 
-    The format fills such chunks with little-endian quiet NaNs as wide as the element, 4 or 8 bytes,
-    for every dtype (docs/format.md, Offset index). Complex and raw elements keep these bytes.
-    Big-endian floats would become a denormal number, which no writer means, so they get a NaN.
-    Raises `CorruptChunkError` for a dtype without NaN.
+    The format defines the bytes for every dtype: a little-endian quiet NaN as wide as the element,
+    4 or 8 bytes (docs/format.md, Offset index). Complex and raw elements have these bytes.
+    Big-endian floats would have a denormal number, which no writer means, so they get a NaN. Raises
+    `CorruptChunkError` for a dtype without NaN.
     """
     if dtype.itemsize not in (4, 8) or dtype.kind not in "fcV" or dtype.fields is not None:
         raise CorruptChunkError(f"it is marked as NaN, but {dtype} has no NaN")
@@ -190,21 +192,18 @@ def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def read_only(elements: NDArray[Any]) -> NDArray[Any]:
-    """Make a shared array read-only, and return it; its earlier views stay writable."""
+    """Make an array read-only and return it; earlier views of it stay writable."""
     elements.flags.writeable = False
     return elements
 
 
 class BlockSubsets(NamedTuple):
-    """The same blocks of several chunks, as chunks: each is a head, then the bytes of its blocks.
-
-    Their headers come from a checked header.
-    """
+    """The same blocks of several chunks, each as a smaller chunk: a head, then the blocks."""
 
     heads: list[bytes]
     """Header and block offsets of each smaller chunk."""
     headers: list[ChunkHeader]
-    """Those of the smaller chunks."""
+    """Header of each smaller chunk, derived from a checked header."""
     whole_cbytes: list[int]
     """Bytes of each original chunk."""
     spans: NDArray[np.int64]
@@ -214,13 +213,13 @@ class BlockSubsets(NamedTuple):
 def subsets_of(
     heads: list[Buffer], available: list[int], header: ChunkHeader, blocks: NDArray[np.int64]
 ) -> BlockSubsets | None:
-    """Make a chunk of the same blocks of each of several chunks, in one vectorized step.
+    """Make smaller chunks of the same blocks of several chunks, in one vectorized step.
 
-    Heads are the first `head_nbytes` of each chunk, fewer if the chunk is shorter; `available`
-    bytes may belong to each; `header` is the checked one of the first chunk.
+    `heads` are the first `head_nbytes` of each chunk, fewer if the chunk is shorter; `available`
+    bytes may belong to each; `header` is the checked header of the first chunk.
 
-    Returns None for a single chunk that must be decoded as a whole. None for several if one must
-    be, or if their headers differ in more than the length: then each must be checked separately.
+    Returns None if a chunk must be decoded as a whole, or if the headers of several chunks differ
+    in more than the length: then the caller must check each chunk separately.
     """
     count = _first_block(header, header.nblocks)
     if _decodes_whole(header) or min(map(len, heads)) < count:
@@ -244,7 +243,7 @@ def subsets_of(
 
 
 def _first_block(header: ChunkHeader, nblocks: int) -> int:
-    """Compute the start of the blocks: those of a plain chunk have no offsets."""
+    """Compute the offset of the first block; uncompressed blocks have no offsets before it."""
     return HEADER_LEN if header.memcpyed else head_nbytes(nblocks)
 
 
@@ -300,9 +299,10 @@ def _decodes_whole(header: ChunkHeader) -> bool:
 
 
 def join_chunks(pieces: Iterable[bytes]) -> bytes | None:
-    """Join chunks of consecutive whole blocks, all from `encode_chunk` with independent blocks.
+    """Join chunks of consecutive whole blocks, all made by `encode_chunk` with independent blocks.
 
-    None if a piece did not shrink: it is then stored plain, which only whole chunks can be.
+    None if a piece did not shrink: then it is stored uncompressed, which the format allows for
+    whole chunks only.
     """
     chunks: list[bytes] = []
     headers: list[ChunkHeader] = []

@@ -1,4 +1,4 @@
-"""Compression parameters: as stored in frames, as accepted from users, and their defaults."""
+"""Compression parameters: those stored in frames, those accepted from users, and defaults."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from b2nd_dask.errors import UnsupportedFrameError
 
 #: Elements that are wider are stored with a typesize of 1.
 MAX_TYPESIZE = 255
-#: Names of what can be written without further parameters.
+#: Names of the codecs and filters that need no further parameters.
 CODECS = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
 FILTERS = ("nofilter", "shuffle", "bitshuffle", "delta", "bytedelta")
 #: NDLZ and ZFP compress cells of the array. They need its shape, which a single chunk lacks.
 SHAPED_CODECS = frozenset({32, 33, 34, 35})
-#: NDCELL and NDMEAN, for the same reason.
+#: NDCELL and NDMEAN also need the array's shape.
 SHAPED_FILTERS = frozenset({32, 33})
 #: DELTA uses block 0 of the decoded data as its reference (docs/format.md, Chunk body).
 DELTA_FILTER = 3
@@ -30,12 +30,12 @@ _SLOTS = 6
 _CLEVEL = 1
 #: Most bytes of a block: smaller blocks make larger files, larger ones slow the read of an element.
 _BLOCK_NBYTES = 1 << 17
-#: A row of a block is not cut below this many bytes: shorter rows read no faster.
+#: Rows of a block are not cut below this many bytes, since shorter rows read no faster.
 _ROW_NBYTES = 64
-#: If blocks do not divide a chunk, the padding is at most this fraction of the axis.
+#: Largest padding, as a fraction of the axis, if blocks do not divide a chunk.
 _MOST_PADDING = 1 / 16
 #: Parameters of python-blosc2 that do not affect the output, or that this package sets itself.
-_OURS = frozenset({"nthreads", "tuner", "typesize", "blocksize"})
+_OWN_PARAMETERS = frozenset({"nthreads", "tuner", "typesize", "blocksize"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,8 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     """Convert python-blosc2's compression parameters; defaults complete a dict.
 
     The defaults are those of python-blosc2 with two exceptions. The level is 1. Elements with a
-    typesize of 1 get no filter, since a shuffle takes time and does nothing for them. Names of
-    codec and filters are accepted. `nthreads` and `tuner` have no effect: each task compresses with
-    one thread.
+    typesize of 1 get no filter, since a shuffle would not change them. Codec and filters may be
+    names. `nthreads` and `tuner` have no effect: each task compresses with one thread.
 
     Raises `TypeError` for an unknown parameter, codec or filter; `ValueError` for a typesize or a
     blocksize that contradicts dtype and blocks; `UnsupportedFrameError` for a codec or filter that
@@ -75,8 +74,8 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
 
     Examples
     --------
-    >>> how = compression_of({"filters": ["bitshuffle"]}, 8)
-    >>> how.codec, how.clevel, how.filters
+    >>> found = compression_of({"filters": ["bitshuffle"]}, 8)
+    >>> found.codec, found.clevel, found.filters
     (5, 1, (2, 0, 0, 0, 0, 0))
     >>> compression_of(None, 8).filters, compression_of(None, 1).filters
     ((0, 0, 0, 0, 0, 1), (0, 0, 0, 0, 0, 0))
@@ -93,7 +92,7 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
         )
     if given.get("blocksize"):
         raise ValueError("cparams has a blocksize; give the shape of blocks by blocks= instead")
-    chosen = {name: value for name, value in given.items() if name not in _OURS}
+    chosen = {name: value for name, value in given.items() if name not in _OWN_PARAMETERS}
     chosen.setdefault("clevel", _CLEVEL)
     if not 1 < itemsize <= MAX_TYPESIZE:
         chosen.setdefault("filters", [])
@@ -108,8 +107,8 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
         chosen["filters"] = [_member("filters", blosc2.Filter, FILTERS, one) for one in several]
     # CParams supplies the other defaults
     params = blosc2.CParams(**chosen, typesize=min(itemsize, MAX_TYPESIZE))
-    filters, metas = _slots(params.filters), _slots(params.filters_meta)
-    how = Compression(
+    filters, metas = _fill_slots(params.filters), _fill_slots(params.filters_meta)
+    compression = Compression(
         codec=int(getattr(params.codec, "value", params.codec)),
         clevel=params.clevel,
         filters=filters,
@@ -118,18 +117,18 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
         codec_meta=params.codec_meta,
         use_dict=bool(params.use_dict),
     )
-    if how.needs_shape:
+    if compression.needs_shape:
         raise UnsupportedFrameError(
-            f"codec {how.codec} with filters {filters} needs the array's shape, but b2nd_dask "
-            "compresses each chunk alone; write such arrays with blosc2.asarray"
+            f"codec {compression.codec} with filters {filters} needs the array's shape, but "
+            "b2nd_dask compresses each chunk alone; write such arrays with blosc2.asarray"
         )
-    return how
+    return compression
 
 
 def default_blocks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Choose blocks that are about the same fraction of a chunk along each axis.
 
-    So planes and series along any axis decode a small fraction of each chunk.
+    Then a read of a plane or a series along any axis decodes a small fraction of each chunk.
 
     Examples
     --------
@@ -150,22 +149,22 @@ def default_blocks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def _smaller(block: int, chunk: int) -> int:
-    """About half a block or less, chosen for little padding at the end of the chunk."""
+    """Halve the length of a block; choose a shorter one if the chunk needs too much padding."""
     halves = range(-(-block // 2), 0, -1)
     return next(b for b in halves if -chunk % b <= _MOST_PADDING * chunk)
 
 
-def cparams_of(how: Compression, typesize: int) -> Any:
-    """Convert to python-blosc2's parameters; codecs and filters that it lacks stay numbers."""
+def cparams_of(compression: Compression, typesize: int) -> Any:
+    """Convert to python-blosc2's parameters; unknown codecs and filters stay numbers."""
     return blosc2.CParams(
-        codec=how.codec,
-        codec_meta=how.codec_meta,
-        clevel=how.clevel,
-        use_dict=how.use_dict,
+        codec=compression.codec,
+        codec_meta=compression.codec_meta,
+        clevel=compression.clevel,
+        use_dict=compression.use_dict,
         typesize=typesize,
-        splitmode=how.splitmode,
-        filters=list(how.filters),
-        filters_meta=list(how.filters_meta),
+        splitmode=compression.splitmode,
+        filters=list(compression.filters),
+        filters_meta=list(compression.filters_meta),
     )
 
 
@@ -186,6 +185,6 @@ def _member(parameter: str, kind: type[Enum], usual: tuple[str, ...], value: Any
     raise TypeError(f"{parameter}={value!r}; known are blosc2.{kind.__name__} and {names}")
 
 
-def _slots(values: Any) -> tuple[int, ...]:
+def _fill_slots(values: Any) -> tuple[int, ...]:
     numbers = tuple(int(getattr(value, "value", value)) for value in values)
     return numbers + (0,) * (_SLOTS - len(numbers))

@@ -30,10 +30,10 @@ from b2nd_dask.frame.members.store import (
 from b2nd_dask.frame.open.embedded import EmbedStore
 from b2nd_dask.storage import Location, matches_of, natural_key, split_store
 
-#: Selects the keys whose members to describe, which may take a read.
+#: Selects the keys of the members to describe; each description may need a read.
 _Wanted = Callable[[str], bool]
 _MARKS = re.compile(r"[*?\[]")
-#: Members that a pattern skips. A member that may be an array but is unreadable raises its error.
+#: Members that a pattern skips. An unreadable member, which may be an array, raises its error.
 _NO_ARRAYS = (*OTHERS.values(), "another file")
 #: Most characters and parts of a key for a pattern; paths of file systems have no more.
 _MAX_KEY, _MAX_PARTS = 4096, 256
@@ -68,8 +68,8 @@ def list_members(location: Location, wanted: _Wanted = lambda _: True) -> list[M
 
 def _members(store: Store, wanted: _Wanted) -> Iterator[Member]:
     for name, nbytes, is_plain in store.files():
-        how = "" if is_plain else ", compressed by ZIP: cannot be read in place"
-        yield _member(key_of(name), what_by_name(name) + how, nbytes, wanted)
+        note = "" if is_plain else ", compressed by ZIP: cannot be read in place"
+        yield _member(key_of(name), what_by_name(name) + note, nbytes, wanted)
     if store.embed:
         yield from _embedded(store.embed, wanted)
 
@@ -105,9 +105,9 @@ def members_matching(
     """Expand a pattern of arrays in stores: arrays, naturally sorted, and paths of folders.
 
     As in paths, ``*`` matches inside one part of a key, and ``**`` any number of parts. A store or
-    a key with this literal name takes precedence. Paths are those of folders that only have the
-    name of a store. The list is empty if the pattern is the literal key of one member; None if it
-    is not a pattern in a store.
+    a key with this literal name takes precedence. The result has paths for folders that have only
+    the name of a store. It is empty if the pattern is the literal key of one member, None if it is
+    not a pattern in a store.
 
     Raises `FileNotFoundError` if nothing matches, `ValueError` if the store cannot be listed,
     `UnsupportedFrameError` if a matching member has an invalid key.

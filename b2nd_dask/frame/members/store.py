@@ -58,7 +58,7 @@ def is_folder(location: Location) -> bool:
 
 
 def is_plain_folder(location: Location) -> bool:
-    """Whether a location is a local folder that is not a store; its suffix may be that of one."""
+    """Whether a location is a local folder but not a store, even if it has the suffix of one."""
     return not location.is_url and is_folder(location) and not Path(location.url, EMBED).exists()
 
 
@@ -71,7 +71,7 @@ def inside(location: Location, name: str) -> Location:
 
 
 def require_inside(location: Location, found: Location, name: str) -> None:
-    """Check that a file of a store is not a link out of it: the packer controls links."""
+    """Check that a file of a store is not a link out of it; whoever packed it chose the links."""
     if location.is_url:
         return
     root, own = (os.path.realpath(path) for path in (location.url, found.url))
@@ -82,7 +82,7 @@ def require_inside(location: Location, found: Location, name: str) -> None:
 
 
 def require_no_link_out(location: Location) -> None:
-    """Check that a path into the folder of a store, given or matched, is not a link out of it.
+    """Check that a path into the folder of a store does not leave it by a link.
 
     Raises `UnsupportedFrameError` if it leads to a file or folder outside the store.
     """
@@ -143,7 +143,7 @@ def plain_key(key: str) -> str:
 def is_key(key: str) -> bool:
     """Whether a stored key can locate its member.
 
-    The packer of the store chose the key: ``/../x`` would lead out of a folder, and ``/x.b2nd``
+    Whoever packed the store chose the key: ``/../x`` would lead out of a folder, and ``/x.b2nd``
     would name the file of another member.
     """
     try:
@@ -198,7 +198,7 @@ class Store:
         member = self._archive[name]
         offset = member_offset(self._reader, member)
         at = replace(self._location, offset=offset, nbytes=member.nbytes, member=key_of(name))
-        # a separate reader: a reader of a URL requests the first bytes of the file, and keeps them
+        # a new reader, since that of a URL requests and keeps the first bytes at its offset
         return at, self._stack.enter_context(closing(at.open()))
 
     @cached_property
@@ -210,7 +210,7 @@ class Store:
         return found and EmbedStore(found[1], found[0])
 
     def files(self) -> Iterator[tuple[str, int | None, bool]]:
-        """List the files except the embed store: name, bytes, whether they are read in place."""
+        """List the files except the embed store: name, bytes, whether it can be read in place."""
         if self.is_folder:
             for name in files(self._location):
                 path = Path(self._location.url, name)
@@ -279,18 +279,18 @@ def locate_member(location: Location, key: str) -> Location:
             return _embedded(store.embed, f"/{plain}")
         for suffix, what in OTHERS.items():
             if store.open(plain + suffix):
-                raise _no_array(f"/{plain}", what)
+                raise _not_an_array(f"/{plain}", what)
         if location.is_web and (unquoted := unquote(plain)) != plain:
             # some characters of keys must be quoted in URLs
             return locate_member(location, unquoted)
-        raise _absent(location, f"/{plain}", store.keys())
+        raise _missing_member(location, f"/{plain}", store.keys())
 
 
 def _embedded(store: EmbedStore, key: str) -> Location:
     found = replace(store.location, member=key, embedded=True)
     what = what_of(store.frame_of(key, found.label))
     if not what.startswith("array"):
-        raise _no_array(key, what)
+        raise _not_an_array(key, what)
     return found
 
 
@@ -308,13 +308,13 @@ def what_of(reader: ByteReader) -> str:
     return f"array {shape}, {meta.dtype or f'V{header.typesize}'}"
 
 
-def _no_array(key: str, what: str) -> UnsupportedFrameError:
+def _not_an_array(key: str, what: str) -> UnsupportedFrameError:
     return UnsupportedFrameError(
         f"{printable(key)} is {what}, not an array: open it with python-blosc2"
     )
 
 
-def _absent(location: Location, key: str, keys: list[str]) -> Exception:
+def _missing_member(location: Location, key: str, keys: list[str]) -> Exception:
     """Build the error for a key without a member."""
     group = [name for name in keys if name.startswith(f"{key}/")]
     if group:

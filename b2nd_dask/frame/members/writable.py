@@ -1,8 +1,8 @@
 """Decide which paths a frame may be written to: in a store, only separate files.
 
-python-blosc2 finds members of a ``.b2d`` by its files, ``KEY.b2nd`` for arrays, before it searches
-the embed store. So a file with the name of its member may be written. A file without the suffix
-would be a second one for the key; a file for a key of the embed store would hide a member.
+python-blosc2 searches a member of a ``.b2d`` first among its files, ``KEY.b2nd`` for arrays, then
+in the embed store. So a file with this name may be written. A file without the suffix would be a
+second one for the key, and a file for a key of the embed store would hide a member.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _require_own_file(location: Location) -> bool:
 
 
 def _require_free(location: Location, store: Location, member: str) -> None:
-    """Check that a file for a key hides no member, and that no group has the same key."""
+    """Check that a new file hides no member, and that its key is not that of a group."""
     embedded: Collection[str] = ()
     keys: Collection[str] = ()
     if is_folder(store):

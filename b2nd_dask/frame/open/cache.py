@@ -1,4 +1,4 @@
-"""Opened frames, and the cache of those of this process, which its tasks share."""
+"""`OpenedFrame`, and the cache of opened frames that the tasks of this process share."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ OUTDATED = (
 )
 #: Text of FileNotFoundError for a frame that existed when it was opened.
 NOT_SHARED = (
-    "the frame existed when it was opened; if it was not removed since then, this process needs "
-    "it under the same path (a shared file system, a mounted volume), or open it by a URL"
+    "the frame existed when it was opened; if it was not removed since then, make it available to "
+    "this process under the same path (a shared file system, a mounted volume), or use a URL"
 )
 
 #: Each local frame holds a file descriptor; a process may often have only 1,024.
@@ -51,7 +51,7 @@ class OpenedFrame:
     parsed: ParsedFrame
     verify: Verify = "auto"
     """Which chunks to verify by their checksums before decoding."""
-    _same_at: set[int] = field(default_factory=set)
+    _checked_ctimes: set[int] = field(default_factory=set)
     """Later ctimes at which the file was parsed again with the same version."""
 
     @property
@@ -60,7 +60,7 @@ class OpenedFrame:
         return self.parsed.columns.digests if self.verify else None
 
     def is_current(self) -> bool:
-        """Whether the location still holds the parsed frame, and the reader can read it.
+        """Whether the location still has the parsed frame, and the reader can read it.
 
         Raises `FileNotFoundError` or `PermissionError` if a local frame's path does not exist or is
         inaccessible in this process.
@@ -73,18 +73,18 @@ class OpenedFrame:
             raise unseen(error, self.reader.label, NOT_SHARED) from None
         if now != parsed or not self.is_held():
             return False
-        if not now.is_untouched(parsed) and now.changed not in self._same_at:
+        if not now.is_untouched(parsed) and now.changed not in self._checked_ctimes:
             if parse_frame(self.reader).version != self.parsed.version:
                 return False
-            self._same_at.add(now.changed)
+            self._checked_ctimes.add(now.changed)
         return True
 
     def is_held(self) -> bool:
         """Whether the open frame still has its files; checks only local directories.
 
-        An open directory does not keep its files. After its removal, a copy in its place may get
-        the same inodes and, with the same times, the same identity. To keep a file open as well is
-        no solution on NFS, where the directory could then not be removed.
+        An open directory does not protect its files from removal. Then a copy may get the same
+        inodes and, with the same times, the same identity. An additional open file would prevent
+        this, but on NFS the directory could not be removed then.
         """
         if not (self.reader.is_directory and self.reader.identity_is_cheap):
             return True
@@ -100,9 +100,10 @@ class OpenedFrame:
             raise StaleFrameError(OUTDATED, path=self.reader.label)
 
     def require_descendant(self, token: bytes) -> None:
-        """Raise StaleFrameError unless only updates by this package led from another state to this.
+        """Check that only updates by this package led to this state from the one with a token.
 
-        Otherwise it was replaced or changed by other software, or the history is too short.
+        Raises StaleFrameError if the frame was replaced, other software changed it, or the history
+        is too short.
         """
         if self.parsed.updates_since(token) is None:
             raise StaleFrameError(OUTDATED, path=self.reader.label)
@@ -126,7 +127,7 @@ class OpenedFrame:
             )
 
     def warn_if_stale(self) -> None:
-        """Warn if a change by other software and damage look the same; not with verify=False."""
+        """Warn of stale checksums (other software or damage), but not with verify=False."""
         checksums = self.parsed.columns.checksums
         if checksums.state is not ChecksumState.STALE or not self.verify:
             return
@@ -160,7 +161,7 @@ class FrameCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all frames, while no other thread uses the cache; readers in use stay open."""
+        """Remove all frames; no other thread may use the cache. Readers in use stay open."""
         self._lock = threading.Lock()
         self._frames: OrderedDict[str, OpenedFrame] = OrderedDict()
 
@@ -188,26 +189,26 @@ class FrameCache:
                 path=location.label,
             )
         with self._lock:
-            # threads may open a frame at the same time; each reads with its own, later ones share
+            # threads that open a frame at the same time keep their own; later reads share the last
             self._frames[location.key] = opened
             self._frames.move_to_end(location.key)
             while len(self._frames) > MAX_OPEN_FRAMES:
-                # a reader in use outlives the cache entry and closes its file at its end
+                # a reader in use stays open after the removal of its entry
                 self._frames.popitem(last=False)
         return opened
 
     def current(self, location: Location) -> OpenedFrame:
-        """Open the current frame; metadata of one that is open is not parsed again if current."""
+        """Open the current frame; do not parse metadata again that is known and current."""
         known = self._frames.get(location.key)
-        # a copy that preserves times may have size and times of the frame that it overwrites
+        # a copy that preserves times may overwrite a frame without changing size and times
         is_known = known is not None and known.parsed.changes_show and known.is_held()
         # a network file system may answer `stat` from its cache, but not `open`
         return self.open(location, parsed=known.parsed if known and is_known else None)
 
     def present(self, location: Location) -> OpenedFrame:
-        """As `current`, by size and times alone, which every update by this package changes."""
+        """Like `current`, by size and times alone, which each update of this package changes."""
         known = self._frames.get(location.key)
-        # a file that became a directory, or the reverse, has no identity of the old kind
+        # errors of a file that became a directory, or the reverse
         with suppress(StaleFrameError, FileNotFoundError, NotADirectoryError):
             if known is not None and known.is_current():
                 return known
@@ -224,7 +225,7 @@ class FrameCache:
         if found.is_held():
             return found
         with self._lock:
-            # do not keep the space of removed files
+            # an open reader would keep the space of removed files
             if self._frames.get(key) is found:
                 del self._frames[key]
         return None
@@ -243,7 +244,7 @@ def _open(location: Location, parsed: ParsedFrame | None) -> OpenedFrame:
                 return OpenedFrame(reader, parsed)
             return OpenedFrame(reader, parse_frame(reader))
         except FileNotFoundError:
-            # the replacement of a sparse frame between two calls empties its directory
+            # another write has replaced the sparse frame, and is emptying its directory
             if not reader.is_directory:
                 raise
     problem = "it is replaced again and again while it is opened; try again"

@@ -1,8 +1,8 @@
 """Frames inside an embed store (``.b2e``, and ``embed.b2e`` in other stores of python-blosc2).
 
 The store itself is a frame of bytes without a shape. Its elements are the bytes of the members, one
-after the other; an entry of its vlmeta has the offset of each (docs/format.md, Stores). So the
-elements act as an object with a frame at an offset, and each read decodes only the bytes it needs.
+after the other; an entry of its vlmeta has the offset of each (docs/format.md, Stores). So a reader
+of the elements is a `ByteReader` with frames at offsets. A read decodes only the bytes it needs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
 from b2nd_dask.frame.open.opening import read_header, read_tail
 from b2nd_dask.storage import ByteReader, Identity, Location, OffsetReader, Span, printable
 
-#: In practice a chunk of a store has 8 KiB; each small read decodes a whole chunk.
+#: Largest chunk of a store, since each small read decodes a whole chunk; in practice it has 8 KiB.
 MAX_CHUNK_NBYTES = 1 << 26
 #: Most bytes of elements to read at once.
 _BATCH_NBYTES = 1 << 24
-#: Number of store lists that a process keeps.
+#: Number of lists of stores that a process caches.
 _KEPT = 8
 _Parsed = TypeVar("_Parsed")
 
@@ -38,8 +38,8 @@ def parsed_once(
 ) -> _Parsed:
     """Parse the list of a store, or return the cached list of this version.
 
-    A store of many members has a long list, which is needed for each member: it is parsed once. The
-    location is that of the store, or of a member; its reader is opened.
+    The list may be long, and is needed for each member. `location` is that of the store or of a
+    member; `reader` is its opened reader.
     """
     if not reader.identity_is_cheap:
         # the identity may be weaker than the list
@@ -48,7 +48,7 @@ def parsed_once(
     found: _Parsed | None = _lists.get(key)
     if found is None:
         found = _lists[key] = parse(reader)
-        # no lock, which a fork might leave locked: `list` and `pop` are atomic
+        # `list` and `pop` are atomic; a fork might leave a lock locked
         for old in list(_lists)[:-_KEPT]:
             _lists.pop(old, None)
     return found
@@ -111,7 +111,7 @@ class EmbedStore(OffsetReader):
         return [self._range(start, stop) if start < stop else b"" for start, stop in spans]
 
     def _inside(self, outer: Identity) -> Identity:
-        # that of the whole store, in which a key may have another member now
+        # includes the state of the whole store, in which the member of a key may change
         return Identity(self._header.nbytes, f"{outer.size}-{outer.token}", outer.changed)
 
     def _range(self, start: int, stop: int) -> bytes:

@@ -1,7 +1,6 @@
 """Parse a frame from byte ranges: header, geometry, dtype, offset index, trailer.
 
-Index and trailer may be long. They are read stepwise: each step is checked before the next, larger
-one.
+Index and trailer may be long. They are read in steps: each is checked before the next, larger one.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, changes_s
 _TRIES = 20
 #: Most bytes of trailer metadata beside the checksums; in practice 16 entries of vlmeta.
 MAX_METADATA = 1 << 28
-#: A longer tail is read stepwise, in parts of this size; a shorter one at once.
+#: A longer tail is read in steps and in parts of this size, a shorter one at once.
 PART_NBYTES = 1 << 24
 #: Most bytes between index chunk and trailer, where writers put the write id.
 _MAX_GAP = 1 << 12
@@ -72,11 +71,10 @@ class ParsedFrame:
     history: History
     """Updates since the last change by other software."""
     keys: tuple[str, ...]
-    """Keys of the writes that made and changed the frame, as far as it records them, the last one
-    first; other software may have changed its metadata since."""
+    """Keys of the writes that made and changed the frame, as far as it records them, latest first.
+    Other software may have changed its metadata since."""
     changes_show: bool
-    """Whether the identity reveals any change after the parse; that of an object in a store may
-    not."""
+    """Whether any change after the parse changes the identity; False for an object in a store."""
 
     @property
     def statistics(self) -> ChunkStatistics | None:
@@ -99,8 +97,8 @@ class ParsedFrame:
     def token(self) -> bytes:
         """Token of the state; any change of the frame by any software changes it.
 
-        It contains time and size of the file only if nothing better exists: a writer that is killed
-        after writing behind the frame's end changes both.
+        It depends on time and size of the file only without history and checksums: a writer that is
+        killed after writing behind the frame's end changes both.
         """
         if self.history.updates:
             return bytes.fromhex(self.history.updates[-1].key)
@@ -115,7 +113,7 @@ class ParsedFrame:
             return ()
         base, updates = self.history
         if base == UNKNOWN:
-            # others are missing behind the first
+            # the updates after the first are missing
             updates = updates[1:]
         states = [base, *(bytes.fromhex(update.key) for update in updates)]
         if not updates or token not in states:
@@ -135,7 +133,7 @@ def parse_frame(reader: ByteReader) -> ParsedFrame:
             try:
                 return _parse(reader, identity)
             except B2ndError:
-                # otherwise a concurrent update made the bytes of several reads inconsistent
+                # else a concurrent update made the bytes of several reads inconsistent: retry
                 if reader.opened_identity() == identity:
                     raise
         return _parse(reader, reader.opened_identity())

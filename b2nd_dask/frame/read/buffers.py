@@ -1,4 +1,4 @@
-"""Reused memory: to map a fresh page takes longer than fast codecs take to fill it."""
+"""Reused memory, since mapping a fresh page takes longer than decoding into it by a fast codec."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.system import at_fork, own_pages
 
-#: Arrays from this size on have pages of their own; for smaller ones these take longer than glibc.
+#: Arrays of at least this size get new pages; for smaller ones glibc is faster.
 _OWN_PAGES_FROM = 1 << 20
 #: Bytes of the smallest and of the largest pooled arrays.
 POOLED_FROM = 4 << 20
@@ -42,7 +42,7 @@ _IDLE_SECONDS = 10.0
 def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Like `numpy.empty`, with pages that return to the system when the array is freed.
 
-    glibc would keep freed arrays below 32 MiB in its lists, which matters if memory is short.
+    glibc would keep freed arrays below 32 MiB, which matters if memory is short.
     """
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < _OWN_PAGES_FROM:
@@ -55,7 +55,7 @@ def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 class Idle:
-    """Calls a function after some seconds without use, and again after each later use."""
+    """Calls a function when there was no use for some seconds, and again after later uses."""
 
     def __init__(self, seconds: float, then: Callable[[], None]) -> None:
         self._seconds, self._then = seconds, then
@@ -102,10 +102,10 @@ class Scratch:
     """Reused buffers of each thread, warm from the last use; several may be borrowed at a time."""
 
     def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
-        self._let_go()
-        self._idle = Idle(idle_seconds, self._let_go)
+        self._release()
+        self._idle = Idle(idle_seconds, self._release)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         # frees the buffers of all threads; no lock, since a fork might leave it locked
         self._threads = threading.local()
 
@@ -117,9 +117,9 @@ class Scratch:
 
     @contextmanager
     def borrow(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
-        """Borrow bytes with arbitrary content for the duration of a `with` block.
+        """Borrow bytes with arbitrary content for a `with` block.
 
-        They are exclusive: a second call in the same thread gets other memory.
+        A second call during the block, in the same thread, gets other memory.
         """
         self._idle.used()
         kept = self.kept
@@ -149,9 +149,9 @@ scratch = Scratch()
 class Pool:
     """Large arrays whose memory returns to the pool when their last view is freed.
 
-    There is no lock: the garbage collector may return a slab at any time, in any thread. Single
-    operations of a deque are atomic. So is its copy to a list, which allocates nothing that could
-    start the collector in between (a tuple does).
+    There is no lock, since the garbage collector may return a slab at any time, in any thread.
+    Single operations of a deque are atomic. So is its copy to a list, which allocates nothing that
+    could start the collector in between (a tuple does).
     """
 
     def __init__(
@@ -176,13 +176,13 @@ class Pool:
             return np.empty(shape, dtype)
         self._idle.used()
         slab = self._take(nbytes)
-        # NumPy keeps the owner of memory alive, also for views of views; this object is the owner
+        # the owner of the memory, which NumPy keeps alive with the last view of it
         lease = (ctypes.c_char * slab.nbytes).from_buffer(slab.data)
-        weakref.finalize(lease, self._give_back, slab).atexit = False
+        weakref.finalize(lease, self._return, slab).atexit = False
         return np.frombuffer(memoryview(lease), np.uint8, nbytes).view(dtype).reshape(shape)
 
     def _take(self, nbytes: int) -> NDArray[np.uint8]:
-        # the latest first: its pages are in the cache; slabs that do not fit count as the oldest
+        # the latest first: its pages are in the cache; slabs that do not fit become the oldest
         for _ in range(len(self._free)):
             # another thread may take it first
             with suppress(IndexError):
@@ -192,11 +192,10 @@ class Pool:
                 self._free.appendleft(slab)
         return np.empty(nbytes, np.uint8)
 
-    def _give_back(self, slab: NDArray[np.uint8]) -> None:
-        """Return a slab to the pool; drop those that did not fit, or were freed the longest ago.
+    def _return(self, slab: NDArray[np.uint8]) -> None:
+        """Return a slab to the pool; above the limit, drop the oldest slabs.
 
-        A slab stays even if it alone exceeds the limit, until another replaces it. An idle pool
-        keeps no slab.
+        The last slab stays even if it alone exceeds the limit. An idle pool keeps no slab.
         """
         self._free.append(slab)
         if not self._idle.is_watched:

@@ -1,6 +1,6 @@
-"""From chunk bytes to selected elements: decode chunks, or fill in the value of special ones.
+"""Decode chunk bytes to selected elements; elements of special chunks.
 
-A stored chunk is a grid of blocks: elements are copied between its order and that of an array.
+A stored chunk has its elements block by block; they are copied between this order and an array.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.fetch import ChunkBytes
 from b2nd_dask.frame.read.plan import Part
 
-#: Keep the moves of a layout for the next chunk if there are at most this many.
+#: Most moves of a layout to cache for the next chunk.
 _FEW_MOVES = 8
 
 
@@ -59,7 +59,7 @@ class Fill:
         try:
             with np.errstate(invalid="ignore"):
                 element = np.array(uninit, dtype).reshape(())
-            # NumPy cuts fractions, and its own integers wrap around
+            # NumPy truncates fractions, and NumPy integers wrap around
             is_held = dtype.kind not in "biu" or bool(element == uninit)
         except (TypeError, ValueError, OverflowError) as caught:
             is_held, error = False, caught
@@ -86,7 +86,7 @@ class Fill:
 
 
 def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Choose the dtype to copy elements: raw bytes for structured ones, which keep all bytes."""
+    """Choose the dtype to copy elements: raw bytes for structured ones, to copy padding, too."""
     return dtype if dtype.fields is None else np.dtype(f"V{dtype.itemsize}")
 
 
@@ -212,10 +212,10 @@ def tiles(positions: range, block: int, *, compact: bool = False) -> tuple[Tile,
 # most chunks of a region have equal selections
 @lru_cache(maxsize=256)
 def _layout(grid: Grid, inner: tuple[range, ...], some_blocks: bool) -> tuple[Any, ...]:
-    """The layout of the selected elements of a chunk, in stored order and in an array.
+    """Compute the layout of the selected elements of a chunk, in stored order and in an array.
 
-    Returns the shape of the stored elements, (block numbers ..., elements ...), the order of these
-    axes with both of an axis together, and tiles and moves; no moves if they are too many to keep.
+    Returns the shape of the stored elements, (block numbers ..., elements ...); the order of its
+    axes that puts both of an array's axis together; the tiles; the moves, None if too many to keep.
     """
     axes = [tiles(r, b, compact=some_blocks) for r, b in zip(inner, grid.blocks, strict=True)]
     counts = grid.blocks_per_chunk
@@ -251,5 +251,5 @@ def paired_views(
     blocks = raw.reshape(shape)
     for stored, out in moves or _moves(axes):
         part = blocks[stored].transpose(order)
-        # splitting axes never needs a copy; a copy here would lose the written elements
+        # never a copy, which would lose written elements: the reshape only splits axes
         yield part, elements[out].reshape(part.shape, copy=False)

@@ -1,4 +1,4 @@
-"""Requests for the touched chunks, and their bytes: whole chunks, or only the touched blocks."""
+"""Request the touched chunks and fetch their bytes, whole or only the touched blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from b2nd_dask.format.chunk.chunk_header import (
 from b2nd_dask.format.chunk.codec import subsets_of
 from b2nd_dask.frame.open.cache import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
-from b2nd_dask.frame.read.plan import is_in_one_round, located_chunks, most_in_vain
+from b2nd_dask.frame.read.plan import is_in_one_round, located_chunks, max_waste
 from b2nd_dask.storage import Span, chunk_member
 
 
@@ -45,8 +45,8 @@ class ChunkRequest(NamedTuple):
     nbytes: float
     """Bytes of the blocks; of the whole chunk if it is verified."""
     piece: int
-    """Bytes per piece to verify a chunk separately, if it is longer than a batch. 0 if the chunk is
-    verified when it is read."""
+    """Bytes per piece of a chunk that is longer than a batch and is verified before its blocks are
+    read; 0 for all others."""
 
 
 #: A request for some blocks of a chunk, and the bytes of the first read.
@@ -75,9 +75,9 @@ def chunk_requests(
 ) -> list[ChunkRequest]:
     """Create the requests of stored chunks for their `blocks`, by default for all.
 
-    A chunk that is to be verified is read whole. `claimed` says for chunks, one of each request,
-    and their digests whether the read claims the witness. Of several requests for parts of a large
-    chunk, the first one verifies it.
+    A chunk that is to be verified is read whole. `claimed` computes from the chunks of the requests
+    and their digests whether the read claims the witness of each. Of several requests for parts of
+    a large chunk, the first one verifies it.
     """
     reader, grid, digests = opened.reader, opened.parsed.grid, opened.digests
     offsets, sparse = opened.parsed.index.offsets, opened.parsed.header.sparse
@@ -88,7 +88,7 @@ def chunk_requests(
     if digests is not None and claimed is not None and is_partial.any():
         is_first = np.diff(chunks, prepend=-1) != 0
         verifies = is_first & (opened.verify is True or claimed(chunks, digests[chunks]))
-    in_vain = float(most_in_vain(reader, np.count_nonzero(is_partial & ~verifies)))
+    waste = float(max_waste(reader, np.count_nonzero(is_partial & ~verifies)))
     nblocks = math.prod(grid.blocks_per_chunk)
     head = head_nbytes(nblocks)
     requests = []
@@ -100,7 +100,7 @@ def chunk_requests(
         piece = reader.batch_nbytes if is_verified and is_long and some is not None else 0
         is_whole = some is None or (is_verified and not piece)
         portion = 1.0 if some is None or is_whole else len(some) / nblocks
-        first = length if is_in_one_round(length, portion, in_vain) else min(head, length)
+        first = length if is_in_one_round(length, portion, waste) else min(head, length)
         requests.append(
             ChunkRequest(number, chunk, some, member, start, length, first, length * portion, piece)
         )
@@ -108,7 +108,7 @@ def chunk_requests(
 
 
 def batches(requests: Iterable[ChunkRequest], nbytes: float) -> Iterator[list[ChunkRequest]]:
-    """Divide requests into batches, never empty; a batch ends after `nbytes` compressed bytes."""
+    """Divide requests into nonempty batches; a batch ends when it has `nbytes` compressed bytes."""
     batch: list[ChunkRequest] = []
     room = nbytes
     for request in requests:
@@ -122,7 +122,7 @@ def batches(requests: Iterable[ChunkRequest], nbytes: float) -> Iterator[list[Ch
 
 
 def fetch(opened: OpenedFrame, batch: Sequence[ChunkRequest]) -> Iterator[ChunkBytes]:
-    """Fetch the bytes for the chunk requests of a batch of `batches`, in any order.
+    """Fetch the bytes for a batch of chunk requests, made by `batches`, in any order.
 
     Raises `CorruptChunkError`, which names the chunk; `ChecksumError` if its checksum differs.
     """
@@ -130,7 +130,7 @@ def fetch(opened: OpenedFrame, batch: Sequence[ChunkRequest]) -> Iterator[ChunkB
         if request.piece:
             verify_in_pieces(opened, request)
     with _read(opened, [(request, Span(0, request.first)) for request in batch]) as found:
-        later: list[_FirstRead] = []
+        partial_reads: list[_FirstRead] = []
         for request, data, size in found:
             if request.blocks is None:
                 with located(opened, request.chunk):
@@ -140,9 +140,9 @@ def fetch(opened: OpenedFrame, batch: Sequence[ChunkRequest]) -> Iterator[ChunkB
             else:
                 # the read also returned the size of the chunk's file, which bounds the chunk
                 available = min(request.available, size - request.start)
-                later.append((request._replace(available=available), data))
-        if later:
-            yield from _fetch_blocks(opened, later)
+                partial_reads.append((request._replace(available=available), data))
+        if partial_reads:
+            yield from _fetch_blocks(opened, partial_reads)
 
 
 def fetch_all(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> Iterator[ChunkBytes]:
@@ -172,9 +172,9 @@ def verify_in_pieces(opened: OpenedFrame, request: ChunkRequest) -> None:
 def read_whole(
     opened: OpenedFrame, batch: Sequence[ChunkRequest]
 ) -> Iterator[tuple[ChunkRequest, memoryview]]:
-    """Read whole chunks of a batch of `batches` without checking header or checksum.
+    """Read the whole chunks of a batch of requests, without checks of header or checksum.
 
-    More bytes may be behind a chunk; all are valid until the next iteration. Raises
+    Other bytes may follow a chunk. The bytes are valid until the next iteration. Raises
     `CorruptChunkError` if the file of a chunk is missing.
     """
     with _read(opened, [(request, Span(0, request.available)) for request in batch]) as found:
@@ -183,11 +183,11 @@ def read_whole(
 
 
 def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[ChunkBytes]:
-    """Read the blocks in a second round, since the block offsets are known now."""
-    found: list[_FoundBlocks] = []
+    """Read the blocks in a second round, in which their offsets are known."""
+    found: list[_LocatedBlocks] = []
     # `touched_blocks` returns the same object for equal parts, which are processed together
-    for _, alike in itertools.groupby(some, lambda row: id(row[0].blocks)):
-        found += _find_alike(opened, list(alike))
+    for _, same_blocks in itertools.groupby(some, lambda row: id(row[0].blocks)):
+        found += _locate_blocks(opened, list(same_blocks))
     with scratch.borrow(sum(row.nbytes for row in found)) as room:
         rest = room.data
         missing: list[tuple[ChunkRequest, Span, memoryview]] = []
@@ -205,8 +205,8 @@ def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[Chunk
                     target[:] = row.data[run.start : run.stop]
                 else:
                     missing.append((row.request, run, target))
-        with closing(_read_each(opened, missing)) as rest_found:
-            for (_, _, target), (request, data, _) in zip(missing, rest_found, strict=True):
+        with closing(_read_each(opened, missing)) as rest_read:
+            for (_, _, target), (request, data, _) in zip(missing, rest_read, strict=True):
                 if len(data) < len(target):
                     raise CorruptChunkError("the file ends inside the chunk", chunk=request.chunk)
                 if data.obj is not target.obj:  # bytes of a store
@@ -230,7 +230,7 @@ def _read(
         for request, span in wanted:
             rows.append((request, span, rest[: span.nbytes]))
             rest = rest[span.nbytes :]
-        # after an error no more requests are sent
+        # closed, so that no more requests are sent after an error
         with closing(_read_each(opened, rows)) as found:
             yield found
 
@@ -240,7 +240,7 @@ def _read_each(
 ) -> Generator[tuple[ChunkRequest, memoryview, int]]:
     """Read spans relative to chunk starts, clipped at the ends of their objects.
 
-    Each result includes the size of the object, and comes as soon as its bytes.
+    Each result includes the size of the object, and is yielded when its bytes arrive.
     """
     names = [request.member for request, _, _ in rows]
     spans = (Span(request.start + a, request.start + b) for request, (a, b), _ in rows)
@@ -257,7 +257,7 @@ def _read_each(
         raise CorruptChunkError(f"its file {missing} is missing", chunk=chunk) from error
 
 
-class _FoundBlocks(NamedTuple):
+class _LocatedBlocks(NamedTuple):
     """The located blocks of a chunk after its first read."""
 
     request: ChunkRequest
@@ -266,8 +266,8 @@ class _FoundBlocks(NamedTuple):
     header: ChunkHeader
     """Header of the chunk of the requested blocks, or of the whole chunk if all must be decoded."""
     head: bytes | memoryview
-    """First bytes of that chunk. For a whole chunk these are the bytes of the first read: if read
-    again, they may have changed since their check."""
+    """First bytes of that chunk. For a whole chunk they are those of the first read, which are
+    checked; a second read might return others."""
     runs: list[Span]
     """The remaining bytes, the blocks or the rest of the chunk, in as few spans as possible."""
     some_blocks: bool
@@ -278,8 +278,8 @@ class _FoundBlocks(NamedTuple):
         return len(self.head) + sum(b - a for a, b in self.runs)
 
 
-def _find_alike(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_FoundBlocks]:
-    """Locate the same blocks of several chunks, one by one if they are not alike."""
+def _locate_blocks(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_LocatedBlocks]:
+    """Locate the same blocks of several chunks, chunk by chunk if the headers differ."""
     first, head = rows[0]
     with located(opened, first.chunk):
         header = _header_of(opened, head, first.available)
@@ -287,11 +287,11 @@ def _find_alike(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_FoundBlock
     blocks = cast("NDArray[np.int64]", first.blocks)
     found = subsets_of([data for _, data in rows], available, header, blocks)
     if found is None and len(rows) > 1:
-        return [one for row in rows for one in _find_alike(opened, [row])]
+        return [one for row in rows for one in _locate_blocks(opened, [row])]
     if found is None:
         # a whole chunk, which is verified when it is complete
         rest = [Span(len(head), header.cbytes)] if len(head) < header.cbytes else []
-        return [_FoundBlocks(first, head, header, head[: header.cbytes], rest, some_blocks=False)]
+        return [_LocatedBlocks(first, head, header, head[: header.cbytes], rest, some_blocks=False)]
     if opened.digests is not None:
         for (request, data), cbytes in zip(rows, found.whole_cbytes, strict=True):
             if len(data) >= cbytes:
@@ -299,7 +299,7 @@ def _find_alike(opened: OpenedFrame, rows: list[_FirstRead]) -> list[_FoundBlock
                     verify_chunk(opened, request.chunk, data)
     columns = zip(rows, found.headers, found.heads, _runs(found.spans), strict=True)
     return [
-        _FoundBlocks(request, data, its_header, its_head, runs, some_blocks=True)
+        _LocatedBlocks(request, data, its_header, its_head, runs, some_blocks=True)
         for (request, data), its_header, its_head, runs in columns
     ]
 

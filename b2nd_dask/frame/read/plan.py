@@ -1,9 +1,9 @@
-"""Read plans: which chunks a region touches, which elements of each, and the work of many reads.
+"""Read plans: the chunks that a region touches, and the touched elements and blocks of each.
 
 A checksum covers a whole chunk, but a read of a few elements must not fetch all of it. So the
 checksum also selects one element of its chunk, the witness. A read of the witness fetches the whole
 chunk and verifies it. If all elements of a chunk are read, in any number of parts, tasks and
-processes, one of the reads contains the witness and finds damage. A read of a small part rarely
+processes, one of the reads contains the witness and detects damage. A read of a small part rarely
 contains it: on average the verified fraction of chunks equals the fraction of their elements read.
 """
 
@@ -26,15 +26,15 @@ from b2nd_dask.storage import ByteReader
 
 #: If more than this fraction of a chunk's blocks is touched, all are read.
 NEARLY_ALL = 0.9
-#: If the best batch of a store is larger, its requests take longer than small buffers save.
+#: Readers with larger batches, as in stores, lose more by many requests than small buffers save.
 MOST_BATCH = 1 << 20
-#: Not a `ChunkKind`.
-_LEFT_OUT = np.uint8(255)
-#: A first read locates the blocks of a chunk, a second one reads them. A chunk is read whole if it
-#: wastes at most this many bytes, which costs less than a second read.
-LITTLE_IN_VAIN = 1 << 14
-#: The limit for all chunks of a read from a store, plus `max_gap` for each chunk. These bytes take
-#: about as long as a second round of requests, 20 ms at 100 MB/s.
+#: Code of chunks that are not read; not a `ChunkKind`.
+_SKIPPED = np.uint8(255)
+#: To read blocks of a chunk, a first read locates them, a second one reads them. If the whole chunk
+#: has at most this many other bytes, it is read at once, which costs less than a second read.
+SMALL_WASTE = 1 << 14
+#: The limit for all chunks of a read from a store, to which each chunk adds `max_gap`. These bytes
+#: take about as long as a second round of requests: 20 ms at 100 MB/s.
 SECOND_ROUND = 2 << 20
 #: Positions along each axis of an array.
 Axes = tuple[range, ...]
@@ -60,7 +60,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RegionPlan:
-    """The touched chunks as columns: regions of a million chunks need no object per chunk."""
+    """The touched chunks as columns, so that a million chunks need no object each."""
 
     cells: tuple[AxisCells, ...]
     """The touched cells of the chunk grid along each axis."""
@@ -69,13 +69,13 @@ class RegionPlan:
     kinds: NDArray[np.uint8]
     """`ChunkKind` of each touched chunk."""
     claims: Axes
-    """Positions along each axis: the read verifies the touched chunks whose witness is there."""
+    """Positions along each axis: the read verifies the touched chunks with a witness among them."""
 
     @classmethod
     def of(cls, frame: ParsedFrame, axes: Axes, claims: Axes | None = None) -> RegionPlan:
         """Plan a region of ascending positions along each axis, at least one each.
 
-        It claims its own positions by default.
+        `claims` are its own positions by default.
         """
         cells = tuple(AxisCells(a, c) for a, c in zip(axes, frame.grid.chunks, strict=True))
         chunks = frame.grid.chunk_numbers(axis.numbers for axis in cells)
@@ -93,10 +93,10 @@ class RegionPlan:
         return kind if kind and (self.kinds == kind).all() else None
 
     def without(self, chosen: NDArray[np.bool_]) -> RegionPlan:
-        """The plan without the chosen chunks."""
+        """Omit the chosen chunks from the plan."""
         if not chosen.any():
             return self
-        return replace(self, kinds=np.where(chosen, _LEFT_OUT, self.kinds))
+        return replace(self, kinds=np.where(chosen, _SKIPPED, self.kinds))
 
     def sizes(self, axes: Collection[int]) -> NDArray[np.int64]:
         """Number of selected elements of each touched chunk, along some axes."""
@@ -120,7 +120,7 @@ class RegionPlan:
 
 
 def reads_in_boxes(frame: ParsedFrame, batch_nbytes: float) -> bool:
-    """Whether chunks are decoded box by box, since no scratch buffer can hold a whole one.
+    """Whether chunks are decoded in boxes of blocks, since they are too large for a scratch buffer.
 
     `batch_nbytes` is the best number of compressed bytes to read at once.
     """
@@ -145,7 +145,7 @@ def within(positions: range, out: slice, along: slice) -> tuple[range, slice]:
 def touched_blocks(inner: Axes, grid: Grid) -> NDArray[np.int64] | None:
     """Compute the numbers of the blocks of a chunk that contain selected elements.
 
-    They ascend and must not be modified; None if reading all blocks is better. `inner` has
+    The numbers ascend and must not be modified; None if reading all blocks is better. `inner` are
     ascending positions in the chunk.
 
     Examples
@@ -177,23 +177,23 @@ def block_number(position: Any, chunk: int, block: int) -> Any:
     return cell * -(-chunk // block) + inner // block
 
 
-def most_in_vain(reader: ByteReader | type[ByteReader], nchunks: Any) -> Any:
-    """Compute the bytes of a chunk that may be wasted to avoid a second read.
+def max_waste(reader: ByteReader | type[ByteReader], nchunks: Any) -> Any:
+    """Compute the most needless bytes of a chunk to read, to avoid a second read.
 
     `nchunks` (int or array of int) is the number of chunks that are read in part.
     """
     if reader.identity_is_cheap:
-        return LITTLE_IN_VAIN
+        return SMALL_WASTE
     # in a store
     return reader.max_gap + SECOND_ROUND / np.maximum(1, nchunks)
 
 
-def is_in_one_round(length: Any, portion: Any, in_vain: Any) -> Any:
+def is_in_one_round(length: Any, portion: Any, waste: Any) -> Any:
     """Whether a chunk is read whole although a portion of it suffices; also for arrays.
 
-    `in_vain` is the result of `most_in_vain`.
+    `waste` is the result of `max_waste`.
     """
-    return length * (1 - portion) <= in_vain
+    return length * (1 - portion) <= waste
 
 
 def located_chunks(
@@ -232,9 +232,9 @@ def witnesses(
 def claimed(
     chunks: NDArray[np.int64], digests: NDArray[np.uint64], grid: Grid, claims: Iterable[Any]
 ) -> NDArray[np.bool_]:
-    """Whether a read claims the witnesses of chunks, which it verifies then.
+    """Whether a read claims the witness of each chunk, and so verifies the chunk.
 
-    `claims` has start, stop and step of positions along each axis: those of each chunk, or of all.
+    `claims` has start, stop and step of positions along each axis: scalars, or a column per chunk.
     """
     found = np.ones(chunks.shape, np.bool_)
     for at, (start, stop, step) in zip(witnesses(chunks, digests, grid), claims, strict=True):

@@ -1,6 +1,6 @@
-"""Read elements by integer arrays: lists of positions along axes, and points.
+"""Read elements by integer arrays: lists of positions along axes, or points.
 
-Each block that contains some of the points is decoded once.
+For points, each block that contains some of them is decoded once.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from b2nd_dask.frame.read.fetch import ChunkBytes, chunk_requests, fetch_all
 from b2nd_dask.frame.read.plan import block_number, is_nearly_all, witnesses
 from b2nd_dask.frame.read.region import special_elements
 
-#: Bytes of blocks between two positions that are read with them. To read a run of blocks costs
-#: about 0.3 ms beside decoding, in which a core decodes this much.
+#: Most bytes of blocks between two positions that are read together. A separate read costs about
+#: 0.3 ms, in which a core decodes this many bytes.
 _NEAR_NBYTES = 512 * 1024
-#: Least bytes of a chunk, or of several, at whose ends runs of near positions are cut.
+#: Runs of near positions are cut at chunk ends, after at least this many bytes of chunks.
 _RUN_NBYTES = 16 << 20
-#: Points to read at a time: coordinates of 32 MB per axis.
+#: Points to read at a time; their coordinates have 32 MB per axis.
 _POINTS = 1 << 22
 
 
@@ -38,8 +38,8 @@ def read_outer(
 ) -> NDArray[Any]:
     """Read a part of a box of a frame, by a slice or a list of positions in it along each axis.
 
-    `read` reads ranges along all axes of the frame: of lists near positions together. Lists select
-    one axis each; their positions are in any order, and may repeat.
+    `read` reads a range along each axis of the frame; near positions of lists are read together.
+    Positions of a list may be in any order and repeat; several lists select an outer product.
     """
     axis = next((at for at, part in enumerate(index) if not isinstance(part, slice)), None)
     if axis is None:
@@ -56,7 +56,7 @@ def read_outer(
     rest = (*index[:axis], slice(None), *index[axis + 1 :])
     parts = []
     for run in _runs(positions, chunk, block, frame.dtype.itemsize * math.prod(others)):
-        covered = _covering(run, chunk, block, axes[axis])
+        covered = _range_to_read(run, chunk, block, axes[axis])
         found = read_outer(read, frame, rest, (*axes[:axis], covered, *axes[axis + 1 :]))
         parts.append(found.take(run - covered.start, axis))
     # without dtype= the byte order would become native
@@ -71,17 +71,17 @@ def _runs(
     nbytes = max(1, nbytes)
     length = chunk * max(1, _RUN_NBYTES // (chunk * nbytes))
     between = (np.diff(block_number(positions, chunk, block)) - 1) * block * nbytes
-    # a chunk between, however small, costs about as much as another read
+    # a chunk between two positions, however small, costs about as much as another read
     is_far = (between > _NEAR_NBYTES) | (np.diff(positions // chunk) > 1)
     cuts = is_far | (np.diff(positions // length) > 0)
     return np.split(positions, np.flatnonzero(cuts) + 1)
 
 
-def _covering(run: NDArray[np.int64], chunk: int, block: int, own: range) -> range:
-    """The range to read for ascending positions in `own`; it stays inside its ends.
+def _range_to_read(run: NDArray[np.int64], chunk: int, block: int, own: range) -> range:
+    """Choose the range to read for ascending positions in `own`, which contains it.
 
-    It ends at ends of blocks, which are decoded anyway, if it is half as long without: whole chunks
-    are decoded without a copy.
+    It extends to block ends unless this more than doubles it: blocks are decoded anyway, and whole
+    chunks are decoded without a copy.
     """
     if not run.size:
         return own[:0]
@@ -95,7 +95,7 @@ def _covering(run: NDArray[np.int64], chunk: int, block: int, own: range) -> ran
 
 
 def read_pointwise(frame: Any, index: Sequence[Any], axes: Sequence[range]) -> NDArray[Any]:
-    """Read single elements of a box of a frame, by its `read_points`.
+    """Read single elements of a box of a frame, by the `read_points` of the frame.
 
     `index` has positions in the box, one array per axis, which broadcast together to the shape of
     the result; `axes` are the positions of the box along each axis of the frame.
@@ -109,7 +109,7 @@ def read_pointwise(frame: Any, index: Sequence[Any], axes: Sequence[range]) -> N
 
 
 def positions_in(index: Any, axis: range) -> NDArray[np.int64]:
-    """Convert positions in a range, which may be negative, to its values.
+    """Convert positions in a range to its values; negative positions count from the end.
 
     Raises IndexError if a position is out of bounds.
     """

@@ -1,10 +1,10 @@
 """Estimates of the work of reads, before anything is read.
 
-`read_costs` estimates the chunks, blocks and bytes of regions. They follow from the offset index
-and the grid, except for the compressed lengths of a chunk's blocks, which are taken as equal.
-Regions are columns: a hundred thousand of them share a few cuts of an axis.
+`read_costs` estimates the chunks, blocks and bytes of regions from the offset index and the grid.
+The index lacks the compressed lengths of a chunk's blocks, which are assumed to be equal. Regions
+are columns: a hundred thousand of them share a few cuts of an axis.
 
-`Boxes` compares reads of an array in boxes: a block that several boxes touch is decoded for each.
+`Boxes` estimates reads of an array in boxes: a block that several boxes touch is decoded for each.
 It ignores that a task reads all blocks of a chunk if it touches nearly all (`plan.NEARLY_ALL`),
 since this adds little.
 """
@@ -32,7 +32,7 @@ from b2nd_dask.frame.read.plan import (
     claimed,
     is_in_one_round,
     located_chunks,
-    most_in_vain,
+    max_waste,
     reads_in_boxes,
 )
 from b2nd_dask.storage import ByteReader
@@ -48,7 +48,7 @@ class Region(NamedTuple):
     """False for whole chunks that are only fetched."""
 
 
-#: Finding a chunk and its blocks takes 0.1 ms, as long as decoding this many bytes.
+#: To find a chunk and its blocks takes 0.1 ms, as long as to decode this many bytes.
 VISIT_NBYTES = 1 << 17
 #: Visits of chunks to process together, unless a single region has more.
 _BATCH = 1 << 20
@@ -87,7 +87,7 @@ def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
     stored = stored_chunks(parsed.index.offsets)
     lengths = np.zeros(parsed.grid.nchunks if len(stored) else 0)
     if parsed.header.sparse:
-        # their mean, since the index of a sparse frame has no lengths
+        # the mean length, since the index of a sparse frame has no lengths
         lengths[stored] = max(HEADER_LEN, parsed.header.cbytes / max(1, len(stored)))
     else:
         _, lengths[stored] = located_chunks(parsed, stored)
@@ -105,7 +105,7 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
 
 
 class _AxisCuts:
-    """The cuts of regions by the chunks of one axis; equal cuts are computed once."""
+    """The cuts of regions by the chunks along one axis; equal cuts are computed once."""
 
     def __init__(self, chunk: int, block: int, along: Iterable[range]) -> None:
         # python-blosc2 has chunks and blocks of 0 elements along empty axes
@@ -163,7 +163,7 @@ class _Cuts:
         in_order = np.full(len(regions), is_c_order)
         self.whole = np.logical_and.reduce([in_order, *wholes])
         """Whether each region consists of whole chunks with elements in C order."""
-        # they divide an axis only if they are one element thick along all axes before it
+        # several chunks along an axis are contiguous only if they have length 1 along those before
         undivided = (
             each == 1 for axis, each in enumerate(counts) if math.prod(grid.chunks[:axis]) > 1
         )
@@ -212,7 +212,7 @@ class _Stored(NamedTuple):
         grid, cuts = self.grid, _Cuts(self.grid, regions)
         is_read, nvisits, nblocks = np.zeros(grid.nchunks, np.bool_), 0, 0
         fetched, held, longest, largest = np.zeros((4, len(regions)))
-        # constant time for any number of constant chunks
+        # without stored chunks this takes constant time
         for rows, chunks, patterns in cuts.visits() if self.lengths.size else ():
             lengths = self.lengths[chunks]
             is_read[chunks] = lengths > 0
@@ -250,7 +250,7 @@ class _Stored(NamedTuple):
         verified: NDArray[np.bool_],
         cuts: _Cuts,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Blocks to decode and bytes to fetch of each visit, and the fetched bytes to copy."""
+        """Compute the blocks to decode, bytes to fetch and fetched bytes to copy per visit."""
         grid = self.grid
         nblocks = math.prod(grid.blocks_per_chunk)
         patterns, which = np.unique(patterns, return_inverse=True)
@@ -259,13 +259,13 @@ class _Stored(NamedTuple):
         blocks, decoded = counts[which], cuts.decoded[rows]
         partial = np.array([each is not None for each in wanted], np.bool_)[which] & decoded
         requests = np.bincount(rows, partial & ~verified & (lengths > 0))[rows]
-        in_vain = most_in_vain(self.reader, requests)
+        waste = max_waste(self.reader, requests)
         some = lengths.copy()
         for number, each in enumerate(wanted):
             if each is not None:
                 here = which == number
                 some[here] = self._of_blocks(lengths[here], each)
-        in_one_round = ~partial | is_in_one_round(lengths, blocks / nblocks, in_vain)
+        in_one_round = ~partial | is_in_one_round(lengths, blocks / nblocks, waste)
         some = np.where(in_one_round, lengths, some)
         # a long chunk is verified first, then its blocks are fetched; for other chunks they are
         # copied from the verified bytes
@@ -324,7 +324,7 @@ class Boxes(NamedTuple):
 
     @property
     def decodes(self) -> float:
-        """How often each touched block is decoded on average."""
+        """How often a touched block is decoded on average."""
         often, grid = 1.0, self.grid
         corner = self.corner or (0,) * grid.ndim
         for along, start, chunk, block in zip(
@@ -340,7 +340,7 @@ class Boxes(NamedTuple):
 
     @property
     def visits(self) -> float:
-        """How many boxes read from each touched chunk on average."""
+        """How many boxes read from a touched chunk on average."""
         return self._replace(grid=replace(self.grid, blocks=self.grid.chunks)).decodes
 
     @property

@@ -1,4 +1,4 @@
-"""Reduce a region during the read: chunks are decoded one by one, without an array of the region.
+"""Reduce a region during the read: decode chunk by chunk, without an array of the region.
 
 Small chunks are reduced in groups. Chunks that statistics answer or a predicate prunes are skipped.
 """
@@ -34,30 +34,29 @@ from b2nd_dask.frame.read.region import (
 )
 from b2nd_dask.storage import Item, Span
 
-#: Least and most small chunks of a group: it must be worthwhile, and each chunk needs some
-#: objects.
+#: Least chunks of a group, since fewer save no time; and most, since each needs some objects.
 _LEAST_CHUNKS, _MOST_CHUNKS = 8, 1024
 
 
 def unanswered(
-    parsed: ParsedFrame, plan: RegionPlan, how: Reduction, total: Total | None = None
+    parsed: ParsedFrame, plan: RegionPlan, reduction: Reduction, total: Total | None = None
 ) -> RegionPlan:
     """Plan a reduction without the chunks that statistics answer; add the answers to `total`."""
     # statistics are unpacked at the first access
-    if how.ask is None or parsed.statistics is None:
+    if reduction.ask is None or parsed.statistics is None:
         return plan
     grid = parsed.grid
     found = parsed.statistics.of_chunks(plan.chunks)
     counts = touched_counts(plan, grid)
-    answers = how.ask(found, counts)
+    answers = reduction.ask(found, counts)
     stored = (plan.kinds == ChunkKind.STORED) & found.known
-    left, sizes = stored, plan.sizes(how.axis)
+    left, sizes = stored, plan.sizes(reduction.axis)
     counted = []
     for element, often in answers.counted:
         is_constant = left & (often == counts)
         counted.append((element, np.where(is_constant, sizes, 0)))
         left = left & ~is_constant
-    whole = left & _are_whole(plan, grid, how.axis)
+    whole = left & _are_whole(plan, grid, reduction.axis)
     totals, known = answers.totals or ({}, np.False_)
     by_totals = whole & known
     left = left & ~by_totals
@@ -72,14 +71,14 @@ def unanswered(
     return plan.without(stored & ~(left & ~by_counts))
 
 
-def unanswered_nbytes(parsed: ParsedFrame, axes: Axes, how: Reduction) -> int | None:
-    """Compute the bytes of the elements that a reduction reads, beyond the answers from statistics.
+def unanswered_nbytes(parsed: ParsedFrame, axes: Axes, reduction: Reduction) -> int | None:
+    """Compute the bytes of the elements that a reduction reads, since statistics do not answer it.
 
-    None without statistics, and if all chunks repeat one element, since then nothing is read.
+    None without statistics, or if all chunks repeat one element, and nothing is read.
     """
     if parsed.statistics is None or parsed.index.single_kind:
         return None
-    plan, grid = unanswered(parsed, RegionPlan.of(parsed, axes), how), parsed.grid
+    plan, grid = unanswered(parsed, RegionPlan.of(parsed, axes), reduction), parsed.grid
     left = plan.kinds == ChunkKind.STORED
     return int(plan.sizes(range(grid.ndim))[left].sum()) * grid.itemsize
 
@@ -90,7 +89,7 @@ def touched_counts(plan: RegionPlan, grid: Grid) -> NDArray[np.int64]:
 
 
 def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Find the chunks whose elements all contribute to one element of the result.
+    """Find the chunks of which all elements are selected and reduced to one element.
 
     Along axes that are not reduced, such a chunk has the length 1.
     """
@@ -103,8 +102,8 @@ def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[n
 
 
 Predicate = Callable[[ChunkStatistics, NDArray[np.int64]], NDArray[np.bool_]]
-"""A condition on chunks by their statistics and their numbers of elements. Where it is true, any
-elements of a chunk's range suffice, so the chunk need not be read."""
+"""A condition on chunks by their statistics and numbers of elements. If it is true, any elements in
+the range of the chunk lead to the same result, so the chunk need not be read."""
 
 
 def _pruned(parsed: ParsedFrame, plan: RegionPlan, predicate: Predicate) -> NDArray[np.bool_]:
@@ -153,23 +152,25 @@ def expected_reads(
             yield item
 
 
-def reduce_region(opened: OpenedFrame, axes: Axes, fill: Fill, how: Reduction) -> PartialResult:
+def reduce_region(
+    opened: OpenedFrame, axes: Axes, fill: Fill, reduction: Reduction
+) -> PartialResult:
     """Reduce a region of ascending positions along each axis, at least one each.
 
-    Chunks that repeat one element are counted, not expanded. Chunks whose statistics have the
-    result are not read. The dtype of `fill` is not a structured one. Raises `CorruptChunkError`,
+    Chunks that repeat one element are counted, not expanded; chunks that statistics answer are not
+    read. The dtype of `fill` is not structured. Raises `CorruptChunkError`,
     `UnsupportedFrameError` or `UninitializedChunkError`, which name the chunk.
     """
     element = only_element(opened, axes, fill)
     if element is not None:
-        counts = count_in_box([slice(0, len(axis)) for axis in axes], how.axis)
-        one = of_one(element, len(axes), how)
-        return how.accumulation.repeat(one, counts)
+        counts = count_in_box([slice(0, len(axis)) for axis in axes], reduction.axis)
+        one = of_one(element, len(axes), reduction)
+        return reduction.accumulation.repeat(one, counts)
     plan = RegionPlan.of(opened.parsed, axes)
-    total, sizes = Total(plan, how), plan.sizes(how.axis)
+    total, sizes = Total(plan, reduction), plan.sizes(reduction.axis)
     for _, chosen, element in special_elements(fill, plan.kinds, plan.chunks):
         total.add_counted(element, np.where(chosen, sizes, 0))
-    plan = unanswered(opened.parsed, plan, how, total)
+    plan = unanswered(opened.parsed, plan, reduction, total)
     if _in_groups(opened, plan):
         _add_groups(opened, axes, fill, plan, total)
     else:
@@ -178,7 +179,7 @@ def reduce_region(opened: OpenedFrame, axes: Axes, fill: Fill, how: Reduction) -
 
 
 def group_nbytes(grid: Grid) -> int:
-    """Compute the most bytes of elements to reduce at once; 0 to reduce chunks one by one."""
+    """Compute the most bytes of a group of chunks; 0 if chunks are reduced one by one."""
     is_small = grid.chunk_nbytes * _LEAST_CHUNKS <= BOX_NBYTES
     return min(BOX_NBYTES, _MOST_CHUNKS * grid.chunk_nbytes) if is_small else 0
 

@@ -1,6 +1,6 @@
-"""The interface between reductions and chunk readers: functions of elements and of statistics.
+"""`Reduction`, the interface between reductions and reads, and the total of partial results.
 
-It merges partial results, expands repeated elements, and accumulates the total of a region.
+A reduction has functions of elements and of statistics, and rules for merging and repetition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ follow those of the elements."""
 
 
 def count_in_box(out: Sequence[slice], axis: tuple[int, ...]) -> NDArray[np.int64]:
-    """Compute the number of elements of a box for each element of the reduced result."""
+    """Count the elements of a box for each element of the reduced result."""
     lengths = [along.stop - along.start for along in out]
     kept = [1 if i in axis else length for i, length in enumerate(lengths)]
     return np.full(kept, math.prod(lengths[i] for i in axis), np.int64)
@@ -36,13 +36,13 @@ class Accumulation:
     merge: Callable[[PartialResult, PartialResult], PartialResult]
     """Merge the partial results of two sets of elements; the order does not matter."""
     repeat: Callable[[PartialResult, NDArray[np.int64]], PartialResult]
-    """Partial result of a repeated element, from that of the single element and its number of
+    """Convert the partial result of one element to that of its repetition, with the number of
     occurrences for each element of the reduced result."""
 
     def merge_along(
         self, axis: int, fields: PartialResult, seen: NDArray[np.bool_]
     ) -> tuple[PartialResult, NDArray[np.bool_]]:
-        """Merge the `seen` partial results by halves, so sums are as precise as pairwise sums."""
+        """Merge the `seen` partial results by halves, for sums as precise as pairwise sums."""
 
         def part(values: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
             return values[(slice(None),) * axis + (slice(start, stop),)]
@@ -136,14 +136,13 @@ class Answers:
     """Answers of a reduction from statistics; arrays have one value per chunk."""
 
     counted: Counted = ()
-    """For whole chunks; 0 if unknown. An element that fills a whole chunk also fills each part of
-    it."""
+    """For whole chunks; 0 if unknown. An element that fills a whole chunk fills each part of it."""
     totals: tuple[PerChunk, NDArray[np.bool_]] | None = None
     """Partial results of whole chunks, and a mask of the chunks with known results."""
 
 
 Ask = Callable[[ChunkStatistics, NDArray[np.int64]], Answers]
-"""Answers a reduction for each chunk from its statistics and its number of elements."""
+"""Computes the answer for each chunk from its statistics and its number of elements."""
 
 
 @dataclass(frozen=True)
@@ -154,24 +153,25 @@ class Reduction:
     """Reduced axes in ascending order."""
     accumulation: Accumulation
     partial_result: Callable[[NDArray[Any]], PartialResult]
-    """Reduces a box of elements; if all axes are reduced, their order and shape is arbitrary.
-    Returns no fields if it selects none of the elements."""
+    """Reduces a box of elements, of any order and shape if all axes are reduced. Returns no fields
+    if it selects none of the elements."""
     ask: Ask | None = None
     """Computes the results of chunks from their statistics, if possible."""
 
 
-def of_one(element: NDArray[Any], ndim: int, how: Reduction) -> PartialResult:
+def of_one(element: NDArray[Any], ndim: int, reduction: Reduction) -> PartialResult:
     """Compute the partial result of a single element."""
-    return how.partial_result(element.reshape((1,) * ndim))
+    return reduction.partial_result(element.reshape((1,) * ndim))
 
 
 class Total:
     """The accumulated partial results, for each element of the reduced result."""
 
-    def __init__(self, plan: RegionPlan, how: Reduction) -> None:
-        self._how, self._plan = how, plan
+    def __init__(self, plan: RegionPlan, reduction: Reduction) -> None:
+        self._reduction, self._plan = reduction, plan
         self._shape = tuple(
-            1 if i in how.axis else int(cells.bounds[-1]) for i, cells in enumerate(plan.cells)
+            1 if i in reduction.axis else int(cells.bounds[-1])
+            for i, cells in enumerate(plan.cells)
         )
         self._seen = np.zeros(self._shape, bool)
         self._last: tuple[bytes, PartialResult] | None = None
@@ -180,20 +180,20 @@ class Total:
     @property
     def keeps_axes(self) -> bool:
         """Whether the position of an element in a box matters."""
-        return len(self._how.axis) < len(self._shape)
+        return len(self._reduction.axis) < len(self._shape)
 
     def add_elements(self, elements: NDArray[Any], out: tuple[slice, ...]) -> None:
         """Add a box of the region."""
-        self._add(self._how.partial_result(elements), out)
+        self._add(self._reduction.partial_result(elements), out)
 
     def add_constant(self, out: tuple[slice, ...], element: NDArray[Any]) -> None:
         """Add a box that repeats one element."""
-        self._add(self._repeated(element, count_in_box(out, self._how.axis)), out)
+        self._add(self._repeated(element, count_in_box(out, self._reduction.axis)), out)
 
     def add_counted(self, element: NDArray[Any], counts: NDArray[np.int64]) -> None:
-        """Add `counts` copies of an element per chunk of the plan and element of its results."""
+        """Add copies of an element: `counts` for each chunk and each element of its result."""
         if counts.any():
-            repeats = self._spread(self._in_cells(counts).sum(self._how.axis, keepdims=True))
+            repeats = self._spread(self._in_cells(counts).sum(self._reduction.axis, keepdims=True))
             self._add(self._repeated(element, repeats), chosen=repeats > 0)
 
     def add_totals(self, totals: PerChunk, chosen: NDArray[np.bool_]) -> None:
@@ -203,8 +203,8 @@ class Total:
         """
         fields: PartialResult = {name: self._in_cells(v) for name, v in totals.items()}
         seen = self._in_cells(chosen)
-        for axis in self._how.axis:
-            fields, seen = self._how.accumulation.merge_along(axis, fields, seen)
+        for axis in self._reduction.axis:
+            fields, seen = self._reduction.accumulation.merge_along(axis, fields, seen)
         new = {name: self._spread(values) for name, values in fields.items()}
         self._add(new, chosen=self._spread(seen))
 
@@ -215,7 +215,7 @@ class Total:
     def _spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Repeat values of cells along the kept axes, once per element of the cell."""
         for i, cells in enumerate(self._plan.cells):
-            if i not in self._how.axis:
+            if i not in self._reduction.axis:
                 values = np.repeat(values, cells.lengths, axis=i)
         return values
 
@@ -228,13 +228,13 @@ class Total:
         """Add the partial result of a box of the region, or chosen elements of the whole result."""
         if not new:
             return
-        box = (slice(0, 1) if i in self._how.axis else own for i, own in enumerate(out))
+        box = (slice(0, 1) if i in self._reduction.axis else own for i, own in enumerate(out))
         where = (*box, ...)
         seen = self._seen[where]
         old = {name: values[where] for name, values in self._all(new).items()}
-        merged = self._how.accumulation.merge(old, new) if seen.any() else new
+        merged = self._reduction.accumulation.merge(old, new) if seen.any() else new
         chosen = np.ones_like(seen) if chosen is None else chosen
-        # where no element was seen, a merge would count zeros
+        # not merged where no element was seen: the initial zeros would count
         for found, mask in ((merged, chosen & seen), (new, chosen & ~seen)):
             for name, values in old.items() if mask.any() else ():
                 more = (...,) + (None,) * (values.ndim - mask.ndim)
@@ -245,8 +245,8 @@ class Total:
         # consecutive chunks often repeat the same element
         content = element.tobytes()
         if self._last is None or self._last[0] != content:
-            self._last = content, of_one(element, len(self._shape), self._how)
-        return self._how.accumulation.repeat(self._last[1], counts)
+            self._last = content, of_one(element, len(self._shape), self._reduction)
+        return self._reduction.accumulation.repeat(self._last[1], counts)
 
     def _all(self, like: PartialResult) -> dict[str, NDArray[Any]]:
         """The arrays of the whole result, created when the dtypes of partial results are known."""

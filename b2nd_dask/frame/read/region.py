@@ -49,10 +49,10 @@ def read_region(
     """Read a region of ascending positions along each axis, with the dtype of `fill`.
 
     The result is a zero-stride, read-only array if one element fills the region and nothing had to
-    be decoded; else, if given, it is a view of `into`, which has the shape of the region and the
-    `carrier` dtype. `batch_nbytes` limits the compressed bytes to read at once if memory is short,
-    and the result's memory is then not kept for reuse; by default it is the best size for the
-    store. For `claims` see `RegionPlan`. Raises `CorruptChunkError`, `UnsupportedFrameError` or
+    be decoded; else it is a view of `into`, if given, an array with the shape of the region and the
+    `carrier` dtype. If memory is short, `batch_nbytes` limits the compressed bytes to read at once,
+    and the memory of the result is not kept for reuse; by default batches have the best size of the
+    reader. For `claims` see `RegionPlan`. Raises `CorruptChunkError`, `UnsupportedFrameError` or
     `UninitializedChunkError`, which name the chunk.
     """
     shape = tuple(len(positions) for positions in axes)
@@ -81,8 +81,8 @@ def read_parts(
 ) -> NDArray[Any] | None:
     """Read the stored chunks of a region into an array of its elements; see `read_region`.
 
-    Returns the element, and leaves the array as it is, if the region lies inside one chunk that
-    turns out to repeat an element; else None.
+    If the region lies inside one chunk, and the chunk repeats an element, returns the element and
+    does not change the array; else returns None.
     """
     parts = parts_of(opened, plan, out)
     is_single, repeated = len(plan.chunks) == len(parts) == 1, []
@@ -115,8 +115,7 @@ def read_parts(
 def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = None) -> list[Part]:
     """Divide a region into parts that are each decoded at once, directly into `out` if possible.
 
-    One per stored chunk; several for a large chunk, for which no scratch buffer suffices. A
-    reduction has no `out`.
+    A chunk that is too large for a scratch buffer has several parts. A reduction has no `out`.
     """
     grid = opened.parsed.grid
     if not reads_in_boxes(opened.parsed, opened.reader.batch_nbytes):
@@ -143,7 +142,7 @@ def requests_of(opened: OpenedFrame, parts: Sequence[Part], claims: Axes) -> lis
 
 
 def only_element(opened: OpenedFrame, axes: Axes, fill: Fill) -> NDArray[Any] | None:
-    """The element that all chunks of a frame repeat, in constant time; None if there are several.
+    """Find, in constant time, the element that all chunks of a frame repeat; else None.
 
     Errors name the first chunk of the region.
     """
@@ -172,7 +171,7 @@ def new_array(
     empty: Callable[..., NDArray[Any]],
     into: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Create the array of the result, or reuse `into`; fill in the elements of special chunks."""
+    """Create the array of the result, or reuse `into`; write the elements of special chunks."""
     dtype = carrier(fill.dtype)
     zeros = np.count_nonzero(plan.kinds == ChunkKind.ZEROS)
     mostly_zeros = into is None and 2 * zeros > len(plan.kinds)
@@ -193,7 +192,7 @@ def _decoded_nbytes(touched: Iterable[NDArray[np.int64] | None], grid: Grid) -> 
 
 
 def in_threads(work: Callable[[T], None], elements: Iterable[T], threads: int) -> None:
-    """Process each element in threads, including this one."""
+    """Process elements in several threads, of which the calling thread is one."""
     if threads == 1:
         for element in elements:
             work(element)
@@ -207,7 +206,7 @@ def in_threads(work: Callable[[T], None], elements: Iterable[T], threads: int) -
             for element in left:
                 work(element)
         except BaseException:
-            # nothing is left for the other threads
+            # the other threads stop, too
             todo.clear()
             raise
 
@@ -219,10 +218,10 @@ def in_threads(work: Callable[[T], None], elements: Iterable[T], threads: int) -
 
 
 def own_threads() -> int:
-    """Choose the threads of a read: one per core in the main thread of a program, else 1.
+    """Choose the number of threads of a read: that of the cores in the main thread, else 1.
 
-    Other threads, and processes that a program has started, usually belong to a scheduler that
-    reads in each of them at the same time.
+    Other threads, and processes that a program has started, usually belong to a scheduler, which
+    reads in all of them at the same time.
     """
     alone = threading.current_thread() is threading.main_thread()
     return usable_cores() if alone and multiprocessing.parent_process() is None else 1

@@ -26,12 +26,12 @@ from b2nd_dask.frame.read.fetch import (
 from b2nd_dask.storage import Span, chunk_member
 from b2nd_dask.system import usable_cores
 
-#: Most compressed bytes in a thread, unless one chunk has more; and most chunks, since even a small
-#: one takes some memory.
+#: Most compressed bytes per thread, unless one chunk has more; and most chunks, since each takes
+#: some memory.
 _BATCH_NBYTES, _BATCH_CHUNKS = 4 << 20, 1024
 
 #: Errors of a disk that cannot read some of its sectors.
-_LOST = (errno.EIO, errno.EBADMSG)
+_UNREADABLE = (errno.EIO, errno.EBADMSG)
 
 #: Chunks whose headers are read together.
 _AT_ONCE = 1024
@@ -45,8 +45,8 @@ def scan_digests(
 ) -> Iterator[Result]:
     """Compute the digests of the current bytes of every stored chunk, or of those in `chunks`.
 
-    Chunks are verified as `opened.verify` says; damage is the result of its chunk. So is a missing
-    file, or a disk that cannot read the chunk. There is one thread per processor by default.
+    Chunks are verified according to `opened.verify`. If a chunk is damaged, its file is missing, or
+    the disk cannot read it, its result is the error. By default there is one thread per processor.
     """
     threads, offsets = threads or usable_cores(), opened.parsed.index.offsets
     if chunks is None:
@@ -73,7 +73,7 @@ def _digests_of(opened: OpenedFrame, batch: Sequence[ChunkRequest]) -> list[Resu
         ]
     except (CorruptChunkError, FrameFormatError, OSError) as caught:
         # the file is missing or cannot be opened, or the disk has lost its data
-        if isinstance(caught, OSError) and caught.errno not in _LOST:
+        if isinstance(caught, OSError) and caught.errno not in _UNREADABLE:
             raise
         if len(batch) > 1:
             return [result for request in batch for result in _digests_of(opened, [request])]
@@ -145,7 +145,7 @@ def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
         with located(opened, chunk):
             nbytes[at] = chunk_length(head, max(parsed.header.cbytes, HEADER_LEN))
     order = np.argsort(found, kind="stable")
-    # any two chunks in one chunk file share bytes; copies of them would grow without bound
+    # two chunks in one chunk file always share bytes, and copies of them would grow without bound
     ends = found + (np.ones_like(found) if sparse else nbytes)
     shared = ends[order][:-1] > found[order][1:]
     if shared.any():
@@ -173,7 +173,7 @@ def chunk_heads(
             if not is_lenient:
                 if not isinstance(error, FileNotFoundError):
                     raise
-                # by this type, `compact` recognizes a frame that was replaced
+                # this type lets `compact` recognize a frame that was replaced
                 problem = f"the file of chunk {chunk} is missing; restore it or write the chunk"
                 raise FileNotFoundError(error.errno, problem, error.filename) from error
             head = b""

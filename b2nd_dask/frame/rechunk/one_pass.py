@@ -15,8 +15,8 @@ from b2nd_dask.frame.read.plan import block_number
 
 #: About the number of regions to compare.
 _REGIONS = 30_000
-#: Of regions within this factor of the shortest time, the one with the least memory is chosen.
-_ABOUT = 1.03
+#: Among regions within this factor of the shortest time, the one with the least memory is best.
+_TOLERANCE = 1.03
 
 # Seconds, measured with one thread; only their ratios matter.
 _DECODE = 1 / 1.5e9
@@ -25,7 +25,7 @@ _VISIT = 150e-6
 """Per chunk that a task reads from."""
 _TASK = 2e-3
 
-#: Least compressed bytes to read at once; and their fraction of a thread's memory, if reads are
+#: Least compressed bytes to read at once; and their fraction of a thread's memory, if requests are
 #: expensive.
 LEAST_BATCH, _BATCH_SHARE = 1 << 20, 1 / 16
 #: Bytes of the objects of a read for each touched chunk.
@@ -33,7 +33,7 @@ _PER_CHUNK = 2048
 #: Bytes of a running task beside its buffers.
 PER_TASK = 1 << 20
 #: Bytes that are independent of the tasks: memory that the allocator keeps, and loaded code.
-ALWAYS = 2 << 20
+BASE_NBYTES = 2 << 20
 #: Bytes per task of the graph, running or not, with its result.
 PER_KEY = 5000
 #: Bytes per chunk of the target, in the results of tasks and in the commit.
@@ -71,7 +71,7 @@ class Budget(NamedTuple):
     most_batch: int = LEAST_BATCH
     """Most compressed bytes to read at once."""
     taken: float = 0.0
-    """Bytes beside `nbytes` that the rest of the graph takes."""
+    """Bytes that the rest of the graph takes, not included in `nbytes`."""
 
     @property
     def read_batch(self) -> int:
@@ -84,19 +84,19 @@ class Budget(NamedTuple):
         return self._replace(nbytes=self.nbytes - taken, taken=self.taken + taken)
 
     def concurrency(
-        self, each: float | NDArray[Any], always: float | NDArray[Any] = 0.0
+        self, each: float | NDArray[Any], base: float | NDArray[Any] = 0.0
     ) -> NDArray[np.int64]:
-        """Compute how many tasks of `each` bytes may run at once, with `always` bytes for all."""
-        count = np.floor_divide(self.nbytes - always, each)
+        """Compute how many tasks of `each` bytes may run at once, with `base` bytes for all."""
+        count = np.floor_divide(self.nbytes - base, each)
         return np.clip(count, 0, self.threads).astype(np.int64)
 
     def too_little(
         self, what: str, least: Callable[[Budget], float], advice: str = ""
     ) -> TooLittleMemoryError:
-        """Build the error for a plan that needs more memory; it states purpose and remedy.
+        """Build the error for a plan that needs more memory.
 
-        For `what` and `advice` see `TooLittleMemoryError`. `least` computes the least sufficient
-        memory, for batches as large as the budget allows.
+        For `what` and `advice` see `TooLittleMemoryError`. `least` computes the memory that a plan
+        needs, with batches as large as a budget allows.
         """
         more = self
         # batches grow by less than the added memory, so this ends
@@ -108,7 +108,7 @@ class Budget(NamedTuple):
 def shown(nbytes: float, *, up: bool = True) -> str:
     """Format a number of bytes with three digits, as `max_mem` accepts it.
 
-    It is rounded up by default. Rounding down never shows a larger number as an equal one.
+    It is rounded up by default; rounded down, the text never states more than the number.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class OnePass(NamedTuple):
     graph_nbytes: float = 0.0
     """Memory of the graph."""
     seconds: float = 0.0
-    """Modelled time beyond that of every pass, for comparisons."""
+    """Modelled time without the parts that all passes share, for comparisons."""
     decodes: float = 1.0
     """How often a block is decoded on average."""
 
@@ -154,21 +154,21 @@ def best_pass(source: Grid, target: Grid, budget: Budget) -> OnePass:
     >>> found.region, found.decodes
     ((100, 100, 400), 1.0)
     """
-    lengths, ways = _ways(source, target, budget)
-    seconds = np.where(ways["concurrency"] > 0, ways["seconds"], np.inf)
-    is_near = seconds <= seconds.min() * _ABOUT
-    best = np.unravel_index(np.argmin(np.where(is_near, ways["nbytes"], np.inf)), seconds.shape)
+    lengths, fields = _candidates(source, target, budget)
+    seconds = np.where(fields["concurrency"] > 0, fields["seconds"], np.inf)
+    is_near = seconds <= seconds.min() * _TOLERANCE
+    best = np.unravel_index(np.argmin(np.where(is_near, fields["nbytes"], np.inf)), seconds.shape)
     region = tuple(int(along[at]) for along, at in zip(lengths, best[1:], strict=True))
-    return OnePass(target, region, **{name: column[best].item() for name, column in ways.items()})
+    return OnePass(target, region, **{name: column[best].item() for name, column in fields.items()})
 
 
-def _ways(
+def _candidates(
     source: Grid, target: Grid, budget: Budget
 ) -> tuple[list[NDArray[np.int64]], dict[str, NDArray[Any]]]:
-    """Lengths of regions along each axis, and the fields of `OnePass` for all their combinations.
+    """Compute lengths of regions along each axis, and fields of `OnePass` for all combinations.
 
-    As many tasks run at once as the memory allows. The regions do not depend on the memory, so more
-    memory always suffices, too.
+    As many tasks run at once as the memory allows. The lengths do not depend on the memory, so if
+    some memory suffices, more does, too.
     """
     free = sum(chunk < n for n, chunk in zip(source.shape, target.chunks, strict=True))
     count = max(2, int(_REGIONS ** (1 / max(1, free))))
@@ -187,14 +187,14 @@ def _ways(
     graph = regions * PER_KEY + target.nchunks * PER_RECORD
     # a thread keeps the buffers of its earlier tasks
     kept = np.minimum(buffers, MAX_SCRATCH_NBYTES)
-    always = graph + ALWAYS + budget.threads * kept
+    base = graph + BASE_NBYTES + budget.threads * kept
     each = elements * source.itemsize + buffers - kept
-    concurrency = budget.concurrency(each, always)
+    concurrency = budget.concurrency(each, base)
     running = np.maximum(1, concurrency)
     work = blocks * source.block_nbytes * _DECODE + chunks * _VISIT + regions * _TASK
     return lengths, {
         "concurrency": concurrency,
-        "nbytes": always + running * each,
+        "nbytes": base + running * each,
         "graph_nbytes": graph,
         # at the end fewer tasks remain than may run at once
         "seconds": work * np.ceil(regions / running) / regions,
@@ -203,7 +203,7 @@ def _ways(
 
 
 def _lengths(size: int, unit: int, chunk: int, block: int, count: int) -> NDArray[np.int64]:
-    """Choose lengths of regions along an axis: whole units, which end at block ends if possible."""
+    """Choose lengths of regions along an axis: whole units, if possible up to block ends."""
     if unit >= size:
         return np.array([size])
     lengths = np.geomspace(unit, size, count).astype(np.int64)
@@ -220,10 +220,10 @@ def _whole_blocks(chunk: int, block: int) -> int:
 def _touched(
     size: int, lengths: NDArray[np.int64], chunk: int, block: int
 ) -> tuple[NDArray[np.int64], ...]:
-    """Count what regions touch along one axis, for each of some lengths.
+    """Count chunks and blocks that regions of some lengths touch along one axis.
 
-    Returns the elements of a region; all regions, their chunks and their blocks; the blocks of the
-    axis; and the most chunks and blocks of a region.
+    Returns the elements of a region; the number of regions, of their chunks and of their blocks;
+    the blocks of the axis; and the most chunks and blocks of a region.
     """
     regions = -(-size // lengths)
     chunks, blocks = -(-size // chunk), block_number(size - 1, chunk, block) + 1
@@ -239,7 +239,7 @@ def _cut(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count regions that start inside a cell, and the most cells that a region touches.
 
-    `distance` lies between ends of cells that are known.
+    Cell ends are known at multiples of `distance`.
     """
     behind = regions - 1
     cut = behind - behind // (distance // np.gcd(lengths, distance))

@@ -1,4 +1,4 @@
-"""Plan the passes of a rechunk, with intermediate frames if needed, of a copy and of a reshape."""
+"""Plan the passes of a rechunk, with intermediate frames if needed; of a copy and a reshape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from b2nd_dask.format.grid import Grid, contiguous_box
 from b2nd_dask.frame.rechunk.one_pass import (
-    ALWAYS,
+    BASE_NBYTES,
     PER_KEY,
     PER_RECORD,
     PER_TASK,
@@ -43,7 +43,7 @@ _COPIED_AT_ONCE = 64 << 20
 #: Bytes of the chunks of a reshape, and their largest fraction of a region.
 _FLAT_CHUNK, _FLAT_SHARE = 4 << 20, 1 / 4
 #: Number of lengths of ranges to compare.
-_FLAT_WAYS = 200
+_FLAT_LENGTHS = 200
 
 
 class PassPlan(NamedTuple):
@@ -61,7 +61,7 @@ class PassPlan(NamedTuple):
         return running + sum(step.graph_nbytes for step in self.steps)
 
 
-#: Stands for no plan: all others take less time.
+#: No plan; all others take less time.
 _NO_PLAN = PassPlan((), math.inf)
 
 
@@ -118,20 +118,20 @@ def _plan(source: Grid, targets: tuple[Grid, ...], budget: Budget) -> PassPlan:
 
 
 def _between(source: Grid, target: Grid, budget: Budget, count: int) -> Iterator[tuple[Grid, ...]]:
-    """Iterate over lists of intermediate frames; chunks lie in large regions of both neighbours.
+    """Iterate over lists of intermediate frames, with chunks inside large regions of both passes.
 
-    Regions change from those that are read from the source to those that are written to the
-    target, by equal factors along each axis.
+    From pass to pass, regions change by equal factors along each axis, from those that suit the
+    source to those that suit the target.
     """
     shape, found = source.shape, set[tuple[tuple[int, ...], ...]]()
     for share, axis in itertools.product(_REGION_SHARES, range(max(1, len(shape)))):
         room = budget.nbytes / budget.threads * share / source.itemsize
         last = _box(shape, target.chunks, room, axis)
-        # whole chunks; a region longer than the last one does not help
+        # whole chunks; a region that is longer than the last one does not help
         limit = tuple(map(max, last, map(min, shape, source.chunks)))
         first = _box(limit, source.chunks, room, axis)
         regions = [
-            [_on_the_way(*ends, number / max(1, count)) for ends in zip(first, last, strict=True)]
+            [_interpolate(*ends, number / max(1, count)) for ends in zip(first, last, strict=True)]
             for number in range(count + 1)
         ]
         shared = (tuple(map(min, *pair)) for pair in itertools.pairwise(regions))
@@ -141,9 +141,9 @@ def _between(source: Grid, target: Grid, budget: Budget, count: int) -> Iterator
 
 
 def _box(shape: tuple[int, ...], unit: tuple[int, ...], room: float, first: int) -> tuple[int, ...]:
-    """Compute a box of whole units of at most `room` elements, extended along axis `first` first.
+    """Compute a box of whole units of at most `room` elements, as long as possible along `first`.
 
-    The last axes follow.
+    Then it is extended along the other axes, from the last to the first.
     """
     box = list(map(min, shape, unit))
     for axis in sorted(range(len(shape)), key=lambda axis: (axis != first, -axis)):
@@ -153,8 +153,8 @@ def _box(shape: tuple[int, ...], unit: tuple[int, ...], room: float, first: int)
     return tuple(box)
 
 
-def _on_the_way(first: int, last: int, part: float) -> int:
-    """Compute a length between two, by factors, as a multiple of the shorter one."""
+def _interpolate(first: int, last: int, part: float) -> int:
+    """Interpolate geometrically between two lengths, to a multiple of the shorter one."""
     short, long = sorted((first, last))
     return short * round(math.pow(long / short, part if first < last else 1 - part))
 
@@ -177,7 +177,7 @@ def log_passes(label: str, passes: PassPlan) -> None:
 
 
 def copying_pass(grid: Grid, budget: Budget) -> OnePass:
-    """The pass that copies stored chunks.
+    """Plan the pass that copies stored chunks.
 
     Raises ValueError if the memory is too small.
     """
@@ -204,22 +204,22 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:
 
     Examples
     --------
-    >>> way = flat_pass((1000, 200), 4, Budget(16e6, 2, write_batch=1 << 20))
-    >>> way.target.chunks, way.region
+    >>> step = flat_pass((1000, 200), 4, Budget(16e6, 2, write_batch=1 << 20))
+    >>> step.target.chunks, step.region
     ((162, 200), (648, 200))
     """
-    fitting = [way for way in _flat_ways(shape, itemsize, budget) if way.concurrency]
+    fitting = [step for step in _flat_candidates(shape, itemsize, budget) if step.concurrency]
     if not fitting:
         raise budget.too_little(
             f"for a reshape to {shape}",
-            lambda more: min(way.nbytes for way in _flat_ways(shape, itemsize, more)),
+            lambda more: min(step.nbytes for step in _flat_candidates(shape, itemsize, more)),
         )
-    return max(fitting, key=lambda way: (way.concurrency, math.prod(way.region)))
+    return max(fitting, key=lambda step: (step.concurrency, math.prod(step.region)))
 
 
-def _flat_ways(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterator[OnePass]:
+def _flat_candidates(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterator[OnePass]:
     """Iterate over longer and longer ranges, with as many concurrent tasks as the memory allows."""
-    for room in np.geomspace(1, math.prod(shape), _FLAT_WAYS).astype(int).tolist():
+    for room in np.geomspace(1, math.prod(shape), _FLAT_LENGTHS).astype(int).tolist():
         box = contiguous_box(shape, room)
         chunks = contiguous_box(shape, int(min(_FLAT_CHUNK / itemsize, room * _FLAT_SHARE)))
         grid = Grid(shape, chunks, chunks, itemsize)
@@ -232,16 +232,16 @@ def _flat_ways(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterato
         # the region, the elements of one read, their compressed bytes, and the decoded ones
         each = 4 * (math.prod(region) * itemsize + grid.chunk_nbytes) + PER_TASK
         each += 2 * budget.read_batch + budget.write_batch
-        always = graph + ALWAYS
-        concurrency = int(budget.concurrency(each, always))
-        nbytes = always + max(1, concurrency) * each
+        base = graph + BASE_NBYTES
+        concurrency = int(budget.concurrency(each, base))
+        nbytes = base + max(1, concurrency) * each
         yield OnePass(grid, region, concurrency, nbytes, graph)
 
 
 def flat_boxes(
     start: int, stop: int, shape: tuple[int, ...]
 ) -> Iterator[tuple[Box, tuple[int, int]]]:
-    """Divide a range of an array in C order into boxes, each with its part of the range.
+    """Divide a range of elements in C order into boxes, each with its part of the range.
 
     Examples
     --------

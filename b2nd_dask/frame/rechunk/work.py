@@ -67,8 +67,8 @@ class View:
         return tuple(axes)
 
     def grid_of(self, grid: Grid) -> Grid:
-        """The grid of the view for the planning of passes; it starts at a chunk."""
-        # otherwise a region may touch one more block of a chunk, but not more than all
+        """The grid of the view for plans of passes, which assume that it starts at a chunk."""
+        # if it does not, regions may touch one more block of a chunk; assume that they touch all
         blocks = tuple(
             c if along.start and along.start % c and (along.start % b or c % b) else b
             for along, c, b in zip(self.window, grid.chunks, grid.blocks, strict=True)
@@ -100,8 +100,8 @@ class RegionSource:
     def _region(self, region: Box) -> Region:
         """Convert a region of the target to one of the frame.
 
-        No read of a view takes a witness outside of it. The region with the position that is
-        nearest to the witness claims it.
+        The witness of a chunk may lie outside of the view. Then the region with the nearest
+        position claims it.
         """
         axes = self.view.axes_of(region)
         sides = zip(axes, self.view.window, self.frame.grid.shape, strict=True)
@@ -116,8 +116,8 @@ class RegionSource:
 class FlatSource:
     """A reshaped view of a frame: its elements in C order.
 
-    As a task it gets no source if the intermediate frame was removed with the staging area of the
-    target; then nothing is read.
+    In a graph `source` may be None, if the intermediate frame was removed with the staging area of
+    the target; then nothing is read.
     """
 
     source: RegionSource
@@ -162,24 +162,24 @@ class StoredChunks:
 Source = RegionSource | FlatSource | StoredChunks
 
 
-def rechunk_region(source: Source, region: Box, opened: Transaction, *before: Any) -> ChunkRecords:
-    """Task that reads a region of whole chunks of the new frame, and stages these.
+def rechunk_region(source: Source, region: Box, write: Transaction, *before: Any) -> ChunkRecords:
+    """Task that reads a region of the new frame, and stages it as whole chunks.
 
-    The task waits for the result `before`.
+    It waits for the tasks whose results are `before`.
     """
-    plan, staging = opened.plan, opened.staging
-    if opened.was_published:
-        # already published, which the commit also finds
+    plan, staging = write.plan, write.staging
+    if write.was_published:
+        # the commit will also find that the frame is published
         return ChunkRecords.of_special(plan.row)
     origin = tuple(along.start for along in region)
     if isinstance(source, StoredChunks):
         sizes = tuple(along.stop - along.start for along in region)
         chunks = ChunkBox.of(origin, sizes, plan.grid).chunks(plan.grid)
-        # around `stage`, which takes a missing file for one of the staging area
+        # opened outside of `stage`, which assumes that a missing file is one of the staging area
         with source.frame.reading() as (stored, _):
-            return opened.stage(lambda: _copy(source.frame, stored, chunks, plan, staging))
+            return write.stage(lambda: _copy(source.frame, stored, chunks, plan, staging))
     elements = source.read(region)
-    return opened.stage(lambda: write_block(elements, origin, plan, staging))
+    return write.stage(lambda: write_block(elements, origin, plan, staging))
 
 
 def _copy(
@@ -196,7 +196,7 @@ def _copy(
     staged = StagedBatches(plan.row, staging)
     is_stored = source.parsed.index.kinds[chunks] == ChunkKind.STORED
     requests = chunk_requests(source, chunks[is_stored])
-    # for a special chunk, stage its element: the user's `uninit` may have changed it
+    # special chunks are read, since the user's `uninit` may replace their element
     constants = chunks[~is_stored].tolist()
     statistics = frame.parsed.statistics if plan.stats else None
     known = () if statistics is None else (statistics.of_chunks(chunks).rows(),)
@@ -227,7 +227,7 @@ class IntermediateFrame(Transaction):
 
     @classmethod
     def of(cls, outer: Staging, grid: Grid, dtype: np.dtype[Any], key: str) -> Self:
-        """Plan an intermediate frame in the target's staging; default blocks replace the grid's.
+        """Plan an intermediate frame in the target's staging area, with default blocks.
 
         `key` is 16 hexadecimal digits: the same for all runs of a resumable write.
         """
@@ -261,7 +261,7 @@ class IntermediateFrame(Transaction):
         return nothing if self.was_published else super().stage(write)
 
     def commit(self, records: ChunkRecords) -> str:
-        """See `Transaction.commit`; empty if the frame was removed with the target's area."""
+        """See `Transaction.commit`; returns "" if the frame was removed with the target's area."""
         if self.was_published:
             return self.staging.label if self.is_published() else ""
         return super().commit(records)
@@ -272,7 +272,7 @@ def begin_intermediate(
 ) -> IntermediateFrame:
     """Task that starts an intermediate frame in the staging area of the target.
 
-    `is_needed` says whether functions read the frame, which dask repeats with the tasks.
+    `is_needed` says whether functions read the frame, which dask repeats with their tasks.
     """
     if outer.was_published and not is_needed:
         return replace(intermediate, was_published=True)

@@ -1,4 +1,4 @@
-"""The plan of a frame to be written, the limits of the format, and defaults."""
+"""Plan a new frame within the limits of the format, with defaults."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location, Staging, staging_for
 
-#: The format allows 2**31 - 33. This is the largest size that was seen to work everywhere in
-#: python-blosc2.
+#: The format allows 2**31 - 33; this is the largest size that worked everywhere in python-blosc2.
 LARGEST_WRITTEN_CHUNK = 2**31 - 2**20
 
 #: Content of the frame's own entries of vlmeta, for messages.
@@ -72,8 +71,8 @@ class FramePlan:
         cls, header: FrameHeader, grid: Grid, dtype: np.dtype[Any], vlmeta: Any, *, stats: bool
     ) -> Self:
         """Plan a frame with the compression and the metalayers of a header."""
-        layers, how = header.metalayers, (header.compression, header.sparse)
-        return cls(grid, dtype, *how, users_meta(layers), vlmeta, "caterva" in layers, stats)
+        layers, storage = header.metalayers, (header.compression, header.sparse)
+        return cls(grid, dtype, *storage, users_meta(layers), vlmeta, "caterva" in layers, stats)
 
     @property
     def row(self) -> np.dtype[Any]:
@@ -126,8 +125,8 @@ def plan_frame(
 ) -> FramePlan:
     """Plan a new frame: everything but its data.
 
-    Blocks are `default_blocks` by default; for `cparams` see `compression_of`, for the flags
-    `FramePlan`. The metadata are the user's entries as `pack_entries` returns them.
+    `blocks` default to `default_blocks`; for `cparams` see `compression_of`, for the flags
+    `FramePlan`. `meta` and `vlmeta` are the user's entries as `pack_entries` returns them.
 
     Raises ValueError if chunks or blocks do not fit, or the metadata exceeds the room in the
     format; TypeError for an unknown compression parameter, or a dtype without statistics;
@@ -155,9 +154,8 @@ def plan_frame(
 def pack_entries(entries: Mapping[str, Any] | None, *, compressed: bool) -> Mapping[str, bytes]:
     """Pack a user's metadata, without entries of the frame that python-blosc2 lists among them.
 
-    With `compressed` they are vlmeta rather than fixed metalayers. Raises ValueError if a name is
-    too long, or is that of an entry of the frame with another value; TypeError if msgpack cannot
-    hold a value.
+    With `compressed` they are vlmeta, else fixed metalayers. Raises ValueError if a name is too
+    long, or belongs to the frame and the value does not; TypeError if msgpack cannot hold a value.
     """
     if compressed and isinstance(entries, Mapping):
         for name, what in _OWN_ENTRIES.items():
@@ -268,9 +266,8 @@ def _warn_of_delta(plan: FramePlan) -> None:
     several = plan.grid.blocks != plan.grid.chunks
     if DELTA_FILTER in plan.compression.filters and several and plan.dtype.itemsize > 1:
         warnings.warn(
-            "python-blosc2 reads slices of arrays with the delta filter wrong where chunks have "
-            "several blocks (b2nd_dask reads them right): choose blocks= as large as chunks=, or "
-            "another filter",
+            "python-blosc2 misreads slices of arrays with the delta filter if chunks have several "
+            "blocks (b2nd_dask does not): choose blocks= as large as chunks=, or another filter",
             UserWarning,
             stacklevel=level_of_caller(),
         )

@@ -33,7 +33,7 @@ from b2nd_dask.frame.write.records import (
     read_manifests,
     regions_of,
     require_all,
-    require_apart,
+    require_disjoint,
     row_dtype,
     staged_records,
     with_digest,
@@ -42,7 +42,7 @@ from b2nd_dask.frame.write.transaction import NOTHING, Envelope, Transaction, st
 from b2nd_dask.frame.write.writer import cast_fill, write_block
 from b2nd_dask.storage import MEANWHILE, Location, Staging, staging_for
 
-#: Key of the staging area of every pending frame: any process finds it without a search.
+#: Key of the staging area of every pending frame, so that any process finds it without a search.
 AREA_KEY = b"in parts".hex()
 PLAN_NAME = "plan"
 _MAGIC = b"b2ndpart"
@@ -57,13 +57,13 @@ class PendingFrame(Transaction):
     """A frame that is published when its parts are committed."""
 
     base: bytes = NOTHING
-    """State of the target when the frame was created; the commit replaces no other."""
+    """State of the target at `create`; the commit replaces no target in another state."""
 
     @classmethod
     def at(
         cls, location: Location, plan: FramePlan, key: str, base: bytes = NOTHING, *, replace: bool
     ) -> Self:
-        """Create the transaction for the frame at a location; it resumes a killed commit."""
+        """Create the transaction for the frame at a location; it can resume a killed commit."""
         staging = plan.staging(location, replace=replace, resume_key=AREA_KEY)
         return cls(plan, staging, base, frame_key=key)
 
@@ -72,7 +72,7 @@ class PendingFrame(Transaction):
         flags = _REPLACE * self.staging.replace | _STATS * self.plan.stats
         base = state_at(self.staging.location)[0] if self.staging.replace else NOTHING
         front = _MAGIC + bytes.fromhex(self.frame_key) + base + bytes([flags])
-        return front + Envelope.planned(self.plan, None).alone(row_dtype())
+        return front + Envelope.planned(self.plan, None).without_chunks(row_dtype())
 
     def begin(self) -> Self:
         """Make the staging area, or verify that an existing one is for the same frame.
@@ -80,17 +80,17 @@ class PendingFrame(Transaction):
         Raises FileExistsError if the target exists and may not be replaced, or another pending
         frame exists there.
         """
-        # a commit resumes existing work, a new frame does not
+        # `create` resumes nothing, unlike a commit
         staging, plan = replace(self.staging, resumable=False), self.to_bytes()
-        # the area of a commit that was killed before it removed it: jobs may come here together
+        # remove the area of a commit that was killed at its end; locked, since jobs start together
         with suppress(FileNotFoundError), staging.exclusive():
             if _is_committed(pending_at(staging.location)):
                 staging.clean_up()
         if PLAN_NAME not in (names := staging.names()):
-            # not prepared: any process may remove the area
+            # without `prepared`, since any process may remove the area
             staging.check_target()
             if names:
-                # parts of an older frame, whose removal from a store was interrupted
+                # remains of an older frame, whose removal from a store was interrupted
                 staging.discard()
             staging.make_area()
             # another job may create it at the same moment
@@ -111,9 +111,9 @@ class PendingFrame(Transaction):
         # a commit was killed after the publication, before the removal of the staging area
         if self.is_published():
             return
-        # first, since a part that a killed commit has published would seem to be damaged
+        # first: a part that a killed commit has published would seem damaged in the checks below
         self._checked_staging()
-        # without the lock, which stage tasks share
+        # without the lock, which would block tasks that stage
         manifests = read_manifests(self.staging)
         records = records_of_parts(manifests, self.plan, self.staging, fill)
         with self.staging.exclusive():
@@ -127,35 +127,35 @@ class PendingFrame(Transaction):
             self.publish(records)
 
     def publish(self, records: ChunkRecords) -> None:
-        """Publish the frame unless another came since `create`; see `Transaction.publish`."""
+        """Publish the frame unless the target has changed; see `Transaction.publish`."""
         Transaction.publish(replace(self, staging=self._checked_staging()), records)
 
     def _checked_staging(self) -> Staging:
-        """The staging that replaces only the current target; raise if that came since `create`."""
+        """Restrict the staging to the current target; raise if that has changed since `create`."""
         staging = self.staging
         if staging.location.is_url and not staging.replace:
-            return staging  # its publication checks this, and may go on with an unfinished frame
+            return staging  # the publication checks this, and may continue an unfinished frame
         state, identity = state_at(staging.location)
         if state not in (NOTHING, self.base):
             if not staging.replace:
                 raise FileExistsError(errno.EEXIST, MEANWHILE, staging.label)
             raise StaleFrameError(
                 "a frame was written or changed here since create, and commit does not replace "
-                "it: to keep it, remove the parts by remove_staging(..., "
+                "it: to keep this frame, remove the parts by remove_staging(..., "
                 f"key={AREA_KEY!r}); to replace it, remove it and commit again",
                 path=staging.label,
             )
-        # another may still come before the rename
+        # another frame may still appear before the rename
         return replace(staging, replace=state != NOTHING, replaces=identity)
 
 
 def _is_committed(write: Transaction) -> bool:
-    """Whether a pending frame is published; a frame without chunks has no key, so False."""
+    """Whether a pending frame is published; False without chunks, since the frame has no key."""
     return bool(write.plan.grid.nchunks) and write.is_published()
 
 
 def _is_pending(write: Transaction) -> bool:
-    """Whether the staging area is that of a write, not of a later one for the same path."""
+    """Whether the staging area belongs to this write, not to a later one of the same path."""
     return _plan_in(write.staging)[_KEY].hex() == write.frame_key
 
 
@@ -164,7 +164,7 @@ def pending_at(location: Location) -> PendingFrame:
 
     Raises FileNotFoundError if there is none, or it is already committed.
     """
-    # contiguous or sparse: the plan decides
+    # any form: the plan, which is read from here, has the real one
     area = staging_for(location, sparse=True, replace=False, header_len=0, resume_key=AREA_KEY)
     body = _plan_in(area)
     flags, frame = body[_BASE.stop], body[_BASE.stop + 1 :]
@@ -175,7 +175,7 @@ def pending_at(location: Location) -> PendingFrame:
     dtype = dtype or np.dtype(f"V{grid.itemsize}")
     plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
     key, base = body[_KEY].hex(), body[_BASE]
-    # where nothing was, nothing may be replaced
+    # if nothing existed at `create`, nothing may be replaced
     replaces = bool(flags & _REPLACE) and base != NOTHING
     return PendingFrame.at(location, plan, key, base, replace=replaces)
 
@@ -218,21 +218,21 @@ class Part(Transaction):
         """
         staging, grid = self.staging, self.plan.grid
         wanted = self.box.chunks(grid)
-        with self.reached():
+        with self.naming_process():
             require_all(records, wanted, staging.label, outcome="the part is not staged")
             staging.sync(records.parts)
             with staging.exclusive():
                 self._require_pending()
                 if len(wanted):
                     others = (box for box in boxes_of(staging.names(), grid) if box != self.box)
-                    require_apart(((self.box, other) for other in others), grid, staging.label)
+                    require_disjoint(((self.box, other) for other in others), grid, staging.label)
                     put_manifest(records, staging, fsync=True)
         return staging.label
 
-    def unreached(self, error: OSError) -> OSError:
-        """Raise FileNotFoundError if the frame is committed; see `Transaction.unreached`."""
+    def unreachable(self, error: OSError) -> OSError:
+        """Raise FileNotFoundError if the frame is committed; see `Transaction.unreachable`."""
         self._require_uncommitted()
-        return super().unreached(error)
+        return super().unreachable(error)
 
     def _require_uncommitted(self) -> None:
         if _is_committed(self):
@@ -325,7 +325,7 @@ def records_of_parts(
         staged[box.chunks(grid)] = True
     # compare all pairs only if the parts overlap
     if np.count_nonzero(staged) < sum(box.nchunks for box in boxes):
-        require_apart(itertools.combinations(boxes, 2), grid, staging.label)
+        require_disjoint(itertools.combinations(boxes, 2), grid, staging.label)
     if fill is None and not staged.all():
         regions = regions_of(~staged, grid)
         raise B2ndError(

@@ -1,12 +1,11 @@
 """Boxes of chunks, and records of chunks: index entry and location in the staging area.
 
 A task returns rows for the chunks that it has staged, and the rows are merged. The commit copies
-them into the table of all chunks of the frame, which has only the entries.
+the entry of each row into the table of all chunks of the frame.
 
-A manifest is a small file in the staging area with the locations of a box's staged chunks. Tasks
-write one with `resume`, and so does the write of a part of a pending frame. A resumed write, or the
-commit of parts, lists the manifests, and accepts each only after it has read the staged bytes and
-verified their digests.
+A manifest is a small file in the staging area with the rows of a box of staged chunks. With
+`resume` each task writes one; the write of a part of a pending frame also writes one. A resumed
+write, or the commit of parts, reads the manifests, and verifies the staged bytes by their digests.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from b2nd_dask.format.index import INDEX_KINDS, special_code
 from b2nd_dask.format.statistics import statistics_row
 from b2nd_dask.storage import Run, Staging
 
-#: First fields of a manifest: magic, number of parts. The names of the parts, the rows, and a
-#: digest of all follow.
+#: First fields of a manifest: magic, number of parts. Then follow the names of the parts, the rows,
+#: and a digest of all.
 _FRONT = struct.Struct("<8sQ")
 _MAGIC = b"b2ndrow2"
 _NAME = np.dtype("S40")
 _DIGEST_NBYTES = 8
-#: Names of staged files. A manifest may name no others, which may lie outside of its area.
+#: Names of staged files. A manifest must not name others, which may lie outside of its area.
 _PART = re.compile(rb"[0-9a-f]{32}(\.part|\.chunk)?")
 #: Names of manifests, with the numbers of the first and of the last chunk.
 MANIFEST = re.compile(r"part-([0-9a-f]{1,8})-([0-9a-f]{1,8})")
@@ -53,7 +52,7 @@ _READERS = 32
 
 @lru_cache
 def row_dtype(elements: np.dtype[Any] | None = None) -> np.dtype[Any]:
-    """Build the dtype of the rows, with statistics for a dtype of elements if it is given.
+    """Build the dtype of the rows, with statistics if a dtype of elements is given.
 
     An `entry` has a chunk's offset (or a special code), its checksum and its statistics. A chunk
     that is not stored has checksum 0 and unknown statistics.
@@ -127,8 +126,8 @@ class ChunkRecords:
     parts: tuple[str, ...]
     """Names of the parts of the staging area."""
     rows: NDArray[Any]
-    """One per chunk. The offset of a stored chunk is 0 until the commit. The part, a position in
-    `parts`, of any other chunk is -1."""
+    """One per chunk. Stored chunks have offset 0 until the commit. `part` is a position in `parts`,
+    -1 for other chunks."""
 
     @classmethod
     def of_special(
@@ -174,7 +173,7 @@ def body_of(raw: bytes, magic: bytes) -> bytes | None:
 
 
 def _are_possible(rows: NDArray[Any], nparts: int, nchunks: int) -> bool:
-    """Whether rows of a manifest are valid for a frame, each for a different chunk."""
+    """Whether the rows of a manifest are valid for a frame, with one row for each chunk."""
     chunk, part, code = rows["chunk"], rows["part"], rows["entry"]["offset"]
     stored = code == 0
     good = (chunk >= 0) & (chunk < nchunks) & (rows["start"] >= 0)
@@ -189,7 +188,7 @@ def merge_records(tables: Sequence[ChunkRecords]) -> ChunkRecords:
     number = {name: i for i, name in enumerate(parts)}
     # by default NumPy would convert the columns to native byte order
     merged = np.concatenate([table.rows for table in tables], dtype=tables[0].rows.dtype)
-    # one more entry for the -1 of special chunks
+    # the last entry maps the -1 of special chunks to itself
     renumbered = [np.array([*(number[name] for name in table.parts), -1]) for table in tables]
     part = [new[table.rows["part"]] for table, new in zip(tables, renumbered, strict=True)]
     merged["part"] = np.concatenate(part)
@@ -210,7 +209,7 @@ def require_all(
 def put_manifest(records: ChunkRecords, staging: Staging, *, fsync: bool) -> None:
     """Write the manifest of some chunks into the staging area; it replaces one of the same box.
 
-    `fsync`: whether it must be on the disk when this returns.
+    With `fsync`, it is on the disk at return.
     """
     chunks = records.rows["chunk"]
     if len(chunks):
@@ -234,14 +233,14 @@ def read_manifests(staging: Staging) -> dict[str, bytes]:
 
 
 def boxes_of(names: Iterable[str], grid: Grid) -> list[ChunkBox]:
-    """Find the boxes of all staged parts by the names of their manifests."""
+    """Parse the boxes of all staged parts from the names of their manifests."""
     named = filter(None, map(MANIFEST.fullmatch, names))
     ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
     boxes = (ChunkBox.between(first, last, grid) for first, last in ends)
     return [box for box in boxes if box.nchunks]
 
 
-def require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label: str) -> None:
+def require_disjoint(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label: str) -> None:
     """Check that the parts of each pair do not overlap."""
     found = [(a, b) for a, b in pairs if a.common(b).nchunks]
     if found:
@@ -256,19 +255,19 @@ def require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label:
 def staged_records(
     manifests: Iterable[bytes], staging: Staging, row: np.dtype[Any], nchunks: int
 ) -> ChunkRecords:
-    """Find the chunks of manifests that are staged and undamaged.
+    """Read records of chunks from manifests; keep those whose staged bytes are undamaged.
 
-    Each has one row of the dtype `row`; the frame has `nchunks` chunks.
+    Each chunk gets one row of the dtype `row`; the frame has `nchunks` chunks.
     """
     tables = (ChunkRecords.from_bytes(raw, row, nchunks) for raw in manifests)
     found = merge_records([ChunkRecords.of_special(row), *filter(None, tables)])
-    intact = found.rows[are_as_staged(found, staging)]
+    intact = found.rows[are_intact(found, staging)]
     # regions may overlap if runs had different memory limits
     _, first = np.unique(intact["chunk"], return_index=True)
     return ChunkRecords(found.parts, intact[first])
 
 
-def are_as_staged(records: ChunkRecords, staging: Staging) -> NDArray[np.bool_]:
+def are_intact(records: ChunkRecords, staging: Staging) -> NDArray[np.bool_]:
     """Verify the staged bytes of each record; reads all of them."""
     rows = records.rows
     good = np.ones(len(rows), np.bool_)
@@ -287,7 +286,7 @@ def are_as_staged(records: ChunkRecords, staging: Staging) -> NDArray[np.bool_]:
 
 
 def _batches(rows: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
-    """Yield numbers of the rows of stored chunks in batches, in the order of parts and bytes."""
+    """Yield numbers of the rows of stored chunks in batches, in the order of parts and offsets."""
     stored = np.flatnonzero(rows["entry"]["offset"] == 0)
     order = stored[np.lexsort((rows["start"][stored], rows["part"][stored]))]
     filled = np.cumsum(rows["nbytes"][order]) // _BATCH_NBYTES
@@ -296,17 +295,17 @@ def _batches(rows: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
 
 
 def regions_of(missing: NDArray[np.bool_], grid: Grid) -> str:
-    """Format the regions of missing chunks as boxes; only the first of many."""
+    """Format the regions of missing chunks as boxes; of many, only the first ones."""
     left = missing.reshape(grid.counts).copy()
-    said: list[str] = []
-    while left.any() and len(said) < MOST_LISTED:
-        box = _largest_from_first(left)
+    regions: list[str] = []
+    while left.any() and len(regions) < MOST_LISTED:
+        box = _first_box(left)
         left.reshape(-1)[box.chunks(grid)] = False
-        said.append(box.region(grid))
-    return ", ".join(said) + (" and others" if left.any() else "")
+        regions.append(box.region(grid))
+    return ", ".join(regions) + (" and others" if left.any() else "")
 
 
-def _largest_from_first(mask: NDArray[np.bool_]) -> ChunkBox:
+def _first_box(mask: NDArray[np.bool_]) -> ChunkBox:
     """Find a box of true entries that starts at the first of them."""
     start = tuple(int(at) for at in np.unravel_index(int(np.argmax(mask)), mask.shape))
     stop = [at + 1 for at in start]

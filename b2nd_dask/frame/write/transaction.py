@@ -1,4 +1,4 @@
-"""A write as one transaction: it starts when its graph is computed, tasks stage, one commits.
+"""A write as one transaction: it starts when its graph is computed; tasks stage, the last commits.
 
 A commit joins the staged chunks, builds the envelope, and publishes the frame.
 
@@ -35,8 +35,8 @@ NOTHING, _NO_FRAME = bytes(TOKEN_NBYTES), b"\1" * TOKEN_NBYTES
 _DUPLICATE = (FileNotFoundError, FileExistsError, B2ndError)
 
 _NOT_SHARED = (
-    "all tasks of a write must see its folder, with the staged files of other tasks, under the "
-    "same path (a shared file system, a mounted volume); otherwise write to a URL"
+    "all tasks of a write must see the target's folder, with the staged files of other tasks, at "
+    "the same path (a shared file system, a mounted volume); otherwise write to a URL"
 )
 
 
@@ -67,11 +67,11 @@ class Envelope:
         """Build the envelope of a planned frame, with the write id of a key."""
         return cls(plan.header(), plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, key, past)
 
-    def around(self, table: NDArray[Any], cbytes: int) -> tuple[bytes, bytes]:
+    def build(self, table: NDArray[Any], cbytes: int) -> tuple[bytes, bytes]:
         """Build header and tail from the table of all chunks and the bytes of the stored ones."""
         index = b""
         if len(table):
-            # behind the index, if there is one
+            # the write id is behind the index, so a frame without index has none
             index = build_index(table["offset"])
             if self.key is not None:
                 metadata = metadata_digest(self.array_meta, self.vlmeta)
@@ -82,9 +82,9 @@ class Envelope:
         sizes = {"cbytes": cbytes, "frame_len": frame_len}
         return with_new_tail(self.head, **sizes, has_vlmeta=has_vlmeta), tail
 
-    def alone(self, row: np.dtype[Any]) -> bytes:
-        """Build a frame without chunks, whose table would have rows of this dtype."""
-        return b"".join(self.around(np.zeros(0, row["entry"]), 0))
+    def without_chunks(self, row: np.dtype[Any]) -> bytes:
+        """Build the frame as if it had no chunks; `row` is the dtype of its records."""
+        return b"".join(self.build(np.zeros(0, row["entry"]), 0))
 
 
 def publish(
@@ -92,17 +92,17 @@ def publish(
 ) -> None:
     """Join staged chunks, build header, index and trailer, and publish the frame.
 
-    The table of all chunks receives the entries of the records, as far as it has their columns.
+    This enters the records into the table of all chunks, except columns that the table lacks.
     """
     chunks, entries = records.rows["chunk"], records.rows["entry"]
     is_stored = entries["offset"] == 0
     placement = staging.join(records.parts, records.rows[is_stored])
-    # the table of a frame whose chunks stay may be read-only
+    # without new chunks the table may be read-only
     if len(chunks):
         for name in set(table.dtype.names or ()).intersection(entries.dtype.names or ()):
             table[name][chunks] = entries[name]
         table["offset"][chunks[is_stored]] = placement.positions
-    staging.publish(placement, *envelope.around(table, placement.data_nbytes))
+    staging.publish(placement, *envelope.build(table, placement.data_nbytes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +112,12 @@ class Transaction:
     plan: FramePlan
     staging: Staging
     is_delayed: bool = field(default=False, kw_only=True)
-    """Whether the first task makes the staging area, since the user computes the tasks. Otherwise
-    the caller makes it, and no late task makes it again after a failure."""
+    """Whether the user computes the tasks, and the first one makes the staging area. Otherwise the
+    caller makes it, and no late task makes it again after a failure."""
     was_published: bool = field(default=False, kw_only=True)
-    """Whether this write had published its frame before it started: dask may repeat tasks after the
-    loss of a worker, or a Delayed is computed twice. Then the first task that needs the staging
-    area makes it, since no task would remove it after the last one."""
+    """Whether this write had published its frame before it started: dask repeats tasks after the
+    loss of a worker, or a Delayed is computed twice. Then the staging area is made only if a task
+    needs it."""
 
     frame_key: str = field(default="", kw_only=True)
     """Key that identifies the write in the frame; by default that of the staging area."""
@@ -138,23 +138,23 @@ class Transaction:
         if self.is_published():
             return replace(self, was_published=True)
         if self.is_delayed:
-            with self.reached():
+            with self.naming_process():
                 self.staging.check_target()
                 self.staging.make_area()
         return self
 
     def stage(self, write: Callable[[], ChunkRecords]) -> ChunkRecords:
-        """Stage chunks; return no records if the frame was published while the task ran again.
+        """Stage chunks; a repeated task whose frame is published already returns no records.
 
         If the write is resumable, also write a manifest.
         """
         try:
             records = write()
             if self.staging.resumable:
-                # a power cut may lose the manifest: then its chunks are computed again
+                # if a power cut loses the manifest, its chunks are computed again
                 put_manifest(records, self.staging, fsync=False)
         except FileNotFoundError as error:
-            problem = self.unreached(error)
+            problem = self.unreachable(error)
             if not self.is_published():
                 raise problem from error
         else:
@@ -172,9 +172,9 @@ class Transaction:
         unchanged.
         """
         if self.was_published:
-            # constant blocks have staged nothing
+            # no task has made it if all blocks are constant
             self.staging.make_area()
-        with self.reached(), self.once(), self.staging.exclusive():
+        with self.naming_process(), self.once(), self.staging.exclusive():
             self.publish(records)
         # after the lock: NFS keeps an open file, and thus its directory
         self.staging.clean_up()
@@ -188,7 +188,7 @@ class Transaction:
         publish(records, table, Envelope.planned(plan, self.write_key), self.staging)
 
     def is_published(self) -> bool:
-        """Whether this write made the frame at the target, or is among its last updates.
+        """Whether this write made the frame at the target, or is among its recorded updates.
 
         False if there is no frame.
         """
@@ -197,14 +197,14 @@ class Transaction:
                 if self.plan.grid.nchunks:
                     return self.write_key in parse_frame(reader).keys
                 # a frame without chunks has no key: compare its metadata, which is all of it
-                whole = Envelope.planned(self.plan, None).alone(self.plan.row)
+                whole = Envelope.planned(self.plan, None).without_chunks(self.plan.row)
                 return reader.read([Span(0, len(whole) + 1)]) == [whole]
         except (OSError, B2ndError):
             return False
 
     @contextmanager
     def once(self) -> Iterator[None]:
-        """Ignore an error of the block if this write has already published its frame."""
+        """Ignore an error of a duplicate if this write has already published its frame."""
         try:
             yield
         except _DUPLICATE:
@@ -212,17 +212,17 @@ class Transaction:
                 raise
 
     @contextmanager
-    def reached(self) -> Iterator[None]:
-        """Convert errors of a missing folder: they name the process that cannot see it."""
+    def naming_process(self) -> Iterator[None]:
+        """Name the process in errors of a missing folder, which other processes may see."""
         try:
             yield
         except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
             if error.errno in (None, errno.EPERM):
-                # of a store, or of a read-only file: the same for all processes
+                # an error of a store or of a read-only file is the same in all processes
                 raise
-            raise self.unreached(error) from error
+            raise self.unreachable(error) from error
 
-    def unreached(self, error: OSError) -> OSError:
+    def unreachable(self, error: OSError) -> OSError:
         """Build an error that names the process without access to the staging area."""
         label = self.staging.label
         if self.staging.location.is_url:
@@ -242,7 +242,7 @@ def commit(transaction: Transaction, records: ChunkRecords) -> str:
 
 
 def state_at(location: Location) -> tuple[bytes, Identity | None]:
-    """The state of a target: the token of its frame, and its identity."""
+    """Read the state of a target: the token of its frame, and its identity."""
     try:
         with closing(location.open()) as reader:
             parsed = parse_frame(reader)

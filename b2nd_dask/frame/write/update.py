@@ -1,8 +1,7 @@
 """Changing a frame: its requirements, conflicts with concurrent updates, the next state.
 
-Every update stores the state that it was planned on. At its publication, the frame's history lists
-the updates since this state, with the box of chunks of each. Updates of disjoint boxes do not
-conflict.
+Every update stores the state that it was planned on. When it is published, the frame's history has
+the later updates, each with its box of chunks. Updates of disjoint boxes do not conflict.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ from b2nd_dask.storage import (
 def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     """Plan the frame after an update of its shape and some of its chunks.
 
-    `shape` is the one after the update, not smaller along any axis. UnsupportedFrameError: a frame
-    of an older format would have to be rewritten.
+    `shape` is the one after the update, not smaller along any axis. Raises UnsupportedFrameError
+    for a frame that must be rewritten instead.
     """
     header = old.header
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
@@ -71,14 +70,14 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
 
 
 def require_no_coordinates(frame: FrameReference, axis: int) -> None:
-    """Check that no coordinate inside a frame has the dim of an axis that grows.
+    """Raise ValueError if a coordinate inside a frame has the dim of an axis that grows.
 
-    Raises ValueError, since the coordinate would become too short.
+    The coordinate would be too short.
     """
     dims = dims_of(frame) or ()
     stored = frame.vlmeta[COORDS] if dims and COORDS in frame.vlmeta else None
     for name, raw in stored.items() if isinstance(stored, dict) else ():
-        # other values are a user's own
+        # another value is an entry of the user
         own = dims_of(frame_at(Location.of(raw))) if isinstance(raw, bytes) else None
         if dims[axis] in (own or ()):
             raise ValueError(
@@ -88,7 +87,7 @@ def require_no_coordinates(frame: FrameReference, axis: int) -> None:
 
 
 def state_of(parsed: ParsedFrame) -> FrameState:
-    """The state of a frame as a change in place needs it."""
+    """Extract the state of a frame that a change in place needs."""
     header = parsed.header
     lengths = header.header_len, header.frame_len, header.cbytes
     return FrameState(parsed.identity, header.sparse, *lengths)
@@ -109,17 +108,17 @@ class Update(Transaction):
     box: ChunkBox
     """The written chunks, in the grid after the update."""
     carries: bool
-    """Whether some of them receive old elements."""
+    """Whether some of them contain elements of the old chunks."""
     replaced: str
-    """Their `entries_digest` in this state."""
+    """`entries_digest` of these chunks in the state of `token`."""
     entries: Mapping[str, bytes]
     """Entries of vlmeta that the update changes."""
 
     def publish(self, records: ChunkRecords) -> None:
         """Publish the update; see `Transaction.publish`.
 
-        Raises `StaleFrameError` if another update wrote the same chunks, or the frame is not the
-        planned one. It is unchanged.
+        Raises `StaleFrameError`, and leaves the frame unchanged, if another update wrote the same
+        chunks, or the frame is not the planned one.
         """
         plan, staging = self.plan, self.staging
         with closing(staging.location.open()) as reader:
@@ -138,8 +137,8 @@ class Update(Transaction):
         history = history_with(present, staging.key, self.box, now.grid)
         numbers = frozenset(present.index.offsets.tolist() if plan.sparse else ())
         rebased = replace(staging, old=state_of(present)._replace(numbers=numbers))
-        table = _carried(present.columns.table(), present.grid.counts, now.grid.counts)
-        # also statistics, which are unknown if the frame got them after the plan of this update
+        table = _extend(present.columns.table(), present.grid.counts, now.grid.counts)
+        # clears statistics, too: the records have none if they were added after the plan
         table[rows["chunk"]] = np.zeros((), table.dtype)
         envelope = Envelope.planned(now, staging.key, history)
         publish(ChunkRecords(records.parts, rows), table, envelope, rebased)
@@ -159,8 +158,8 @@ class Update(Transaction):
         if self.shape != present.grid.shape and self.shape != plan.grid.shape:
             raise StaleFrameError(
                 f"{CHANGED}: its shape is now {present.grid.shape}, and was {self.shape} when this "
-                f"append was planned{_named(', changed by', since or ())}. Append again, one after "
-                "the other",
+                f"append was planned{_writes(', changed by', since or ())}. Append again, one "
+                "after the other",
                 path=label,
             )
         for update in since or ():
@@ -169,13 +168,14 @@ class Update(Transaction):
             if common.nchunks:
                 raise StaleFrameError(
                     f"{CHANGED}: this update writes the chunks of the elements "
-                    f"{common.region(present.grid)}{_named(', as did', [update])}. To apply it "
-                    f"after that one, write again. Chunks, of {plan.grid.chunks} elements, are "
-                    "written whole: regions that start and end at multiples of these share none",
+                    f"{common.region(present.grid)}{_writes(', as did', [update])}. To apply it "
+                    f"after that one, write again. Chunks (of {plan.grid.chunks} elements) are "
+                    "written whole; regions that start and end at multiples of these lengths share "
+                    "no chunk",
                     path=label,
                 )
-        # without the history of updates, compare their results; these prove nothing if old elements
-        # were read, which may have been different for a while
+        # without the history of updates, compare the chunks. This proves nothing if the update read
+        # old elements, since these may have been different for a while
         is_proven = not lost or (self.replaced.endswith("+") and not self.carries)
         if entries_digest(present, self.box) != self.replaced or not is_proven:
             raise StaleFrameError(
@@ -196,11 +196,10 @@ class Update(Transaction):
         return same == planned and same_file and not is_damaged
 
 
-def _carried(table: NDArray[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[Any]:
+def _extend(table: NDArray[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[Any]:
     """Copy a table of chunks into a grid that is at least as large.
 
-    If the retained chunks have no checksums, the new ones get none: `seal` can read all chunks and
-    add them.
+    If the retained chunks have no checksums, the new ones get none; `seal` can add them to all.
     """
     moved = np.zeros(after, table.dtype)
     moved["offset"] = special_code(ChunkKind.ZEROS)
@@ -209,10 +208,10 @@ def _carried(table: NDArray[Any], before: tuple[int, ...], after: tuple[int, ...
 
 
 def open_for_update(location: Location) -> FrameReference:
-    """Open a frame for an update; verify all reads of it, unless it has no checksums.
+    """Open a frame for an update, with verification of all reads unless it has no checksums.
 
-    Old elements in new chunks get new checksums, and a new header certifies the shape: they must
-    not hide damage. Raises FileNotFoundError if there is no frame, `ChecksumError` if its checksums
+    An update writes new checksums of old elements and of the shape, which must not hide damage.
+    Raises FileNotFoundError if there is no frame, `ChecksumError` if its checksums
     are not valid.
     """
     checksums = frame_at(location, verify=False).parsed.columns.checksums
@@ -223,7 +222,7 @@ def open_for_update(location: Location) -> FrameReference:
 def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> History:
     """Append an update to the history. `grid`: the chunk grid after the update.
 
-    A new history starts with the keys of earlier writes: these stay known as published.
+    A new history starts with the keys of earlier writes, so that these stay known as published.
     """
     past, then = present.history, present.identity.changed // 1_000_000
     base = past.base if past.updates else present.token
@@ -250,10 +249,10 @@ def entries_digest(frame: ParsedFrame, box: ChunkBox) -> str:
     return digest.hexdigest() + "+"
 
 
-def _named(verb: str, updates: Sequence[PastUpdate]) -> str:
+def _writes(verb: str, updates: Sequence[PastUpdate]) -> str:
     """Format the updates since the plan after a verb; the newest suffice."""
-    said = [
+    texts = [
         f"{key} (published at {datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC)"
         for key, ms, _, _ in updates[-3:]
     ]
-    return f"{verb} the write {' and '.join(said)}" if said else ""
+    return f"{verb} the write {' and '.join(texts)}" if texts else ""

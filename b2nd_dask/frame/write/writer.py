@@ -1,4 +1,4 @@
-"""From blocks of elements to staged chunks: checked casts, and the encoding of a chunk."""
+"""Cast blocks of elements, encode them as chunks, and stage these."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_block(
     threads: int = 1,
     chunks: NDArray[np.int64] | None = None,
 ) -> ChunkRecords:
-    """Encode and stage the chunks of one block: whole chunks of the frame, except at its edges.
+    """Encode and stage the chunks of one block: whole chunks, except at the array's edges.
 
     `origin` is the index of the block's first element in the array, the corner of a chunk;
     `threads` compress a large chunk; `chunks` are the numbers of those to write, by default all.
@@ -84,13 +84,13 @@ class StagedBatches:
             self.add(chunk, encoded, *statistics)
 
     def add(self, chunk: int, encoded: bytes, *statistics: Any) -> None:
-        """Add a stored chunk, with its statistics if the table has some.
+        """Add a stored chunk, with its statistics if the table has the column.
 
-        Stages the held chunks first if there is no room.
+        Stages the held chunks first if the batch would be too large.
         """
         if self._held_nbytes + len(encoded) > self._staging.batch_nbytes:
             self._stage()
-        # while the chunk is in the processor's cache
+        # compute the digest while the chunk is in the processor's cache
         self._held.append((chunk, encoded, (0, chunk_digest(encoded), *statistics)))
         self._held_nbytes += len(encoded)
 
@@ -112,13 +112,13 @@ class StagedBatches:
 def constant_records(
     element: NDArray[Any], chunks: NDArray[np.int64], plan: FramePlan
 ) -> ChunkRecords:
-    """Record those of some chunks that need no data if they repeat one element (0-d)."""
+    """Record chunks that repeat one element (0-d), without those that need data."""
     grid = plan.grid
     code = encode_constant(element, grid)
     if not isinstance(code, int):
         return ChunkRecords.of_special(plan.row)
     if code != special_code(ChunkKind.ZEROS):
-        # a chunk at the array's edge has zeros behind the edge; the first axis is for 0-d arrays
+        # not chunks with zeros behind the array's edge; one more axis is for 0-d arrays
         cells = np.unravel_index(chunks, (1, *grid.counts))
         sizes = zip(cells, (1, *grid.shape), (1, *grid.chunks), strict=True)
         chunks = chunks[np.logical_and.reduce([cell < n // c for cell, n, c in sizes])]
@@ -128,15 +128,15 @@ def constant_records(
 def encode_elements(
     elements: NDArray[Any], plan: FramePlan, threads: int = 1
 ) -> tuple[int | bytes, list[Any]]:
-    """Encode the valid elements of one chunk: those of its shape, or fewer at the array's edges.
+    """Encode the valid elements of one chunk: all elements, or fewer at the array's edges.
 
     `threads` compress boxes of a large chunk. Returns a special code for the offset index, or a
-    chunk; also the statistics of a stored chunk if the frame has some, computed while the elements
-    are in the processor's cache.
+    chunk; and the statistics, if the chunk is stored and the frame has some. They are computed
+    while the elements are in the processor's cache.
     """
-    grid, how = plan.grid, plan.compression
+    grid, compression = plan.grid, plan.compression
     element = repeated_element(elements)
-    # padding of a chunk at the edge must read as zeros after an append: only zeros are constant
+    # at the edge only zeros are constant: the padding must read as zeros after an append
     if element is not None and (elements.shape == grid.chunks or not any(element.tobytes())):
         encoded = encode_constant(element, grid)
         is_stored = plan.stats and isinstance(encoded, bytes)
@@ -144,24 +144,24 @@ def encode_elements(
         return encoded, [chunk_statistics(repeated)] if is_stored else []
     moved = elements if elements.dtype.fields is None else elements.view(f"V{grid.itemsize}")
     most = BOX_NBYTES if threads > 1 else MAX_SCRATCH_NBYTES
-    is_large = grid.chunk_nbytes > most and how.has_independent_blocks
-    if is_large and (threads > 1 or not _lies_as_stored(moved, grid)):
-        chunk = join_chunks(_encoded_boxes(moved, grid, how, threads))
+    is_large = grid.chunk_nbytes > most and compression.has_independent_blocks
+    if is_large and (threads > 1 or not _is_in_stored_order(moved, grid)):
+        chunk = join_chunks(_encoded_boxes(moved, grid, compression, threads))
         if chunk is not None:
             return chunk, [chunk_statistics(elements)] if plan.stats else []
     statistics = []
     with _in_stored_order(moved, grid) as raw:
         if plan.stats:
-            # the elements of a whole chunk were just moved, and are contiguous now
+            # if all elements were copied to the buffer, they are contiguous there
             is_whole = elements.shape == grid.padded_chunk
             valid = raw.view(elements.dtype) if is_whole else elements
             statistics.append(chunk_statistics(valid))
-        chunk = encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
+        chunk = encode_chunk(raw, compression, typesize=grid.itemsize, blocksize=grid.block_nbytes)
     return chunk, statistics
 
 
 def _encoded_boxes(
-    elements: NDArray[Any], grid: Grid, how: Compression, threads: int
+    elements: NDArray[Any], grid: Grid, compression: Compression, threads: int
 ) -> Iterator[bytes]:
     """Compress the boxes of a large chunk."""
 
@@ -169,7 +169,9 @@ def _encoded_boxes(
         shape = tuple(along.stop - along.start for along in box)
         part = replace(grid, shape=shape, chunks=shape)
         with _in_stored_order(elements[box], part) as raw:
-            return encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
+            return encode_chunk(
+                raw, compression, typesize=grid.itemsize, blocksize=grid.block_nbytes
+            )
 
     boxes = grid.boxes_of_blocks(BOX_NBYTES)
     if threads == 1:
@@ -182,7 +184,7 @@ def _encoded_boxes(
 @contextmanager
 def _in_stored_order(elements: NDArray[Any], grid: Grid) -> Iterator[NDArray[Any]]:
     """Yield the valid elements of a chunk in stored order, with zeros in the padding."""
-    if _lies_as_stored(elements, grid):
+    if _is_in_stored_order(elements, grid):
         yield elements.reshape(-1)
         return
     with scratch.borrow(grid.chunk_nbytes) as buffer:
@@ -196,13 +198,13 @@ def _in_stored_order(elements: NDArray[Any], grid: Grid) -> Iterator[NDArray[Any
         yield raw
 
 
-def _lies_as_stored(elements: NDArray[Any], grid: Grid) -> bool:
+def _is_in_stored_order(elements: NDArray[Any], grid: Grid) -> bool:
     is_whole = elements.shape == grid.padded_chunk
     return is_whole and grid.chunk_is_c_order and elements.flags.c_contiguous
 
 
 def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
-    """Find the one element (0-d) that fills an array, not empty, bit for bit; None for several.
+    """Find the one element (0-d) that fills a non-empty array bit for bit; None for several.
 
     -0.0 differs from 0.0, and NaNs differ by payload.
 
@@ -223,7 +225,7 @@ def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
     size = elements.dtype.itemsize
     bits = elements.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
     start = bits[(0,) * bits.ndim]
-    # most data differs at its ends
+    # a fast test: most arrays differ at their ends
     if start != bits[(-1,) * bits.ndim]:
         return None
     step = max(1, _COMPARED_AT_ONCE // bits[0].size)
@@ -260,7 +262,7 @@ def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 
 def cast_value(elements: NDArray[Any], dtype: np.dtype[Any], name_in_error: str) -> NDArray[Any]:
-    """Cast elements with a dtype that no user chose: the values must fit, not the dtype.
+    """Cast elements whose dtype no user chose: their values must fit, not the dtype.
 
     Returns the same elements if `dtype` cannot represent them. Raises OverflowError if a number is
     too large for a float type, or a time for the unit.
@@ -280,10 +282,10 @@ def cast_value(elements: NDArray[Any], dtype: np.dtype[Any], name_in_error: str)
 
 
 def cast_fill(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Cast a scalar to a 0-d array; an error if more than its precision would change."""
+    """Cast a scalar to a 0-d array; raise an error if more than its precision would change."""
     is_time, kind = dtype.kind in "mM", None
     if isinstance(fill, str) and is_time:
-        # dates have the unit in which they are written; durations as text, and NaT, have no unit
+        # a date has the unit in which it is written; other texts, such as NaT, have no unit
         is_date = dtype.kind == "M" and fill.strip().lower() not in ("nat", "")
         kind = np.dtype("M8") if is_date else dtype
     given = np.array(fill, kind)
@@ -298,7 +300,7 @@ def cast_fill(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArray[Any]:
-    """Cast a block; raise OverflowError where NumPy would write infinity or other times."""
+    """Cast a block; raise OverflowError if a number would become infinity, or a time another."""
     try:
         with np.errstate(over="raise"):
             elements: NDArray[Any] | None = np.asarray(block, wanted)
@@ -320,7 +322,7 @@ def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArr
 
 
 def _has_other_times(given: NDArray[Any], elements: NDArray[Any]) -> bool:
-    """Whether some times are out of range for a finer unit, or between steps of a coarser one."""
+    """Whether a cast changed times: out of range of a finer unit, or between coarser steps."""
     if given.dtype == elements.dtype:
         return False
     if given.dtype.names and elements.dtype.names:

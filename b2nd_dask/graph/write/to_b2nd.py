@@ -34,7 +34,7 @@ from b2nd_dask.graph.write.parts import part_job
 from b2nd_dask.graph.write.regions import checked_axis, update_job
 from b2nd_dask.graph.write.write_tasks import Job, WriteJob, log_reused, opening, write_graphs
 from b2nd_dask.lazy import lazy
-from b2nd_dask.storage import Location, log_others
+from b2nd_dask.storage import Location, log_other_staging
 
 #: Elements, the path or URL of their frame, and the options of `to_b2nd`.
 Write = tuple[Any, Any, Mapping[str, Any]]
@@ -303,7 +303,7 @@ def new_frame(
     staging = plan.staging(location, replace=replaces, resume_key=key, fsync=options.fsync)
     if options.compute and not location.is_url:
         # changes of one frame by several processes are usual
-        log_others(location, staging.key)
+        log_other_staging(location, staging.key)
     return Transaction(plan, staging, is_delayed=not options.compute)
 
 

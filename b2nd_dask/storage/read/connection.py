@@ -1,4 +1,4 @@
-"""Connections to fsspec file systems: one process each, errors without secrets."""
+"""Connections of a process to fsspec file systems, with errors that hold no secrets."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ SETTINGS = {**LOW_SPEED, CONCURRENCY: 64, READ_AHEAD: 64 << 20}
 environment, as FSSPEC_B2ND_READ_AHEAD."""
 
 _locks: dict[int, threading.Lock] = {}
-"""One per process, since a fork may copy a lock that another thread holds."""
+"""By process, since a fork may copy a lock that another thread holds."""
 
 # A forked child must never finalize the file systems of its parent: this would remove the parent's
 # connections from the event queue (epoll) that both share, and the parent would wait for ever.
-# fsspec drops its references in the child, so `_at_fork` keeps others.
+# fsspec drops its references in the child, so `_at_fork` holds more.
 _live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _at_fork: dict[tuple[int, int], list[Any]] = {}
 """By process and thread: the file systems at its last fork. A child keeps those of its parents."""
@@ -89,7 +89,7 @@ class Connection:
 
         The location holds the arguments of the file system; no message shows them.
         """
-        # no function that raises has URL or options as variables, since tools show these
+        # tools show variables of tracebacks: no function that raises has URL or options in them
         secrets, label = location.secrets, location.label
         fs, path = _call(None, lambda: _filesystem(location), label, secrets)
         _live[id(fs)] = fs
@@ -99,7 +99,7 @@ class Connection:
         return f"<connection to {self.label}, {type(self.fs).__name__}>"
 
     def has_protocol(self, protocol: str) -> bool:
-        """Whether the file system is the one of a protocol."""
+        """Whether the file system implements a protocol."""
         own = self.fs.protocol
         return protocol in ((own,) if isinstance(own, str) else own)
 
@@ -124,29 +124,29 @@ def _filesystem(location: Location) -> tuple[Any, str]:
             # the default of 10 would delay further requests
             "max_pool_connections": requests_at_once(),
         }
-        given = {**conf.get("s3", {}), **options}.get("config_kwargs") or {}
-        options["config_kwargs"] = ours | given
+        chosen = {**conf.get("s3", {}), **options}.get("config_kwargs") or {}
+        options["config_kwargs"] = ours | chosen
     try:
         found: tuple[Any, str] = url_to_fs(location.url, **options)
     except ImportError as error:
         if scheme not in _EXTRAS:
             raise
         extra, package = _EXTRAS[scheme]
-        how = f"{error.name or package} is not installed; install it with: "
-        raise ImportError(f"{how}pip install 'b2nd-dask[{extra}]'") from error
+        advice = f"{error.name or package} is not installed; install it with: "
+        raise ImportError(f"{advice}pip install 'b2nd-dask[{extra}]'") from error
     return found
 
 
 def _call(fs: Any, function: Callable[[], _Result], label: str, secrets: Secrets) -> _Result:
     try:
-        return function() if isinstance(fs, AsyncFileSystem) else alone(function)
+        return function() if isinstance(fs, AsyncFileSystem) else call_serially(function)
     except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
         failure = public_error(error, label, secrets)
     # outside of the except clause: nothing refers to the original any more
     raise failure
 
 
-def alone(function: Callable[..., _Result], *args: Any, **keywords: Any) -> _Result:
+def call_serially(function: Callable[..., _Result], *args: Any, **keywords: Any) -> _Result:
     """Call a file system that has no event loop, one thread at a time.
 
     Such file systems may share a connection or a half-written cache file between instances.
@@ -166,8 +166,8 @@ def setting(name: str) -> float:
 
     Raises ValueError if the setting is not a positive number.
     """
-    given = conf.get("b2nd", {}).get(name, SETTINGS[name])
+    chosen = conf.get("b2nd", {}).get(name, SETTINGS[name])
     with suppress(TypeError, ValueError):
-        if (number := float(given)) > 0 or (name == READ_AHEAD and number == 0):
+        if (number := float(chosen)) > 0 or (name == READ_AHEAD and number == 0):
             return number
-    raise ValueError(f'{name}={given!r} in fsspec.config.conf["b2nd"] is not a positive number')
+    raise ValueError(f'{name}={chosen!r} in fsspec.config.conf["b2nd"] is not a positive number')

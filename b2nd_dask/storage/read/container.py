@@ -71,8 +71,7 @@ class BytesReader(ByteReader):
 class OffsetReader(ByteReader):
     """Read a frame that starts at an offset inside the object of another reader.
 
-    Closes that reader, too. The frame must lie in the object; without `nbytes` it ends with the
-    object. The label is for messages.
+    `close` also closes that reader. Without `nbytes` the frame ends with the object.
     """
 
     def __init__(self, reader: ByteReader, offset: int, nbytes: int | None, label: str) -> None:
@@ -118,13 +117,13 @@ class OffsetReader(ByteReader):
         self._reader.close()
 
     def _outer(self, span: Span) -> Span:
-        # also rejects a negative start, which the offset would hide
+        # `clip` also rejects a negative start, which would be positive after adding the offset
         start, stop = clip(span, sys.maxsize if self._nbytes is None else self._nbytes)
         return Span(start + self._offset, stop + self._offset)
 
     def _check(self, member: str) -> None:
         self.require_no_member(member)
-        # not in __init__: a remote reader needs a request for this
+        # not in __init__, since this is a request for a remote reader
         if self._reader.is_directory:
             raise FrameFormatError(
                 "a directory has no byte offset; give offset=0 to open it as a sparse frame",
@@ -149,7 +148,7 @@ def bytes_label(data: bytes) -> str:
 
 
 class ZipMember(NamedTuple):
-    """A file of an archive, by its entry in the list at the end."""
+    """A file of an archive, as described in the list at its end."""
 
     name: str
     header_offset: int
@@ -263,12 +262,12 @@ def _damaged(reader: ByteReader, problem: str) -> FrameFormatError:
 
 
 class _RangeFile(AbstractBufferedFile):  # type: ignore[misc]
-    """A file object for `zipfile`: it reads the end of an object once, and bounds other reads."""
+    """A file object for `zipfile`; it reads the end of an object once, and limits other reads."""
 
     def __init__(self, reader: ByteReader) -> None:
         super().__init__(None, reader.label, size=reader.opened_identity().size, cache_type="none")
         self._reader = reader
-        # holds the end of the list of files, and mostly all of it
+        # the end of the list of files, usually all of it
         self._tail_start = max(0, self.size - HEAD_NBYTES)
         (self._tail,) = reader.read([Span(self._tail_start, self.size)])
 
@@ -276,7 +275,7 @@ class _RangeFile(AbstractBufferedFile):  # type: ignore[misc]
         try:
             return int(super().seek(loc, whence))
         except ValueError as error:
-            # `zipfile` looks for the OSError of files, `zip_members` for ValueError
+            # this class is an OSError, which `zipfile` catches, and a ValueError, for `zip_members`
             raise io.UnsupportedOperation(str(error)) from error
 
     def _fetch_range(self, start: int, end: int) -> bytes:

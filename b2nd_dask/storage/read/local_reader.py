@@ -25,9 +25,9 @@ _CLOCK_STEP_NS = 2 * 10**9
 class LocalReader(ByteReader):
     """Read byte ranges of a local file, or of the members of a local directory.
 
-    A file stays open: reads see the opened file, even if another has replaced it at the path;
-    `identity` looks at the path. Members of a directory are opened for each call, since a process
-    may not be able to open all of them at once.
+    A file stays open: reads see the opened file, even if another one has replaced it at the path.
+    `identity` is that of the file now at the path. Members of a directory are opened for each call,
+    since a process cannot open all of them at once.
 
     The path may be a symlink; members of a directory may not. Raises FileNotFoundError if the path
     does not exist, `FrameFormatError` for a directory that is not a sparse frame, and for fifos,
@@ -81,7 +81,7 @@ class LocalReader(ByteReader):
             with self._opened(member) as fd:
                 size = os.fstat(fd).st_size
                 found = [buffer[: _fill(fd, span.start, buffer)] for (_, span), buffer in group]
-            # no file stays open meanwhile
+            # outside of the block: no file stays open while the caller processes the bytes
             yield from ((data, size) for data in found)
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class LocalReader(ByteReader):
         if name in (".", "..") or not {"/", os.sep, "\0"}.isdisjoint(name):
             raise FrameFormatError(f"{name!r} is not the name of a member", path=self.label)
         label = f"{self.label}/{name}"
-        # relative to the opened directory, and through no link out of it
+        # relative to the open directory; a link could lead out of it
         fd = _open(label, handle.arguments(name), follow=False)
         try:
             _require_regular(os.fstat(fd), label)
@@ -117,7 +117,7 @@ class LocalReader(ByteReader):
 def identity_of(state: os.stat_result) -> Identity:
     """Identity of a file, from its `stat`.
 
-    Without the device number: for a shared file system, each host has its own.
+    It omits the device number, in which hosts of a shared file system differ.
     """
     return Identity(state.st_size, f"{state.st_mtime_ns}-{state.st_ino}", state.st_ctime_ns)
 
@@ -130,11 +130,11 @@ def is_same_file(one: Identity, other: Identity) -> bool:
 def changes_show(identity: Identity, moment_ns: int) -> bool:
     """Whether every change of a local object after a moment changes its identity.
 
-    File system clocks have steps of up to two seconds: a file that changed this shortly before the
-    moment may change again with the same time. Its mtime may have been set back, so the ctime
-    counts, too.
+    File system clocks have steps of up to two seconds: a file that changed within this time before
+    the moment may change again without a new time. The ctime counts, too, since the mtime may have
+    been set back.
     """
-    # the token of a store's member starts with the store's size, that of bytes is only a digest
+    # in a store the token of a member starts with the store's size; that of bytes is a digest
     *_, written, _ = ("0", *identity.token.split("-"))
     return max(int(written), identity.changed) + _CLOCK_STEP_NS < moment_ns
 
@@ -148,7 +148,7 @@ def identity_at(path: str) -> Identity:
 class _Handle:
     """An open file or directory, closed with its last reference.
 
-    Closed earlier, its descriptor could name another file during a read in another thread.
+    After an earlier close, a read in another thread could use the same descriptor of another file.
     """
 
     __slots__ = ("__weakref__", "fd", "path")
@@ -181,7 +181,7 @@ class _Handle:
 def _open_frame(path: str) -> tuple[_Handle, bool]:
     """Open the frame at a path; also return whether it is a directory.
 
-    The descriptor decides: the path may name a frame of the other form a moment later.
+    The descriptor decides this, since the path may name a frame of the other form a moment later.
     """
     while True:
         handle = _Handle(path)

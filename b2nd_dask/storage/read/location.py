@@ -36,7 +36,7 @@ _LOCAL_URL = re.compile(r"(file|local)://")
 
 #: A store in a path, and the key of an array in it.
 _STORE = re.compile(r"(?P<store>.*?\.b2[zde])/(?P<key>.+)", re.DOTALL)
-_MARKS = re.compile(r"[*?\[]")
+_WILDCARDS = re.compile(r"[*?\[]")
 _NUMBERS = re.compile(r"(\d+)")
 #: Not those of a bare ``memory://``.
 _SLASHES = re.compile(r"(?<![:/])/+$")
@@ -44,7 +44,7 @@ _SLASHES = re.compile(r"(?<![:/])/+$")
 
 @dataclass(frozen=True)  # no slots: they leave no room for the cached key
 class Location:
-    """Path or URL of a frame, with storage options. Pickles; made by `Location.of`."""
+    """Path or URL of a frame, with storage options; `Location.of` creates it. It pickles."""
 
     urlpath: str | bytes = field(repr=False)
     """An absolute local path, a URL, or the frame itself."""
@@ -117,7 +117,7 @@ class Location:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the path and the position inside; differs for URLs with the same label."""
+        """Digest of path, offset and embedded key; unlike the label, it differs for each URL."""
         path = self.urlpath if isinstance(self.urlpath, bytes) else os.fsencode(self.urlpath)
         # must not change for frames that are not embedded: names of arrays depend on it
         inside = self.member.encode() + b"\0" if self.embedded else b""
@@ -127,8 +127,8 @@ class Location:
     def key(self) -> str:
         """Digest of all fields, for caches inside one process.
 
-        Values of storage options may pickle differently each time. The keys then differ: a cache
-        misses, but never returns a wrong object.
+        If values of storage options pickle differently each time, keys of equal locations differ: a
+        cache misses, but never returns a wrong object.
         """
         options = sorted((self.storage_options or {}).items())
         fields = (self.urlpath, self.offset, self.nbytes, options, self.member, self.embedded)
@@ -170,12 +170,12 @@ class Location:
 
     @property
     def is_web(self) -> bool:
-        """Whether a web server has the object; such servers do not list folders reliably."""
+        """Whether a web server has the object; web servers do not list folders reliably."""
         return self.is_url and scheme_of(self.url) in ("http", "https")
 
 
 def looks_remote(urlpath: str) -> bool:
-    """Whether a text is a URL, or a chain of URLs; a file may be called ``a::b.b2nd``."""
+    """Whether a text is a URL or a chain of URLs; the file name ``a::b.b2nd`` is none."""
     found = _URL.match(urlpath)
     if found is None or found[2] == "://":
         return found is not None
@@ -247,9 +247,9 @@ def _normalized(urlpath: object) -> str | bytes:
 
 
 def _absolute(path: str) -> str:
-    """Make a path absolute, with ~ as the home; ``~x`` stays if no user x exists.
+    """Make a path absolute, and expand ``~`` and ``~user`` if the user exists.
 
-    The separator is ``/`` on Windows, too.
+    The separator is ``/``, also on Windows.
     """
     return Path(os.path.expanduser(path)).absolute().as_posix()  # noqa: PTH111 - Path's raises there
 
@@ -263,13 +263,13 @@ def matches_of(
     pattern if it has ``*``: the other marks belong to names, a query or an address. None if
     `urlpath` is no pattern; raises FileNotFoundError if nothing matches.
     """
-    if not _MARKS.search(os.fsdecode(urlpath)):
+    if not _WILDCARDS.search(os.fsdecode(urlpath)):
         return None
     location = Location.of(urlpath, storage_options=storage_options)
     if not location.is_url:
         path = location.url
         # such names are rare, but legal
-        if os.path.lexists(path) or not _MARKS.search(path):
+        if os.path.lexists(path) or not _WILDCARDS.search(path):
             return None
         # leading folders that exist may have marks in their names
         folder = next(each.as_posix() for each in Path(path).parents if os.path.lexists(each))
@@ -294,7 +294,7 @@ def natural_key(name: str) -> list[tuple[int, str, str]]:
     """
     found = []
     for part in _NUMBERS.split(name):
-        # more digits than `int` takes, also those of other scripts; none for a text
+        # digit by digit: `int` limits the length; digits of other scripts count, too
         digits = "".join(str(int(each)) for each in part if part.isdecimal()).lstrip("0")
         # the text orders 1 and 01
         found.append((len(digits) if part.isdecimal() else -1, digits, part))
@@ -308,14 +308,14 @@ def _matches_of_url(location: Location) -> list[str]:
     rest = "::".join(links[at:])
     connection = Connection.of(Location.of(rest, storage_options=location.storage_options))
     connection = replace(connection, label=location.label)
-    # the file system strips scheme and host off a URL: put them back in front
+    # the file system strips scheme and host of a URL: restore them in the results
     pattern = connection.path.lstrip("/")
     prefix, mark, _ = links[at].rpartition(pattern)
     if not mark:
         raise ValueError(
             f"{location.label}: the pattern cannot be expanded; pass a list of the URLs"
         )
-    # for file systems ? and [ are wildcards, too, but not for those of web servers
+    # ? and [ are characters of names here, but wildcards for file systems except web servers
     escaped = connection.path if location.is_web else re.sub(r"[?\[]", r"[\g<0>]", connection.path)
     found = connection.call(lambda: connection.fs.glob(escaped))
     links_found = (prefix + name.lstrip("/") for name in found)

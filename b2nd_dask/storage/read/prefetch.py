@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("b2nd_dask")
 
 #: Bytes of items to search for neighbours: parallel writes leave chunks in any order.
-_TOGETHER = 4 << 20
+_SEARCH_NBYTES = 4 << 20
 #: Most items per search, for small ones.
-_MOST_TOGETHER = 128
+_SEARCH_ITEMS = 128
 #: Largest request for neighbouring ranges: each request costs the client about as much time as
 #: 100 kB more; the bytes of a larger one could be decoded only when all of them have arrived.
 MAX_MERGED = 2 << 20
-#: A request without a reader is dropped when a task takes one that is more than this many later.
-_PASSED = 64
-#: Most ranges to remember that were read before their request, and need none.
-_MOST_NOTED = 1 << 16
+#: If a task takes a request, requests more than this many before it are dropped as unneeded.
+_MAX_LAG = 64
+#: Most ranges to remember that were read before their request, and so need none.
+_MOST_READ_EARLY = 1 << 16
 
 
 @dataclass(eq=False, slots=True)
@@ -44,9 +44,9 @@ class _Segment:
     """One request for neighbouring items."""
 
     item: Item
-    """All of them as one."""
+    """The merged range of all of them."""
     left: int
-    """Number of items to be read."""
+    """Number of items that are still to be read."""
     future: Future[Response]
 
 
@@ -62,11 +62,11 @@ class Prefetch:
         # numbered in the order of the items
         self._segments: dict[int, _Segment] = {}
         self._count = 0
-        self._noted: set[tuple[int, str, int]] = set()
-        # protects the fields above; held for microseconds
+        self._read_early: set[tuple[int, str, int]] = set()
+        # protects the fields above
         self._lock = threading.Lock()
-        # protects the iterator; a thread does not wait for it
-        self._feeding = threading.Lock()
+        # protects the iterator; no thread waits for it
+        self._fill_lock = threading.Lock()
 
     def begin(self) -> None:
         """Send the first requests; raise ValueError if the setting ``read_ahead`` is invalid."""
@@ -85,37 +85,37 @@ class Prefetch:
             self._segments.clear()
 
     def holds(self, item: Item) -> bool:
-        """Whether a request for the range is held."""
+        """Whether a pending or unread request contains the range."""
         with self._lock:
             return self._find(item) is not None
 
     def fill(self) -> None:
-        """Send requests up to the limits, unless another thread does it."""
-        if not self._feeding.acquire(blocking=False):
+        """Send requests up to the limits, unless another thread is sending some."""
+        if not self._fill_lock.acquire(blocking=False):
             return
         try:
-            while self._has_room() and (items := self._pulled()):
+            while self._has_room() and (items := self._next_items()):
                 self._request(items)
         except Exception as error:  # noqa: BLE001 - readers then send their own requests
             # without the text, which may hold secrets
             logger.debug("a prefetch ends after %s", type(error).__name__)
             self._items = iter(())
         finally:
-            self._feeding.release()
+            self._fill_lock.release()
 
     def take(self, item: Item) -> Future[Response] | None:
         """Take the request that contains a range, None if there is none."""
         with self._lock:
             number = self._find(item)
             if number is None:
-                if len(self._noted) < _MOST_NOTED:
-                    self._noted.add(_note_of(item))
+                if len(self._read_early) < _MOST_READ_EARLY:
+                    self._read_early.add(_key_of(item))
                 return None
             segment = self._segments[number]
             segment.left -= 1
             if not segment.left:
                 del self._segments[number]
-            while (first := next(iter(self._segments), number)) < number - _PASSED:
+            while (first := next(iter(self._segments), number)) < number - _MAX_LAG:
                 del self._segments[first]
             return segment.future
 
@@ -138,24 +138,24 @@ class Prefetch:
         # the last quarter is for requests that tasks already wait for
         return sum(slots_of(each.item.span.nbytes, slots) for each in pending) < slots * 3 / 4
 
-    def _pulled(self) -> list[Item]:
+    def _next_items(self) -> list[Item]:
         """Take the next items that still need a request."""
-        pulled, nbytes = [], 0
+        items, nbytes = [], 0
         for item in self._items:
-            noted = _note_of(item)
+            key = _key_of(item)
             with self._lock:
-                is_read = noted in self._noted
-                self._noted.discard(noted)
+                is_read = key in self._read_early
+                self._read_early.discard(key)
             if is_read or any(each is not self and each.holds(item) for each in tuple(_active)):
                 continue
-            pulled.append(item)
+            items.append(item)
             nbytes += item.span.nbytes
-            if nbytes >= _TOGETHER or len(pulled) == _MOST_TOGETHER:
+            if nbytes >= _SEARCH_NBYTES or len(items) == _SEARCH_ITEMS:
                 break
-        return pulled
+        return items
 
     def _request(self, items: list[Item]) -> None:
-        """Send the requests for some items, one for neighbours."""
+        """Send requests for items; neighbouring ones share a request."""
         spans, keys = [item.span for item in items], [item[:2] for item in items]
         for span, inside in coalesce(spans, keys, max_gap=0, max_size=MAX_MERGED):
             item = items[inside[0]]._replace(span=span)
@@ -168,8 +168,8 @@ class Prefetch:
                 self._segments[self._count] = _Segment(item, len(inside), future)
 
 
-def _note_of(item: Item) -> tuple[int, str, int]:
-    # ids, since references would keep readers open; a reused id costs one request
+def _key_of(item: Item) -> tuple[int, str, int]:
+    # the id, since a reference would keep the reader open; a reused id costs one request
     return id(item.requester), item.member, item.span.start
 
 
@@ -198,6 +198,6 @@ def prefetched(item: Item) -> Future[Response] | None:
 
 
 def fill_prefetches() -> None:
-    """Send further requests, after a read has taken some and sent its own."""
+    """Send more requests, after a read has taken some and sent its own."""
     for each in tuple(_active):
         each.fill()

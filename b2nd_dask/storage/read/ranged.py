@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 ATTEMPTS = 4
-"""Most requests for a range after transient failures (`PassingError`)."""
+"""Most requests for a range after transient failures (`TransientError`)."""
 
 #: Seconds before the second request for a range; each further pause is twice as long.
 _PAUSE = 0.25
@@ -34,14 +34,14 @@ _PAUSE = 0.25
 _LONGEST_PAUSE = 60.0
 
 #: Most pending responses of one read: each costs memory before its request is sent.
-_MOST_WAITING = 256
+_MOST_PENDING = 256
 
 MAX_WHOLE = 16 * 1024 * 1024
-"""Most bytes to fetch for a range from a server that ignores ranges."""
+"""Most bytes to transfer for a range, if the server ignores ranges."""
 
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 _CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,19})-([0-9]{1,19})|\*)/([0-9]{1,19})")
-#: Headers of the whole object, in HTTP and in the client of S3. Digests of a part are of its bytes.
+#: Headers that describe the whole object, in HTTP and in the client of S3.
 _OF_OBJECT = ("ETag", "Last-Modified", "LastModified")
 _TOKENS = (
     ("etag", "e_tag"),
@@ -53,12 +53,12 @@ _TOKENS = (
 
 @dataclass(eq=False, repr=False)  # a path may hold secrets
 class RemoteObject:
-    """An object of a store, of which all reads see one state; errors show its label."""
+    """An object of a store. All reads see one state of it; errors show its label."""
 
     path: str
     label: str
     known: Identity | None = None
-    """State in the first response with bytes, which all later responses must have."""
+    """State in the first response with bytes; all later responses must have it."""
     ends: tuple[Response, ...] = ()
     """Kept responses: the first bytes and, of a larger object, the last ones."""
 
@@ -67,7 +67,7 @@ class RemoteObject:
 
     @property
     def size(self) -> int:
-        """Bytes of the known state; without one a bound, since stores clip the ranges."""
+        """Bytes of the known state; if there is none, a bound, since stores clip ranges."""
         return sys.maxsize if self.known is None else self.known.size
 
     @property
@@ -95,7 +95,7 @@ class RangeRequest(NamedTuple):
         return f"bytes={start}" if start < 0 else f"bytes={start}-{stop - 1}"
 
     def changed(self) -> StaleFrameError:
-        """Error for an object that has changed since its known state."""
+        """Build the error for an object that has changed since its known state."""
         return StaleFrameError(
             "the object changed while it was open; open it again",
             path=self.object.label,
@@ -108,8 +108,8 @@ class RangeRequest(NamedTuple):
             raise self.changed()
 
 
-class PassingError(OSError):
-    """A transient failure: a request repeated after some seconds, if given, may succeed."""
+class TransientError(OSError):
+    """A transient failure: the request may succeed later, `after` some seconds if known."""
 
     def __init__(self, problem: str, after: float | None = None) -> None:
         super().__init__(problem)
@@ -124,12 +124,12 @@ class RemoteStore(Connection, ABC):
         """Request a range.
 
         Raises FileNotFoundError if the object does not exist, IsADirectoryError, `StaleFrameError`
-        if it has changed since its known state, `PassingError` if the response ended too early, or
-        the server is overloaded.
+        if it has changed since its known state, `TransientError` if the response ended too early,
+        or the server is overloaded.
         """
 
     def has_directory(self) -> bool:
-        """Whether objects lie below the path; most stores report this in `fetch`."""
+        """Whether objects lie below the path; False if `fetch` of the store reports this."""
         return False
 
     def begin(self, request: RangeRequest, attempts: int = ATTEMPTS) -> Future[Response]:
@@ -138,59 +138,59 @@ class RemoteStore(Connection, ABC):
         The error of the future names the object and holds no secrets.
         """
         loop = self.fs.loop if isinstance(self.fs, AsyncFileSystem) else get_loop()
-        return asyncio.run_coroutine_threadsafe(self._begun(request, attempts), loop)
+        return asyncio.run_coroutine_threadsafe(self._request(request, attempts), loop)
 
     @contextmanager
     def get(self, requests: Iterable[RangeRequest]) -> Iterator[Iterator[Response]]:
-        """Request ranges concurrently; give an iterator over the responses, in order.
+        """Request ranges concurrently; yield an iterator over the responses, in order.
 
         The iterator raises the error of the first failed request. No more requests start when the
         block ends.
         """
         rest = iter(requests)
-        waiting = deque(map(self.begin, itertools.islice(rest, _MOST_WAITING)))
+        pending = deque(map(self.begin, itertools.islice(rest, _MOST_PENDING)))
 
         def responses() -> Iterator[Response]:
-            while waiting:
-                response = waiting.popleft().result()
-                waiting.extend(map(self.begin, itertools.islice(rest, 1)))
+            while pending:
+                response = pending.popleft().result()
+                pending.extend(map(self.begin, itertools.islice(rest, 1)))
                 yield response
 
         try:
             yield responses()
         finally:
-            for future in waiting:
+            for future in pending:
                 future.cancel()
 
-    async def _begun(self, request: RangeRequest, attempts: int) -> Response:
+    async def _request(self, request: RangeRequest, attempts: int) -> Response:
         try:
-            return await self._in_turn(request, attempts)
+            return await self._with_retries(request, attempts)
         except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
             failure = public_error(error, request.object.label, self.secrets)
         # outside of the except clause: nothing refers to the original any more
         raise failure
 
-    async def _in_turn(self, request: RangeRequest, attempts: int) -> Response:
+    async def _with_retries(self, request: RangeRequest, attempts: int) -> Response:
         for number in range(attempts - 1):
             try:
-                return await self._fetched(request)
-            except PassingError as error:
+                return await self._attempt(request)
+            except TransientError as error:
                 pause = _PAUSE * 2**number if error.after is None else error.after
             # not all at the same time
             await asyncio.sleep(min(pause * random.uniform(1, 1.5), _LONGEST_PAUSE))  # noqa: S311
-        return await self._fetched(request)
+        return await self._attempt(request)
 
-    async def _fetched(self, request: RangeRequest) -> Response:
+    async def _attempt(self, request: RangeRequest) -> Response:
         async with in_flight(request.span.nbytes):
             response = await self.fetch(request)
-        # of several first responses, the event loop handles one after the other
+        # no race of first responses: the event loop handles one after the other
         request.require_known(response.identity)
         if response.data:
             request.object.known = response.identity
         return response
 
 
-async def received(
+async def parse_response(
     request: RangeRequest,
     headers: Mapping[str, Any],
     content_range: str | None,
@@ -200,8 +200,8 @@ async def received(
     """Check a response by its headers, then read its body.
 
     `content_range` is None if the server ignores ranges; `length` is that of the body. Raises
-    OSError if the response does not say the size, has another range, or is a large object whole;
-    `StaleFrameError` if the object has changed; `PassingError` and TimeoutError as `_read_body`.
+    OSError if the response lacks the size, has another range, or is a whole large object;
+    `StaleFrameError` if the object has changed; `TransientError` and TimeoutError as `_read_body`.
     """
     if content_range is None and (length is None or request.span.start < 0):
         raise unknown_size()
@@ -212,15 +212,15 @@ async def received(
     if content_range is not None:
         start, stop = request.bytes_of(size)
         return Response(start, await _read_body(body, stop - start), identity)
-    require_short(size, request.span.stop, request.object.label)
+    require_small(size, request.span.stop, request.object.label)
     data = await _read_body(body, min(request.span.stop, size))
     return Response(0, data, identity, ranges_ignored=True)
 
 
 async def _read_body(body: Any, nbytes: int) -> bytes:
-    """Read `nbytes` bytes of a body and no more, whatever the server sends.
+    """Read `nbytes` bytes of a body, no more, whatever the server sends.
 
-    Raises `PassingError` if fewer bytes arrive, TimeoutError if they take too long.
+    Raises `TransientError` if fewer bytes arrive, TimeoutError if they take too long.
     """
     parts, left, problem = [], nbytes, ""
     async with in_time(nbytes):
@@ -232,7 +232,7 @@ async def _read_body(body: Any, nbytes: int) -> bytes:
             problem = f"{type(error).__name__}: {error}"
     if left:
         problem = problem or f"{nbytes - left} of {nbytes} bytes arrived"
-        raise PassingError(f"the response broke off: {problem}")
+        raise TransientError(f"the response broke off: {problem}")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -252,7 +252,7 @@ def token_of(details: Mapping[str, Any]) -> str:
 def size_in(content_range: str, request: RangeRequest) -> int:
     """Size of an object, from a header such as ``bytes 0-99/1234``, or ``bytes */1234`` for none.
 
-    Raises OSError if the response does not say the size, or its range is not the requested one.
+    Raises OSError if the header lacks the size, or its range is not the requested one.
     """
     found = _CONTENT_RANGE.fullmatch(content_range.strip())
     if found is None:
@@ -274,8 +274,8 @@ def unknown_size() -> OSError:
     )
 
 
-def require_short(size: int, stop: int, label: str) -> None:
-    """Check that `size` bytes can be fetched up to `stop`, if the server ignores ranges."""
+def require_small(size: int, stop: int, label: str) -> None:
+    """Check that a transfer up to `stop` is small, for a server that ignores ranges."""
     if min(size, stop) > MAX_WHOLE:
         raise OSError(
             f"{label}: the server ignores byte ranges, so that each read transfers up to {size} "

@@ -1,6 +1,6 @@
 """Byte ranges from stores: web servers, S3, other file systems of fsspec, copies of simplecache.
 
-HTTP and S3 send size and etag with the bytes. Elsewhere `info` gives the state of an object.
+HTTP and S3 send size and etag with the bytes. In other stores `info` returns an object's state.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from b2nd_dask.storage.failures import store_code
 from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.read.ranged import (
     ATTEMPTS,
-    PassingError,
     RangeRequest,
     RemoteStore,
-    received,
-    require_short,
+    TransientError,
+    parse_response,
+    require_small,
     token_of,
     unknown_size,
 )
-from b2nd_dask.storage.read.traffic import called_alone, in_time
+from b2nd_dask.storage.read.traffic import call_in_thread, in_time
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -42,15 +42,15 @@ _RANGE = (HTTPStatus.PARTIAL_CONTENT, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
 #: Encodings that aiohttp decodes. Some servers send others, such as "binary", which are none.
 _COMPRESSED = ("gzip", "deflate", "br", "zstd")
 #: Statuses of a server or proxy that is overloaded or restarts.
-_PASSING = (
+_TRANSIENT = (
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
 
-_copied: dict[str, Identity] = {}
-"""By the path of each copy: the state of the copied object."""
+_copy_states: dict[str, Identity] = {}
+"""State of the copied object, by the path of the copy."""
 
 
 class HttpRanges(RemoteStore):
@@ -78,12 +78,12 @@ class HttpRanges(RemoteStore):
         url = self.fs.encode_url(request.object.path)
         try:
             async with in_time():
-                answered = await session.get(url, headers=headers, **options)
+                request_sent = await session.get(url, headers=headers, **options)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if getattr(error, "errno", None) not in (None, errno.ECONNRESET, errno.EPIPE):
                 raise
-            raise PassingError(f"the server closed the connection: {error}") from error
-        async with answered as response:
+            raise TransientError(f"the server closed the connection: {error}") from error
+        async with request_sent as response:
             if response.url.path.endswith("/") and not url.path.endswith("/"):
                 raise IsADirectoryError(request.object.path)
             return await _read_response(response, request)
@@ -95,10 +95,10 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
         raise FileNotFoundError(request.object.path)
     if status == HTTPStatus.PRECONDITION_FAILED:
         raise request.changed()
-    if status in _PASSING:
-        wanted = headers.get("Retry-After", "")
+    if status in _TRANSIENT:
+        retry_after = headers.get("Retry-After", "")
         problem = f"the server sent status {status} ({response.reason}) for {ATTEMPTS} requests"
-        raise PassingError(problem, float(wanted) if wanted.isdecimal() else None)
+        raise TransientError(problem, float(retry_after) if retry_after.isdecimal() else None)
     if status not in _WHOLE + _RANGE:
         response.raise_for_status()
         raise OSError(f"the server sent status {status} ({response.reason}), not the object")
@@ -106,9 +106,9 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
     if not is_past_the_end and headers.get("Content-Encoding", "").lower() in _COMPRESSED:
         raise OSError("the server compresses the object and its ranges; read a local copy of it")
     content_range = headers.get("Content-Range", "") if status in _RANGE else None
-    # closing the connection drops the rest of the body
+    # the end of the `async with` block closes the connection and drops the rest of the body
     length = response.content_length
-    return await received(request, headers, content_range, length, response.content)
+    return await parse_response(request, headers, content_range, length, response.content)
 
 
 class S3Ranges(RemoteStore):
@@ -140,7 +140,7 @@ class S3Ranges(RemoteStore):
         body = found["Body"]
         try:
             lengths = found.get("ContentRange"), found.get("ContentLength")
-            return await received(request, found, *lengths, body)
+            return await parse_response(request, found, *lengths, body)
         finally:
             # closes the connection, too, if bytes are left
             body.close()
@@ -162,13 +162,13 @@ class S3Ranges(RemoteStore):
 class AnyRanges(RemoteStore):
     """Request byte ranges from any file system.
 
-    Bytes come without the state of the object, so `info` is requested after them, and also before
-    them if no state is known. If the file system reports no version, digest or time, only a change
-    of the size is detected.
+    The bytes come without the state of the object. So `info` is requested after them and, if no
+    state is known, also before them. If the file system reports no version, digest or time, only a
+    change of the size is detected.
     """
 
     @cached_property
-    def _looks(self) -> WeakValueDictionary[str, _Look]:
+    def _lookups(self) -> WeakValueDictionary[str, _StateLookup]:
         return WeakValueDictionary()
 
     async def fetch(self, request: RangeRequest) -> Response:
@@ -179,7 +179,7 @@ class AnyRanges(RemoteStore):
         if len(data) == stop - start:
             return Response(start, data, identity)
         if len(data) == identity.size:
-            require_short(identity.size, identity.size, request.object.label)
+            require_small(identity.size, identity.size, request.object.label)
             return Response(0, data, identity, ranges_ignored=True)
         raise request.changed()
 
@@ -187,9 +187,9 @@ class AnyRanges(RemoteStore):
         """Read a span of a state of the object; raise StaleFrameError if it has another one."""
         path, data = request.object.path, b""
         if span.start < span.stop:
-            data = await self._ask("cat_file", path, start=span.start, end=span.stop)
-        look = self._looks.setdefault(path, _Look())
-        if await look.after_now(partial(self._identity, path)) != identity:
+            data = await self._call_fs("cat_file", path, start=span.start, end=span.stop)
+        lookup = self._lookups.setdefault(path, _StateLookup())
+        if await lookup.after_call(partial(self._identity, path)) != identity:
             raise request.changed()
         return data
 
@@ -199,31 +199,31 @@ class AnyRanges(RemoteStore):
             # all of the cache: some file systems keep details of a file in the listing of its
             # parent, which invalidate_cache(path) does not drop
             self.fs.invalidate_cache()
-        return identity_in(await self._ask("info", path))
+        return identity_in(await self._call_fs("info", path))
 
-    async def _ask(self, method: str, *args: Any, **keywords: Any) -> Any:
+    async def _call_fs(self, method: str, *args: Any, **keywords: Any) -> Any:
         """Call the file system, in a thread if it has no event loop."""
         if isinstance(self.fs, AsyncFileSystem):
             return await getattr(self.fs, f"_{method}")(*args, **keywords)
-        return await called_alone(getattr(self.fs, method), *args, **keywords)
+        return await call_in_thread(getattr(self.fs, method), *args, **keywords)
 
 
-class _Look:
-    """Lookups of an object's state; each serves all callers that waited for its start."""
+class _StateLookup:
+    """Lookups of an object's state; one serves all callers that wait when it starts."""
 
     def __init__(self) -> None:
         self._clock = itertools.count(1)
         self._lock = asyncio.Lock()
-        self._begun = 0
+        self._started = 0
 
-    async def after_now(self, look: Callable[[], Awaitable[Identity]]) -> Identity:
-        """Return the state of the object at a moment after this call."""
+    async def after_call(self, lookup: Callable[[], Awaitable[Identity]]) -> Identity:
+        """Look the state up, or wait for a lookup that starts after this call."""
         now = next(self._clock)
         async with self._lock:
-            if self._begun < now:
-                begun = next(self._clock)
-                self._found = await look()
-                self._begun = begun
+            if self._started < now:
+                started = next(self._clock)
+                self._found = await lookup()
+                self._started = started
             return self._found
 
 
@@ -234,8 +234,8 @@ class CopyRanges(AnyRanges):
     """
 
     async def _read(self, request: RangeRequest, span: Span, identity: Identity) -> bytes:
-        """Read a span; copies do not change, so there is no second lookup of `info`."""
-        data: bytes = await called_alone(self._read_copy, request, span, identity)
+        """Read a span; no second `info` is needed, since copies do not change."""
+        data: bytes = await call_in_thread(self._read_copy, request, span, identity)
         return data
 
     def _read_copy(self, request: RangeRequest, span: Span, identity: Identity) -> bytes:
@@ -249,11 +249,11 @@ class CopyRanges(AnyRanges):
         path = request.object.path
         copy: str | None = self.fs._check_file(path)
         if copy is not None:
-            if copy not in _copied and Path(copy).stat().st_size == identity.size:
-                _copied[copy] = identity
-            if _copied.get(copy) == identity:
+            if copy not in _copy_states and Path(copy).stat().st_size == identity.size:
+                _copy_states[copy] = identity
+            if _copy_states.get(copy) == identity:
                 return
-            if request.object.known is not None and copy in _copied:
+            if request.object.known is not None and copy in _copy_states:
                 raise request.changed()
             self._drop(copy)
         self.fs.cat_ranges([path], [0], [0], on_error="raise")
@@ -261,15 +261,15 @@ class CopyRanges(AnyRanges):
         if identity_in(self.fs.info(path)) != identity:
             self._drop(copy)
             raise request.changed()
-        _copied[copy] = identity
+        _copy_states[copy] = identity
 
     def _drop(self, copy: str) -> None:
-        _copied.pop(copy, None)
+        _copy_states.pop(copy, None)
         Path(copy).unlink(missing_ok=True)
 
 
 def identity_in(info: Mapping[str, Any]) -> Identity:
-    """State of an object, from its `info`.
+    """Convert the `info` of an object to its identity.
 
     Raises IsADirectoryError for a directory, OSError if the file system does not report the size.
     """

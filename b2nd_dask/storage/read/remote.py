@@ -25,7 +25,7 @@ from b2nd_dask.storage.byte_reader import (
 )
 from b2nd_dask.storage.failures import what_directory
 from b2nd_dask.storage.read.prefetch import MAX_MERGED, fill_prefetches, prefetched
-from b2nd_dask.storage.read.ranged import RangeRequest, RemoteObject, RemoteStore, require_short
+from b2nd_dask.storage.read.ranged import RangeRequest, RemoteObject, RemoteStore, require_small
 from b2nd_dask.storage.read.ranged_stores import remote_store
 from b2nd_dask.storage.urls import below, split_path
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from b2nd_dask.storage.read.location import Location
 
 MAX_GAP = 128 * 1024
-"""Largest gap to read over. A single request costs latency times bandwidth: 2 MB at 20 ms and
-100 MB/s. Each of 32 concurrent requests costs about 1 ms of latency and client work (measured over
-HTTP with 20 ms of latency; S3 adds its signatures), in which such a connection moves 100 kB. This
-is too much for nearer stores and too little for farther or faster ones, by small factors."""
+"""Largest gap that a request spans. A single request costs latency times bandwidth: 2 MB at 20 ms
+and 100 MB/s. Each of 32 concurrent requests costs about 1 ms of latency and client work (measured
+over HTTP with 20 ms of latency; S3 adds its signatures), in which such a connection moves 100 kB.
+This is too much for nearer stores and too little for farther or faster ones, by small factors."""
 
 REMEMBERED_MEMBERS = 4096
-"""Most members whose state is remembered and compared at later reads."""
+"""Most members with a remembered state, which later reads must find."""
 
 TAIL_AFTER = 0.005
-"""Seconds without the first bytes of an object after which an open requests the last bytes, too.
+"""If the first bytes take longer than these seconds, an open also requests the last bytes.
 In faster stores a second request after the first costs little."""
 
 
@@ -53,11 +53,11 @@ class RemoteReader(ByteReader):
     """Read byte ranges of an object, or of the members of a directory, through fsspec.
 
     The URL may be chained, such as ``simplecache::s3://bucket/a.b2nd`` or ``zip://a.b2nd::b.zip``.
-    The first call that needs them requests the first bytes at the location's offset and, if
-    requests can be concurrent, the last ones of the object; spans count from the start of the
-    object. All reads see the state of the object in the first response, or raise StaleFrameError:
-    over http(s) and S3 after each replacement of the object, elsewhere if the size changes, or a
-    version, digest or time in `info`.
+    The first call requests the first bytes at the location's offset and, if requests can be
+    concurrent, the last bytes of the object. Spans count from the start of the object. All reads
+    see the state of the object in the first response, or raise StaleFrameError: over http(s) and S3
+    after each replacement of the object, in other stores if the size or a version, digest or time
+    in `info` changes.
     """
 
     identity_is_cheap = False
@@ -70,7 +70,7 @@ class RemoteReader(ByteReader):
         # by process: file systems with an event loop do not survive a fork
         self._stores: dict[int, RemoteStore] = {}
         self._objects: dict[str, RemoteObject] = {}
-        """By member; the main object, whatever its name, by an empty one."""
+        """By member name; the main object, whatever its name, by an empty one."""
         self._closed = False
 
     @property
@@ -90,7 +90,7 @@ class RemoteReader(ByteReader):
         return store.begin(RangeRequest(current, Span(start, start + 1))).result().identity
 
     def opened_identity(self) -> Identity:
-        """State of the object that all reads see."""
+        """Identity of the object in the state that all reads see."""
         return self._main().ends[0].identity
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
@@ -99,7 +99,7 @@ class RemoteReader(ByteReader):
 
     def item(self, member: str, span: Span) -> Item | None:
         """See `ByteReader.item`; None if the server ignores ranges."""
-        is_kept = _kept(self._object(member), span) is not None
+        is_kept = _kept_end(self._object(member), span) is not None
         return None if is_kept or self._main().ends[0].ranges_ignored else Item(self, member, span)
 
     def begin(self, member: str, span: Span) -> Future[Response]:
@@ -118,24 +118,26 @@ class RemoteReader(ByteReader):
         """Send all requests, then read the responses; see `ByteReader.read_each`."""
         wanted = {i: (self._object(member), span) for i, (member, span) in enumerate(items)}
         found: dict[int, tuple[memoryview, int]] = {}
-        ahead: dict[int, Future[Response]] = {}
+        prefetches: dict[int, Future[Response]] = {}
         for i, (each, span) in wanted.items():
-            if kept := _kept(each, span):
+            if kept := _kept_end(each, span):
                 found[i] = _part(kept, span)
             elif future := prefetched(Item(self, *items[i])):
-                ahead[i] = future
-        others = {i: each for i, each in wanted.items() if i not in found and i not in ahead}
-        with self._requested(others) as responses:
+                prefetches[i] = future
+        unrequested = {
+            i: each for i, each in wanted.items() if i not in found and i not in prefetches
+        }
+        with self._requested(unrequested) as responses:
             fill_prefetches()
             for i, (each, span) in wanted.items():
-                if future := ahead.pop(i, None):
+                if future := prefetches.pop(i, None):
                     with suppress(Exception):
                         found[i] = _part(future.result(), span)
                     if i not in found:
                         repeated = self._connected().begin(RangeRequest(each, span))
                         found[i] = _part(repeated.result(), span)
                 while i not in found:
-                    # the others are empty
+                    # without a response the span is empty
                     found |= next(responses, {i: (memoryview(b""), each.size)})
                 yield found.pop(i)
 
@@ -150,12 +152,12 @@ class RemoteReader(ByteReader):
         ignored = self._main().ends[0].ranges_ignored
         gap, most = (sys.maxsize, sys.maxsize) if ignored else (MAX_GAP, MAX_MERGED)
         merged = coalesce(spans, objects, max_gap=gap, max_size=most)
-        # not in the order of the file, which is any after a parallel write
+        # in the order of the items; parallel writes leave the chunks of a file in any order
         merged.sort(key=lambda row: min(row[1]))
         requests = [RangeRequest(objects[inside[0]], span) for span, inside in merged]
         for each, span in requests if ignored else ():
             if each.known is not None:
-                require_short(each.size, span.stop, each.label)
+                require_small(each.size, span.stop, each.label)
         numbers = list(wanted)
         with self._connected().get(requests) as responses:
             yield (
@@ -240,8 +242,8 @@ class RemoteReader(ByteReader):
         return main
 
 
-def _kept(each: RemoteObject, span: Span) -> Response | None:
-    """The kept response that has the bytes of a span, if any."""
+def _kept_end(each: RemoteObject, span: Span) -> Response | None:
+    """Find the kept response that contains a span."""
     start, stop = clip(span, each.size)
     for kept in each.ends:
         has_all = kept.start <= start and stop <= kept.start + len(kept.data)

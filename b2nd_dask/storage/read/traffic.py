@@ -11,13 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from b2nd_dask.storage.read.connection import LOW_SPEED, alone, requests_at_once, setting
+from b2nd_dask.storage.read.connection import LOW_SPEED, call_serially, requests_at_once, setting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-#: A larger request takes several slots: with more bytes in flight the first ones would arrive
-#: later, and nothing could be decoded meanwhile.
+#: Bytes of a request per slot that it takes. With more bytes in flight the first ones would arrive
+#: later, and nothing could be decoded in the meantime.
 _SLOT_NBYTES = 512 << 10
 
 #: Least number of concurrent requests of a client: botocore's default for connections.
@@ -28,16 +28,16 @@ class _Traffic:
     """The requests of one event loop; only that loop changes it."""
 
     def __init__(self) -> None:
-        # not the loop's own threads, which also resolve host names: all could wait in `alone`
+        # not the loop's own threads, which also resolve host names: all of them could wait here
         self.caller = ThreadPoolExecutor(1, "b2nd-dask-store")
-        # one request at a time takes its slots, or two could wait for each other
+        # held while a request takes its slots: else two could wait for each other's
         self.turn = asyncio.Lock()
-        # by the limit, which users may change
+        # by number of slots, a setting that users may change
         self.slots: dict[int, asyncio.Semaphore] = {}
         self.sizes: list[int] = []
 
 
-#: By event loop: a forked child has its own.
+#: By event loop, since a forked child has its own.
 _traffic: WeakKeyDictionary[asyncio.AbstractEventLoop, _Traffic] = WeakKeyDictionary()
 
 
@@ -49,7 +49,7 @@ def _own_traffic() -> _Traffic:
 
 
 def slots_of(nbytes: int, most: int) -> int:
-    """Number of slots that a request takes, of `most` (the setting `CONCURRENCY`)."""
+    """Number of slots that a request takes; `most` (the setting `CONCURRENCY`) exist."""
     return max(1, min(most, math.ceil(nbytes / _SLOT_NBYTES)))
 
 
@@ -69,7 +69,7 @@ async def in_flight(nbytes: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
-    """Raise TimeoutError if a response does not start, or `nbytes` of it do not arrive, in time.
+    """Raise TimeoutError if the start of a response, or `nbytes` of it, takes too long.
 
     The limit grows with the requests in flight, which share connections and bandwidth.
     """
@@ -91,7 +91,7 @@ async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
         ) from error
 
 
-async def called_alone(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+async def call_in_thread(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     """Call a file system that has no event loop in a thread, one call at a time."""
-    call = partial(alone, function, *args, **keywords)
+    call = partial(call_serially, function, *args, **keywords)
     return await asyncio.get_running_loop().run_in_executor(_own_traffic().caller, call)

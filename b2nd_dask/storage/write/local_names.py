@@ -1,4 +1,4 @@
-"""Names on a local disk: publish a finished frame, remove an old one.
+"""Publish a finished frame on a local disk under its name; remove an old one.
 
 Hidden names beside a target:
 
@@ -7,8 +7,8 @@ Hidden names beside a target:
 ``.NAME.KEY.removed``
     Abandoned staging area during its removal.
 ``.NAME.KEY.old``
-    Old frame or dataset during its replacement, if the old or the new one is a directory and the
-    file system cannot exchange names.
+    Old frame or dataset during its replacement. Only if one of the two is a directory, and the file
+    system cannot exchange names.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ LOCK_NAME = "lock"
 #: Most bytes of a target's name in hidden names, since names have at most 255 bytes.
 _LONGEST_NAME = 150
 _HIDDEN = re.compile(r"(?<![^/])\.([^/]+)\.([0-9a-f]{16})\.(?:staging|removed|old)(?=/|\Z)")
-#: Errors of a rename if another writer has just replaced a file by a directory, a directory by a
-#: file, or removed either.
+#: Errors of a rename if another writer has just replaced a file by a directory or the reverse, or
+#: has removed it.
 _REPLACED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
 #: Errors of a removal if another writer has added an entry, or replaced a directory by a file or a
 #: link; for a link, the error of `shutil.rmtree` has no number.
 _CHANGED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, None)
-#: Attempts: of a rename over a target, and of a removal, while other writers change the directory.
+#: Attempts of a rename over a target, and of a removal, while other writers change the directory.
 _RENAMES, _REMOVALS = 5, 100
 _LONGEST_PAUSE = 0.1
 
@@ -58,7 +58,7 @@ def key_of(hidden: Path, target: Path) -> str | None:
 
 
 def target_of(path: str) -> str:
-    """Return the target whose hidden path contains a path; the path itself if it is not in one.
+    """Return the target of the hidden path that contains a path; else the path itself.
 
     A shortened name stays shortened (`_LONGEST_NAME`).
     """
@@ -68,9 +68,9 @@ def target_of(path: str) -> str:
 
 @contextmanager
 def about(target: str) -> Iterator[None]:
-    """Name the target in errors of the system, which name a hidden file or none.
+    """Name the target in errors of the system, in place of a hidden file.
 
-    If the target lies in the staging area of another target, errors name the latter.
+    If the target lies in the staging area of another target, errors name the other one.
     """
     try:
         yield
@@ -88,7 +88,7 @@ def about(target: str) -> Iterator[None]:
 def remove_area(hidden: Path, target: Path) -> None:
     """Remove a staging area or an old frame; tasks and commits that still use it fail.
 
-    The hidden path may be gone. The target gets its old frame (``.old``) back, unless something
+    The hidden path need not exist. An old frame (``.old``) gets its name back, unless something
     else has this name.
     """
     if hidden.suffix == ".old" and not os.path.lexists(target):
@@ -97,12 +97,12 @@ def remove_area(hidden: Path, target: Path) -> None:
         return
     if hidden.suffix == ".staging":
         # renamed first: tasks and commits must not find it while it is emptied
-        hidden = _given_up(hidden)
+        hidden = _rename_removed(hidden)
     remove_path(hidden)
 
 
-def _given_up(hidden: Path) -> Path:
-    """Rename a staging area for its removal, unless another process has."""
+def _rename_removed(hidden: Path) -> Path:
+    """Rename a staging area to its name during removal, unless another process has."""
     dead = hidden.with_suffix(".removed")
     while True:
         remove_path(dead)
@@ -129,33 +129,33 @@ def _prefix(name: str) -> str:
 def publish_path(ready: Path, target: Path, *, replace: bool, fsync: bool = True) -> None:
     """Give a finished file or directory, in a staging area beside the target, its name.
 
-    If an existing target is replaced, a reader sees the old frame or the new one. If one of them is
-    a directory and the file system cannot exchange names, there is a moment without any. A replaced
+    If it replaces a target, readers see the old frame or the new one. But if one of them is a
+    directory and the file system cannot exchange names, there is a moment without any. A replaced
     directory then has the name of `ready`, or the name of the staging area with the suffix
     ``.old``. The removal of the area removes it, too.
 
-    With `fsync` the name is on the disk at return; then `ready` must be on the disk before. Raises
-    FileExistsError if the target exists and may not be replaced.
+    With `fsync`, the name is on the disk at return; `ready` must be on the disk before the call.
+    Raises FileExistsError if the target exists and may not be replaced.
     """
     if replace:
         _replace(ready, target)
     else:
-        taken = FileExistsError(errno.EEXIST, MEANWHILE, str(target))
+        exists = FileExistsError(errno.EEXIST, MEANWHILE, str(target))
         try:
             is_renamed = renameat2(ready, target, RENAME_NOREPLACE)
         except FileExistsError:
-            raise taken from None
+            raise exists from None
         if not is_renamed:
             # not atomic, but there is no other way
             if target.exists():
-                raise taken
+                raise exists
             ready.rename(target)
     if fsync:
         sync(target.parent)
 
 
 def keep_mode(ready: Path, target: Path) -> None:
-    """Give a file or directory the permissions of the one it replaces, if that has its form."""
+    """Copy the permissions of the target, if both are files or both are directories."""
     try:
         # a single stat: another writer may replace it by a frame of the other form
         mode = target.stat().st_mode
@@ -191,8 +191,8 @@ def require_frame(path: Path) -> None:
 def remove_path(path: Path) -> None:
     """Remove a file, or a directory with its contents, if it exists.
 
-    Meanwhile other processes may remove it, too, or link files into a replaced frame, until they
-    notice its replacement. Raises OSError, which names the path, if the removal fails.
+    At the same time other processes may remove it, or link files into it until they notice that it
+    was replaced. Raises OSError, which names the path, if the removal fails.
     """
     for attempt in range(_REMOVALS):
         try:
@@ -200,7 +200,7 @@ def remove_path(path: Path) -> None:
         except OSError as error:
             if error.errno not in _CHANGED or attempt == _REMOVALS - 1:
                 raise type(error)(error.errno, error.strerror, str(path)) from error
-            # gives a linking process time to notice the removal, or to finish
+            # a process that links files needs time to notice the removal, or to finish
             time.sleep(min(0.001 * 2**attempt, _LONGEST_PAUSE))
     return None
 
@@ -230,7 +230,7 @@ def _replace(ready: Path, target: Path) -> None:
             else:
                 ready.replace(target)
         except OSError as error:
-            # another writer was faster; the new target may need the other call
+            # another writer was faster; its target may need the other of the two calls
             if error.errno not in _REPLACED or attempt == _RENAMES - 1 or not ready.exists():
                 raise
         else:
@@ -243,7 +243,7 @@ def _exchange(ready: Path, target: Path) -> None:
         return
     # beside the staging area, not in it: a removal of the area must not include the old frame
     aside = ready.parent.with_suffix(".old")
-    # left by a killed run; the target exists again since
+    # a killed run has left it; the target exists again
     remove_path(aside)
     try:
         target.rename(aside)

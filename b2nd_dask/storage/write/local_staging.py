@@ -1,9 +1,9 @@
 """Contiguous and sparse frames written to a local (or shared) file system.
 
 Each process appends to its own part file in a hidden directory beside the target, so processes
-never share or lock parts with each other. Its threads reserve ranges and write them concurrently.
-The parts of a contiguous frame start with room for the header: the largest part becomes the frame,
-and the bytes of the others are copied, inside the kernel.
+need no locks for appends. Its threads reserve ranges and write them concurrently. The parts of a
+contiguous frame start with room for the header: the largest part becomes the frame, and the kernel
+copies the bytes of the others into it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from b2nd_dask.storage.write.staging import (
     Run,
     Staging,
     adjacent,
-    laid_out,
-    numbered,
+    lay_out,
+    number_chunks,
 )
 from b2nd_dask.system import (
     at_fork,
@@ -59,7 +59,7 @@ from b2nd_dask.system import (
     write_file,
 )
 
-#: A part with a larger share of unused bytes, from duplicate tasks, is copied.
+#: If duplicate tasks left a larger fraction of unused bytes in a part, its used bytes are copied.
 MAX_WASTE = 1 / 8
 #: Folder of small files, which can be listed without the chunk files.
 _FOLDER = "kept"
@@ -67,19 +67,19 @@ _FOLDER = "kept"
 _reserving = threading.Lock()
 #: Unique name of this process: process ids and even host names repeat among containers.
 _process = uuid.uuid4().hex
-#: Ends of the ranges that threads are writing, with device and inode of the part. All other ranges
-#: end within the size of the part.
+#: Device and inode of a part, and end of a range that a thread is writing. All other ranges end
+#: within the size of the part.
 _unfinished: list[tuple[tuple[int, int], int]] = []
 
 
-def _start_anew() -> None:
+def _reset_after_fork() -> None:
     global _reserving, _process
     _reserving, _process = threading.Lock(), uuid.uuid4().hex
     # the threads of these ranges exist in the parent only
     _unfinished.clear()
 
 
-at_fork(after_in_child=_start_anew)
+at_fork(after_in_child=_reset_after_fork)
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class LocalStaging(Staging):
     fsync: bool = field(default=True, kw_only=True)
     """Whether publishing waits until the frame is on the disk."""
 
-    # small chunks share one open and close; large ones are written from the processor's cache:
-    # with 32 MiB they take a quarter more processor time
+    # small chunks share one open and close, and the bytes are still in the processor's cache when
+    # they are written: batches of 32 MiB take a quarter more processor time
     batch_nbytes = 1 << 20
 
     @property
@@ -116,19 +116,19 @@ class LocalStaging(Staging):
                 require_frame(path)
 
     def give_name(self, ready: Path) -> None:
-        """Make a finished file or directory the target."""
+        """Publish a finished file or directory under the name of the target."""
         # not atomic: a few microseconds pass between this check and the rename
         if self.replaces is not None and identity_at(self.target) != self.replaces:
             raise StaleFrameError("the frame was replaced meanwhile", path=self.target)
         if self.replace:
-            # else the rename checks
+            # otherwise the rename checks the target
             self.check_target()
         publish_path(ready, Path(self.target), replace=self.replace, fsync=self.fsync)
 
     def make_area(self) -> None:
         """Make the staging area; see `Staging.make_area`."""
         with about(self.target):
-            # a Delayed may be computed twice
+            # it exists if a Delayed is computed twice
             self.directory.mkdir(exist_ok=True)
             (self.directory / LOCK_NAME).touch()
 
@@ -142,13 +142,13 @@ class LocalStaging(Staging):
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
-        """Lock the staging area; without locks of the file system, do nothing."""
+        """Lock the staging area; do nothing if the file system has no locks."""
         # an exclusive lock on NFS needs a file that is open for writing
         with ExitStack() as held:
             with about(self.target):
                 fd = held.enter_context(opened(self.directory / LOCK_NAME, os.O_RDWR))
                 lock(fd, shared=shared, wait=True)
-            # errors of the body may name other files
+            # outside of `about`: errors of the caller's block may name other files
             yield
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
@@ -168,11 +168,11 @@ class LocalStaging(Staging):
         ready = named.with_name(uuid.uuid4().hex)
         # locked, since without hard links a new name appears before its bytes
         with self.locked() if only_new else nullcontext(), about(self.target):
-            # made at its first use: with the area, a full disk would leave an incomplete area
+            # made here, not with the area: a full disk would leave an incomplete area
             ready.parent.mkdir(exist_ok=True)
             write_file(ready, payload, fsync=fsync)
             if only_new:
-                # a rename to a new name only is not atomic everywhere
+                # unlike this link, a rename that keeps existing files is not atomic everywhere
                 try:
                     link_or_copy(ready, named)
                 except FileExistsError:
@@ -217,7 +217,7 @@ class ContiguousStaging(LocalStaging):
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage chunks as one range in the part of this process; see `Staging.append`.
 
-        A failure leaves an unused range of undefined bytes in the part.
+        A failure leaves a range of undefined bytes in the part, which nothing uses.
         """
         name, nbytes = f"{_process}.part", sum(map(len, payloads))
         with (
@@ -226,22 +226,22 @@ class ContiguousStaging(LocalStaging):
             self.locked(shared=True),
             # opened and closed for each append: on NFS the close makes the bytes visible to others
             opened(self.directory / name, os.O_RDWR | os.O_CREAT) as fd,
-            _reserved(fd, nbytes, self.header_len) as start,
+            _reserve(fd, nbytes, self.header_len) as start,
         ):
             pwrite(fd, payloads, start)
         return adjacent(name, payloads, start)
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
-        """Lay all parts out behind the largest, or behind a new one; see `Staging.join`.
+        """Lay out all parts behind the largest, or behind a new one; see `Staging.join`.
 
-        The largest keeps its name until it is published, and its chunks keep their offsets: a
+        The largest part keeps its name until publication, and its chunks keep their offsets, so a
         repeated commit finds the same state.
         """
         used = np.bincount(rows["part"], rows["nbytes"], minlength=len(parts))
         with about(self.target):
             name, size = "", 0
-            # without the lock of this commit a duplicate task may still have a part open, and write
-            # into it after its publication
+            # without locks a duplicate task may still have a part open, and write into it after the
+            # publication
             if len(used) and is_locked(self.directory / LOCK_NAME):
                 name = parts[int(np.argmax(used))]
                 size = (self.directory / name).stat().st_size
@@ -249,13 +249,13 @@ class ContiguousStaging(LocalStaging):
                 name, size = f"{uuid.uuid4().hex}.part", 0
                 (self.directory / name).touch(exist_ok=False)
             first = Run(name, 0, max(self.header_len, size))
-            return laid_out(parts, rows, first, self.header_len)
+            return lay_out(parts, rows, first, self.header_len)
 
     def append_all(self, fd: int, placement: Placement, tail: bytes) -> None:
         """Copy all runs behind the first one, then write the tail."""
         first, *others = placement.runs
         end = first.stop
-        # bytes of a killed writer
+        # remove bytes of a killed writer
         os.ftruncate(fd, end)
         for part, start, stop in others:
             with opened(self.directory / part, os.O_RDONLY) as source:
@@ -271,7 +271,7 @@ class ContiguousStaging(LocalStaging):
             with opened(ready, os.O_RDWR) as fd:
                 self.append_all(fd, placement, tail)
                 pwrite(fd, [head], 0)
-                # last: a repeated commit must be able to write into the same part
+                # last, since a repeated commit must be able to write into the same part
                 keep_mode(ready, Path(self.target))
                 if self.fsync:
                     flush(fd)
@@ -293,7 +293,7 @@ class SparseStaging(LocalStaging):
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Number the chunk files; see `Staging.join`."""
         # upstream does not open frames with gaps in the numbers (docs/format.md, Sparse directory)
-        return numbered(parts, rows)
+        return number_chunks(parts, rows)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Make a directory, its index file last, sync, rename; see `Staging.publish`."""
@@ -315,7 +315,7 @@ class SparseStaging(LocalStaging):
 
     @contextmanager
     def linked(self, placement: Placement, folder: int, *, fsync: bool) -> Iterator[None]:
-        """Link all staged chunk files into a directory for a block; if it fails, remove them."""
+        """Link all staged chunk files into a directory; remove the links if the block fails."""
         linked: list[str] = []
         try:
             for number, run in zip(placement.positions.tolist(), placement.runs, strict=True):
@@ -327,7 +327,7 @@ class SparseStaging(LocalStaging):
                     sync(name, folder)
             yield
         except BaseException:
-            # no index names them
+            # no index refers to them
             for name in linked:
                 with suppress(OSError):
                     os.unlink(name, dir_fd=folder)
@@ -335,7 +335,7 @@ class SparseStaging(LocalStaging):
 
 
 @contextmanager
-def _reserved(fd: int, nbytes: int, header_len: int) -> Iterator[int]:
+def _reserve(fd: int, nbytes: int, header_len: int) -> Iterator[int]:
     """Reserve a range behind all others for this thread; yield its start."""
     with _reserving:
         state = os.fstat(fd)

@@ -1,9 +1,9 @@
 """Changes of existing local frames: new chunks beside the old ones, then one atomic switch.
 
-Bytes of the old state stay untouched until the new state is on the disk. A crash leaves the old
-state, with bytes or chunk files that no index names. `fsync` only determines whether to wait for
-the switch itself; the sync before it always happens, since a switch that reaches the disk before
-its index would destroy the whole frame.
+Bytes of the old state stay unchanged until the new state is on the disk. A crash leaves the old
+state, and bytes or chunk files that no index names. The sync before the switch always happens: a
+switch that reaches the disk before its index would destroy the whole frame. `fsync` only determines
+whether to wait for the switch itself.
 
 A change holds the lock of its frame, or of its dataset.
 """
@@ -29,7 +29,7 @@ from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, Identity
 from b2nd_dask.storage.read.local_reader import identity_at, identity_of
 from b2nd_dask.storage.write.local_names import about, keep_mode
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, LocalStaging, SparseStaging
-from b2nd_dask.storage.write.staging import Placement, Run, laid_out, numbered
+from b2nd_dask.storage.write.staging import Placement, Run, lay_out, number_chunks
 from b2nd_dask.system import flush, lock, opened, pwrite, require_writable, write_file
 
 logger = logging.getLogger("b2nd_dask")
@@ -62,7 +62,7 @@ class FrameState(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalUpdate(LocalStaging):
-    """A change of a frame in place; another `old` makes it a change of another state."""
+    """A change of a frame in place, from the state `old`."""
 
     old: FrameState
     """State of the frame before the update; publishing checks its identity."""
@@ -88,13 +88,13 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
         """Also check the bytes behind the frame's end."""
         super().check_target()
         with about(self.target), opened(self.target, os.O_RDONLY | os.O_NONBLOCK) as fd:
-            # else the commit raises, since another frame has this name
+            # if another frame has this name, the commit raises
             if identity_of(os.fstat(fd)) == self.old.identity:
                 require_end(fd, self.old.frame_len, self.target)
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Lay the chunks out behind the old end; see `Staging.join`."""
-        return laid_out(parts, rows, Run("", 0, self.old.frame_len), self.header_len)
+        return lay_out(parts, rows, Run("", 0, self.old.frame_len), self.header_len)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
@@ -109,9 +109,9 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
             except BaseException:
                 os.ftruncate(fd, self.old.frame_len)
                 raise
-            # the switch: until now the old header refers to the old index. Lengths and shape, the
-            # bytes that differ, are in front: with few fixed metalayers in the first 512 bytes,
-            # which disks write atomically
+            # the switch: until now the old header refers to the old index. Only lengths and shape
+            # differ. With few fixed metalayers these are in the first 512 bytes, which disks write
+            # atomically
             pwrite(fd, [head], 0)
             if self.fsync:
                 flush(fd)
@@ -126,8 +126,8 @@ class SparseUpdate(LocalUpdate, SparseStaging):
         with about(self.target):
             members = list(Path(self.target).iterdir())
         used = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
-        # a file that the index names may be missing: no other chunk takes its name
-        new = numbered(parts, rows, used | self.old.numbers)
+        # a file that the index names may be missing: do not use its number for another chunk
+        new = number_chunks(parts, rows, used | self.old.numbers)
         return new._replace(data_nbytes=self.old.cbytes + new.data_nbytes)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
@@ -139,11 +139,11 @@ class SparseUpdate(LocalUpdate, SparseStaging):
             state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)
             if identity_of(state) != self.old.identity:
                 raise StaleFrameError(CHANGED, path=self.target)
-            # who may change the frame may do so again
+            # keeps the permission to change the frame again
             keep_mode(index, Path(self.target, MAIN_MEMBER))
             with self.linked(placement, folder, fsync=True):
                 flush(folder)
-            # even if this raises, the new index may be in place: its chunks stay
+            # outside of `linked`: if this raises, the new index may still be in place and need them
             os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
             if self.fsync:
                 flush(folder)
@@ -152,8 +152,8 @@ class SparseUpdate(LocalUpdate, SparseStaging):
 def require_end(fd: int, frame_len: int, label: str) -> None:
     """Check that nothing follows a frame in its open file, except bytes of a killed writer.
 
-    These start with a chunk; after a power cut they may be zeros. Raises FileExistsError for other
-    bytes, such as another frame: a change would remove them.
+    Those start with a chunk; after a power cut they may be zeros. Raises FileExistsError for other
+    bytes, such as another frame, which a change would remove.
     """
     if os.pread(fd, 2, frame_len) == _CHUNK_BEGIN:
         return
@@ -178,11 +178,11 @@ def frame_locked(
     shared: bool = False,
     wait: bool = True,
 ) -> Iterator[None]:
-    """Hold the lock of a frame, which is on the index file of a sparse one; by default wait for it.
+    """Hold the lock of a frame during a block; by default wait for it.
 
-    With `is_directory` the path must name a directory, such as a dataset, and the lock is on the
-    directory. The removal of `area`, the staging area of the waiting write, ends the wait.
-    `identity` is that of the expected frame.
+    The lock is on the file of the frame, in a sparse frame on the index file. With `is_directory`
+    it is on the directory at the path, such as a dataset. The wait ends if `area`, the staging area
+    of the waiting write, is removed. `identity` is that of the expected frame.
 
     Raises FileNotFoundError if there is no frame, or the staging area was removed; OSError if the
     file system has no locks; `StaleFrameError` if another frame has replaced the expected one;
@@ -190,7 +190,7 @@ def frame_locked(
     """
     require_writable(str(path))
     with _unless_replaced(path, identity):
-        fd = _wait_for(path, area, is_directory=is_directory, shared=shared, wait=wait)
+        fd = _acquire(path, area, is_directory=is_directory, shared=shared, wait=wait)
         try:
             yield
         finally:
@@ -203,24 +203,22 @@ def _unless_replaced(path: Path, identity: Identity | None) -> Iterator[None]:
     try:
         yield
     except (IsADirectoryError, NotADirectoryError, FileNotFoundError) as error:
-        # by the other form, or the directory of a replaced frame is being emptied
+        # a frame of the other form has replaced it, or the directory of a replaced frame is emptied
         if identity is not None and path.exists() and identity_at(str(path)) != identity:
             raise StaleFrameError(CHANGED, path=str(path)) from error
         raise
 
 
-def _wait_for(
-    path: Path, area: Path | None, *, is_directory: bool, shared: bool, wait: bool
-) -> int:
+def _acquire(path: Path, area: Path | None, *, is_directory: bool, shared: bool, wait: bool) -> int:
     """Poll until the lock is acquired; return the descriptor that holds it.
 
     A blocking call would not notice the removal of the staging area, nor a new file that replaces
     the locked one.
     """
     label = str(path)
-    pause, began, said = _FIRST_PAUSE, time.monotonic(), 0
+    pause, start, nlogged = _FIRST_PAUSE, time.monotonic(), 0
     while True:
-        # before each attempt: an interrupt of the write removes its staging area
+        # an interrupt of the write removes its staging area
         if area is not None and not area.is_dir():
             message = "the staging area of this write was removed while it waited for a lock"
             raise FileNotFoundError(errno.ENOENT, message, label)
@@ -241,29 +239,29 @@ def _wait_for(
         if not (wait or is_ours):
             problem = "another process changes this dataset; try again when it is done"
             raise BlockingIOError(errno.EAGAIN, problem, label)
-        if time.monotonic() - began > _LONG * (said + 1):
-            said += 1
+        if time.monotonic() - start > _LONG * (nlogged + 1):
+            nlogged += 1
             logger.info("%s: waits for another process that changes it", label)
         time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads the waiting writers
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _open_to_write(path: Path) -> tuple[Path, int]:
-    """Open the file of a frame that a change locks; return its path and descriptor."""
+    """Open the file of a frame that is to be locked; return its path and descriptor."""
     file = path / MAIN_MEMBER if path.is_dir() else path
     try:
         return file, os.open(file, os.O_RDWR)
     except PermissionError as error:
-        # raises the error of a folder that this process cannot enter
+        # in a folder that this process cannot enter, this raises PermissionError
         file.stat()
-        # not EACCES, which is the error of such a folder
+        # not EACCES, the error of such a folder
         problem = "the frame cannot be changed: its file is read-only, or belongs to another user"
         raise PermissionError(errno.EPERM, problem, str(path)) from error
 
 
 def _is_named(path: str | Path, fd: int) -> bool:
     """Whether a path still names an open file or directory, which nothing has replaced."""
-    # opened, since on NFS the result of a plain stat may be seconds old
+    # open, since on NFS the result of a plain stat may be seconds old
     with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as named:
         return os.path.samestat(os.fstat(named), os.fstat(fd))
     return False

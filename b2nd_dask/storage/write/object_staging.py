@@ -1,7 +1,7 @@
 """Contiguous and sparse frames written to fsspec stores.
 
-Every task stages its compressed chunks as objects in an area beside the target. The process that
-commits a contiguous frame transfers header, index and trailer, and some of the chunks:
+Every task stages its compressed chunks as objects in an area beside the target. For a contiguous
+frame, the committing process transfers header, index and trailer, and some of the chunks:
 
 S3 (`s3_join`)
     All chunks of a frame up to 16 MiB; of a larger one, objects below 5 MiB. The server copies all
@@ -11,15 +11,15 @@ Google's stores
 Other stores, and S3 servers that copy no parts
     All chunks, in pieces of 16 MiB: fsspec has no call that joins objects there.
 
-The target appears by one request on S3 and in Google's stores. On an S3 server with conditional
-writes, this request fails with ``mode="w-"`` if another writer has made the object meanwhile. In
-other stores the target appears when fsspec commits the transaction of the file. This is atomic in
-memory and the usual object stores, perhaps not in file systems that copy a finished file.
+On S3 and in Google's stores one request publishes the target. With ``mode="w-"``, an S3 server with
+conditional writes rejects this request if another writer has made the object in the meantime. In
+other stores fsspec publishes the target when it commits the transaction of the file. This is atomic
+in memory and the usual object stores, perhaps not in file systems that copy a finished file.
 
-Sparse frames: chunks are staged, since their numbers are known only at the end, then copied to
-their names inside the store. The index object comes last; until then readers see no frame. No
-store can replace many objects at once, and a mix of old and new chunks would read as valid data, so
-existing frames are never replaced. If two writers use one name, one of them or both withdraw.
+Sparse frames: the numbers of chunks are known only at the end. So chunks are staged, then the store
+copies them to their names. The index object comes last; until then readers see no frame. No store
+can replace many objects at once, and a mix of old and new chunks would read as valid data, so
+existing frames are never replaced. If two writers use one name, at least one withdraws.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from b2nd_dask.storage.write.staging import (
     Run,
     Staging,
     adjacent,
-    laid_out,
-    numbered,
+    lay_out,
+    number_chunks,
 )
 
 logger = logging.getLogger("b2nd_dask")
@@ -65,7 +65,7 @@ _SMALL_OBJECT = Limits().min_part
 class BaseObjectStaging(Staging):
     """Base of stagings in stores, contiguous and sparse."""
 
-    # S3 joins objects of 5 MiB or more; much larger ones only cost memory
+    # S3 joins objects of at least 5 MiB; much larger batches only cost memory
     batch_nbytes = 32 << 20
 
     def area(self) -> StagingArea:
@@ -88,8 +88,8 @@ class BaseObjectStaging(Staging):
     def prepare(self) -> None:
         """Check the target and make the area, concurrently if possible; see `Staging.prepare`."""
         store = self.area()
-        # if the check fails, an area to resume must not change; file systems with folders may
-        # have a single connection
+        # in order if the area can be resumed, since it must not change if the check fails; also in
+        # file systems with folders, which may have a single connection
         if self.resumable or store.has_folders:
             super().prepare()
             return
@@ -107,7 +107,7 @@ class BaseObjectStaging(Staging):
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """See `Staging.prepared`."""
-        # any process may clear an area to resume, which may outlive this one
+        # an area that can be resumed may outlive this process, and any process may clear it
         owned = nullcontext() if self.resumable else self.area().owned()
         with super().prepared(), owned:
             yield
@@ -180,11 +180,11 @@ class ObjectStaging(BaseObjectStaging):
         return adjacent(self.area().add(b"".join(payloads)), payloads)
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
-        """Lay the ranges of objects out; see `Staging.join`.
+        """Lay out the ranges of objects; see `Staging.join`.
 
-        An object has several if chunks of it were staged again, with others.
+        An object has several ranges if some of its chunks were staged again elsewhere.
         """
-        placement = laid_out(parts, rows, Run("", 0, 0), 0, small=_SMALL_OBJECT)
+        placement = lay_out(parts, rows, Run("", 0, 0), 0, small=_SMALL_OBJECT)
         return placement._replace(runs=placement.runs[1:])
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
@@ -212,7 +212,7 @@ class SparseObjectStaging(BaseObjectStaging):
         """Check that the name is free, whatever the mode; see `Staging.check_target`."""
         store = self.area()
         exists = store.kind(store.target) is not None
-        # a commit of this write may have started already; this one continues
+        # an earlier commit of this write may have started; this one continues it
         if exists and not (self.resumable and self._claim_name in store.names(store.target)):
             raise FileExistsError(
                 errno.EEXIST,
@@ -229,7 +229,7 @@ class SparseObjectStaging(BaseObjectStaging):
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
         """Number the chunks without gaps; see `Staging.join`."""
-        return numbered(parts, rows)
+        return number_chunks(parts, rows)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Copy the chunks to their names, then put the index; see `Staging.publish`."""
@@ -280,8 +280,8 @@ class SparseObjectStaging(BaseObjectStaging):
 def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> bool:
     """Join the objects inside one of Google's stores; return False if the store refuses.
 
-    It joins whole objects. A range of an object, some of whose chunks were staged again, is first
-    copied to an object of its own.
+    The stores join only whole objects. So a range of an object, some of whose chunks were staged
+    again, is first copied to a new object.
     """
     sizes = {path: entry.get("size") for path, entry in area.entries(area.folder).items()}
     first, last = map(area.place, area.each(area.add, [head, tail]))
@@ -294,7 +294,7 @@ def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -
         while len(paths) > _COMPOSED_AT_ONCE:
             groups = range(0, len(paths), _COMPOSED_AT_ONCE)
             paths = area.each(
-                partial(_composed, area), [paths[at : at + _COMPOSED_AT_ONCE] for at in groups]
+                partial(_compose_group, area), [paths[at : at + _COMPOSED_AT_ONCE] for at in groups]
             )
         area.call(lambda: area.fs.merge(area.target, paths))
     except FileNotFoundError:
@@ -305,7 +305,7 @@ def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -
     return True
 
 
-def _composed(area: StagingArea, paths: list[str]) -> str:
+def _compose_group(area: StagingArea, paths: list[str]) -> str:
     joined = area.place(uuid.uuid4().hex)
     area.call(lambda: area.fs.merge(joined, paths))
     area.confirm(joined)

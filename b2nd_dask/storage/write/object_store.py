@@ -1,6 +1,6 @@
 """Object stores for writes: put, fetch, copy and remove objects.
 
-Also the staging area: a folder of objects beside the target.
+A staging area is a folder of objects beside the target.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fsspec.asyn import AsyncFileSystem
 from fsspec.core import has_magic
 
-from b2nd_dask.storage.failures import NO_BUCKET, only_here
+from b2nd_dask.storage.failures import NO_BUCKET, memory_hint
 from b2nd_dask.storage.read.connection import Connection
 from b2nd_dask.storage.write.staging import Run
 
@@ -33,8 +33,8 @@ PIECE_NBYTES = 16 << 20
 _OPEN = "open"
 _AREA = re.compile(r"\.[0-9a-f]{16}\.staging$")
 
-#: Folders of staging areas that this process has opened and will clear, with its process id, which
-#: excludes forked children.
+#: Staging areas (folders) that this process has opened and will clear. The value is its process id,
+#: in which forked children differ.
 _owned: dict[str, int] = {}
 
 _Item = TypeVar("_Item")
@@ -51,13 +51,13 @@ class ObjectStore(Connection):
 
     @property
     def has_folders(self) -> bool:
-        """Whether folders may exist on their own; not in fsspec's async file systems."""
+        """Whether folders exist without objects; not in fsspec's async file systems."""
         return not isinstance(self.fs, AsyncFileSystem)
 
     def kind(self, path: str) -> str | None:
         """Return "file", "directory" or, if nothing is there, None."""
         with suppress(FileNotFoundError):
-            return str(self._fresh(lambda: self.fs.info(path))["type"])
+            return str(self._call_uncached(lambda: self.fs.info(path))["type"])
         return None
 
     def names(self, folder: str) -> list[str]:
@@ -65,10 +65,10 @@ class ObjectStore(Connection):
         return [path[path.index(folder) + len(folder) + 1 :] for path in self.entries(folder)]
 
     def entries(self, folder: str) -> dict[str, dict[str, Any]]:
-        """What the store lists of the objects below a folder, by path."""
+        """List the objects below a folder: the details that the store reports, by path."""
         found: dict[str, dict[str, Any]] = {}
         with suppress(FileNotFoundError):
-            found = self._fresh(lambda: self.fs.find(folder, detail=True))
+            found = self._call_uncached(lambda: self.fs.find(folder, detail=True))
         return found
 
     def folders(self, parent: str) -> list[str]:
@@ -77,7 +77,7 @@ class ObjectStore(Connection):
         Raises FileNotFoundError if there is no such bucket.
         """
         try:
-            found = self._fresh(lambda: self.fs.ls(parent, detail=True))
+            found = self._call_uncached(lambda: self.fs.ls(parent, detail=True))
         except FileNotFoundError as error:
             if error.strerror == NO_BUCKET:
                 raise
@@ -99,7 +99,7 @@ class ObjectStore(Connection):
     def put(self, path: str, data: bytes, *, only_new: bool = False) -> bool:
         """Store an object, all at once.
 
-        With `only_new`, change nothing and return False if it exists, and the store notices.
+        With `only_new`, change nothing and return False if the store notices that it exists.
         """
         if only_new:
             try:
@@ -129,7 +129,7 @@ class ObjectStore(Connection):
         return found
 
     def fetch_some(self, runs: Sequence[Run], *, on_error: str = "return") -> list[bytes]:
-        """Like `fetch`, with other bytes, or fewer, where that fails."""
+        """Like `fetch`, but a range that cannot be fetched returns other bytes, or fewer."""
         parts, starts, stops = ([run[column] for run in runs] for column in range(3))
         found = self.call(lambda: self.fs.cat_ranges(parts, starts, stops, on_error=on_error))
         return [b"" if isinstance(data, BaseException) else data for data in found]
@@ -171,8 +171,8 @@ class ObjectStore(Connection):
         with suppress(FileNotFoundError):
             self.call(lambda: self.fs.rm_file(path))
 
-    def _fresh(self, function: Callable[[], _Result]) -> _Result:
-        """Call the file system without the listings that fsspec keeps."""
+    def _call_uncached(self, function: Callable[[], _Result]) -> _Result:
+        """Call the file system after clearing the listings that fsspec caches."""
         self.call(self.fs.invalidate_cache)
         return self.call(function)
 
@@ -188,10 +188,10 @@ def pieces(runs: Iterable[Run], nbytes: int = PIECE_NBYTES) -> Iterator[Run]:
 class StagingArea(ObjectStore):
     """The store of a target, with a folder of staged objects.
 
-    After an interrupt or a failure tasks may still run, and object stores have no folders whose
-    removal stops them. So the area has a marker. A task that stages an object checks the marker
-    afterwards; a write that clears the area removes the marker first. In either order no object
-    stays. The process that owns the area, and will clear it itself, needs no request for this.
+    After an interrupt or a failure, tasks may still run, and object stores have no folders whose
+    removal would stop them. So the area has a marker. A task stages an object, then checks the
+    marker; a write that clears the area first removes the marker. In either order no object stays.
+    The process that owns the area, and will clear it itself, need not check.
     """
 
     folder: str
@@ -205,7 +205,7 @@ class StagingArea(ObjectStore):
         """Make the area, which also checks that the store is writable.
 
         Raises OSError if the store is not writable, or there is no such bucket; FileNotFoundError
-        if the area lies in another one, which was cleared.
+        if the area lies in another area, which was cleared.
         """
         try:
             self.make_folder(self.folder)
@@ -223,17 +223,17 @@ class StagingArea(ObjectStore):
                 f"fsspec cannot write to this store ({error}); choose another target",
                 self.label,
             ) from error
-        around = replace(self, folder=self.folder.rpartition("/")[0])
-        if _AREA.search(around.folder):
+        outer = replace(self, folder=self.folder.rpartition("/")[0])
+        if _AREA.search(outer.folder):
             try:
-                around.confirm(self.place(_OPEN))
+                outer.confirm(self.place(_OPEN))
             except FileNotFoundError:
                 self.remove_folder(self.folder)
                 raise
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Own the area during the block: this process must clear it, also if the block fails."""
+        """Own the area during the block: this process must clear it, even if the block fails."""
         _owned[self.folder] = os.getpid()
         try:
             yield
@@ -258,7 +258,7 @@ class StagingArea(ObjectStore):
         return is_staged
 
     def add(self, data: bytes) -> str:
-        """Stage an object under a new name, which it returns; see `stage`."""
+        """Stage an object under a new name; return the name; see `stage`."""
         name = uuid.uuid4().hex
         self.stage(name, data)
         return name
@@ -279,7 +279,7 @@ class StagingArea(ObjectStore):
             raise FileNotFoundError(
                 errno.ENOENT,
                 "this write has ended or was given up: its staging area does not exist"
-                + only_here(self.label),
+                + memory_hint(self.label),
                 self.label,
             )
 
@@ -291,7 +291,7 @@ class StagingArea(ObjectStore):
 
     def empty(self, names: Sequence[str]) -> None:
         """Remove the objects of a closed area; tasks remove the objects that they stage later."""
-        # in few requests, where `rm` accepts lists and finds no pattern in a name
+        # in few requests, if `rm` accepts lists, and no name looks like a pattern
         if len(names) > CONCURRENCY and not self.has_folders and not has_magic(self.folder):
             with suppress(OSError):
                 self.call(lambda: self.fs.rm([*map(self.place, names)]))

@@ -2,11 +2,11 @@
 
 A multipart upload can copy its parts from existing objects (``UploadPartCopy``), so their bytes do
 not pass through the client. Its completion makes the new object visible at once. Every part but the
-last must have 5 MiB. So the client collects smaller sources, above all the header at the front,
-into parts of its own, and fills them up from the next object if needed.
+last must have 5 MiB. So the client collects smaller sources, such as the header, in parts that it
+uploads; if a part is too small, the client adds bytes of the next object.
 
-Some S3 servers have no such copies: there all staged bytes pass through the client, a part at a
-time. The first join shows whether the server copies.
+Some S3 servers cannot copy parts: there all staged bytes pass through the client, a part at a time.
+The first join finds out whether the server copies.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from b2nd_dask.storage.write.staging import Run
 
 logger = logging.getLogger("b2nd_dask")
 
-#: The client fetches frames up to this size and puts them by one request: a multipart upload would
-#: fetch up to 5 MiB, too, and needs three more requests.
+#: The client fetches frames up to this size and puts them by one request. A multipart upload would
+#: also fetch up to 5 MiB, and needs three more requests.
 SMALL_FRAME_NBYTES = 16 << 20
 #: Suffix of objects that record a multipart upload in progress.
 UPLOAD_SUFFIX = ".upload"
-#: Errors of servers without copies of parts: "not implemented", and errors of a completion without
-#: the copied part.
+#: Errors of servers that cannot copy parts: "not implemented", or an invalid completion, since the
+#: copied part is missing.
 _REFUSALS = (errno.ENOSYS, errno.EINVAL)
 
 _copies: dict[str, bool] = {}
-"""By endpoint: whether it copies parts, as this process has found."""
+"""Whether each endpoint copies parts, as far as this process knows."""
 
 Source: TypeAlias = bytes | Run
 """Bytes in this process, or a range of an object (`Run.part` is its path)."""
 Part: TypeAlias = Run | tuple[Source, ...]
-"""The server copies a run; the client collects a tuple of sources."""
+"""A run, which the server copies, or a tuple of sources, which the client uploads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class Limits:
 def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
     """Divide sources, in the order of the new object, into parts.
 
-    Each collected part has at most `Limits.piece` bytes and one more source that is too small for a
-    part, or a larger source of bytes in this process.
+    A part that the client uploads has at most `Limits.piece` bytes and one more source, which is
+    too small for a part or consists of bytes in this process.
     """
     parts: list[Part] = []
     pending: list[Source] = []
@@ -79,7 +79,7 @@ def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
         if isinstance(source, Run) and nbytes_of(source) >= limits.min_part:
             rest = source
             if 0 < pending_nbytes < limits.min_part:
-                top_up, rest = _divided(source, limits.min_part - pending_nbytes, limits)
+                top_up, rest = _split(source, limits.min_part - pending_nbytes, limits)
                 pending.append(top_up)
             if pending:
                 parts.append(tuple(pending))
@@ -100,7 +100,7 @@ def nbytes_of(source: Source) -> int:
     return source.stop - source.start if isinstance(source, Run) else len(source)
 
 
-def _divided(run: Run, nbytes: int, limits: Limits) -> tuple[Run, Run]:
+def _split(run: Run, nbytes: int, limits: Limits) -> tuple[Run, Run]:
     """Split a run after `nbytes` bytes, or at its end if the rest were too small for a part."""
     if nbytes_of(run) - nbytes < limits.min_part:
         nbytes = nbytes_of(run)
@@ -116,46 +116,46 @@ class ServerJoin:
     """The store of the target, and of the staged objects."""
     limits: Limits = Limits()
     checks: Sequence[Callable[[], None]] = ()
-    """Checks that raise an error to prevent the target; they run while its parts are made."""
+    """Checks that run while the parts are made; if one raises an error, no target is made."""
 
     def publish(self, head: bytes, runs: Sequence[Run], tail: bytes, *, replace: bool) -> None:
-        """Make the target.
+        """Join head, runs and tail into the target.
 
-        Between head and tail are the objects of the runs, by path; those smaller than a part come
-        first. Raises FileExistsError if the target exists and may not be replaced, OSError if the
-        request fails, or the frame is too large for the store.
+        The parts of runs are paths of objects; runs smaller than a part come first. Raises
+        FileExistsError if the target exists and may not be replaced, OSError if the request fails,
+        or the frame is too large for the store.
         """
         if len(head) + sum(map(nbytes_of, runs)) + len(tail) <= SMALL_FRAME_NBYTES:
             calls: list[Callable[[], Any]] = [*self.checks, partial(self.area.fetch, runs)]
             fetched = self.area.each(call, calls)[-1]
             body = b"".join([head, *fetched, tail])
-            self._call_once("put_object", replace, Body=body, **self._named(self.area.target))
+            self._create_target("put_object", replace, Body=body, **self._key_of(self.area.target))
             return
         endpoint = self.area.call(lambda: self.area.fs.s3.meta.endpoint_url)
         if _copies.get(endpoint, True):
-            parts = self._copied(head, runs, tail)
-            asks = any(isinstance(part, Run) for part in parts)
+            parts = self._plan_copies(head, runs, tail)
+            has_copies = any(isinstance(part, Run) for part in parts)
             try:
                 self._join(self.area.target, parts, replace=replace)
             except OSError as error:
-                if not asks or endpoint in _copies or error.errno not in _REFUSALS:
+                if not has_copies or endpoint in _copies or error.errno not in _REFUSALS:
                     raise
                 logger.info("%s: the store cannot copy parts; this process does", self.area.label)
             else:
-                if asks:
+                if has_copies:
                     _copies[endpoint] = True
                 return
-        self._join(self.area.target, self._collected(head, runs, tail), replace=replace)
+        self._join(self.area.target, self._plan_transfers(head, runs, tail), replace=replace)
         _copies[endpoint] = False
 
-    def _copied(self, head: bytes, runs: Sequence[Run], tail: bytes) -> list[Part]:
-        """Plan parts with copies by the store, for runs that are large enough."""
+    def _plan_copies(self, head: bytes, runs: Sequence[Run], tail: bytes) -> list[Part]:
+        """Plan parts of which the store copies those runs that are large enough."""
         parts = plan_parts([head, *runs, tail], self.limits)
         if len(parts) > self.limits.max_parts:
-            parts = plan_parts([head, *self._merged(runs), tail], self.limits)
+            parts = plan_parts([head, *self._merge_runs(runs), tail], self.limits)
         return parts
 
-    def _collected(self, head: bytes, runs: Sequence[Run], tail: bytes) -> list[Part]:
+    def _plan_transfers(self, head: bytes, runs: Sequence[Run], tail: bytes) -> list[Part]:
         """Plan parts that all pass through the client."""
         nbytes = len(head) + sum(map(nbytes_of, runs)) + len(tail)
         piece = max(self.limits.piece, -(-nbytes // (self.limits.max_parts - 1)))
@@ -163,7 +163,7 @@ class ServerJoin:
         limits = Limits(min_part=sys.maxsize, piece=piece)
         return plan_parts([head, *pieces(runs, piece), tail], limits)
 
-    def _merged(self, runs: Sequence[Run]) -> list[Run]:
+    def _merge_runs(self, runs: Sequence[Run]) -> list[Run]:
         """Join large objects into larger ones, for fewer parts."""
         merged = [run for run in runs if nbytes_of(run) < self.limits.min_part]
         group: list[Run] = []
@@ -192,31 +192,30 @@ class ServerJoin:
                 f"{self.limits.min_part} compressed bytes",
                 self.area.label,
             )
-        upload = self._call("create_multipart_upload", **self._named(path))
-        named = {**self._named(path), "UploadId": upload["UploadId"]}
-        noted = self.area.place(uuid.uuid4().hex + UPLOAD_SUFFIX)
+        upload = self._call("create_multipart_upload", **self._key_of(path))
+        named = {**self._key_of(path), "UploadId": upload["UploadId"]}
+        record = self.area.place(uuid.uuid4().hex + UPLOAD_SUFFIX)
         try:
             # a record of the upload, in case this process is killed
-            self.area.put(noted, json.dumps(named).encode())
+            self.area.put(record, json.dumps(named).encode())
             made = self._upload(parts, named)
             # if the user's options turn on checksums, S3 requires those of the parts
-            listed = _listed(made, with_checksums="ChecksumAlgorithm" in upload)
-            self._call_once(
+            listed = _part_list(made, with_checksums="ChecksumAlgorithm" in upload)
+            self._create_target(
                 "complete_multipart_upload", replace, MultipartUpload={"Parts": listed}, **named
             )
         except BaseException:
-            # the area may be closed already; if the upload cannot be aborted, its record stays for
-            # `discard`
+            # the area may be closed already. If the abort fails, `discard` finds the record
             _abort(self.area, named)
-            self.area.remove([noted])
+            self.area.remove([record])
             raise
-        self.area.remove([noted])
+        self.area.remove([record])
 
     def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> list[dict[str, Any]]:
-        """Make the parts, while the checks run; return the response to each.
+        """Make the parts while the checks run; return the response for each part.
 
-        Copies, and parts of bytes in this process, are requested concurrently. Parts that need a
-        fetch have one thread: only one of them is in memory.
+        Copies and parts of bytes in this process are requested concurrently. One thread makes the
+        parts that need a fetch, so that only one of them is in memory.
         """
         with ThreadPoolExecutor(CONCURRENCY) as threads, ThreadPoolExecutor(1) as one_thread:
             running: list[Future[Any]] = [threads.submit(check) for check in self.checks]
@@ -229,7 +228,7 @@ class ServerJoin:
             finally:
                 for each in running:
                     each.cancel()
-        # of a write that was given up parts are gone: the checks, which come first, say why
+        # if the write was given up, its parts are gone; then the error of a check comes first
         done = [each.result() for each in running if not each.cancelled()]
         return done[len(self.checks) :]
 
@@ -244,7 +243,7 @@ class ServerJoin:
         response = self._call(
             "upload_part_copy",
             PartNumber=number,
-            CopySource=self._named(run.part),
+            CopySource=self._key_of(run.part),
             CopySourceRange=f"bytes={run.start}-{run.stop - 1}",
             **named,
         )
@@ -254,8 +253,8 @@ class ServerJoin:
             raise OSError(errno.ENOSYS, "the store cannot copy parts of objects", self.area.label)
         return result
 
-    def _call_once(self, method: str, replace: bool, **kwargs: Any) -> None:
-        """Make the target; unless `replace`, only if it does not exist."""
+    def _create_target(self, method: str, replace: bool, **kwargs: Any) -> None:
+        """Create the target by one request, which fails if it exists, unless `replace`."""
         if replace:
             self._call(method, **kwargs)
             return
@@ -269,7 +268,7 @@ class ServerJoin:
                 raise
             self._call(method, **kwargs)
 
-    def _named(self, path: str) -> dict[str, str]:
+    def _key_of(self, path: str) -> dict[str, str]:
         bucket, key, _ = self.area.fs.split_path(path)
         return {"Bucket": bucket, "Key": key}
 
@@ -291,7 +290,7 @@ def _abort(store: ObjectStore, named: dict[str, str]) -> None:
         store.call(lambda: store.fs.call_s3("abort_multipart_upload", **named))
 
 
-def _listed(made: list[dict[str, Any]], *, with_checksums: bool) -> list[dict[str, Any]]:
+def _part_list(made: list[dict[str, Any]], *, with_checksums: bool) -> list[dict[str, Any]]:
     """Make the list of parts for the completion of an upload."""
     prefixes = ("ETag", "Checksum") if with_checksums else ("ETag",)
     return [

@@ -42,8 +42,8 @@ class Placement(NamedTuple):
     data_nbytes: int
     """Bytes of the data region, or of all chunk files."""
     runs: tuple[Run, ...] = ()
-    """Staged ranges of the data region, or of the chunk files, in order. For a contiguous frame on
-    a disk the first range stays in its file, with the header."""
+    """Staged ranges of the data region, or of the chunk files, in order. The first range of a
+    contiguous frame on a disk stays in its file, which also has the header."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,15 @@ class Staging(ABC):
     """Identifies this write, and its staging area among those of the target: 16 hexadecimal
     digits."""
     resumable: bool
-    """Whether tasks leave manifests of their staged chunks for a later run of the same write; the
-    area then outlives a failure."""
+    """Whether tasks write manifests of their staged chunks, which a later run of the same write
+    reuses; the area then outlives a failure."""
     replace: bool
     """Whether an existing frame may be replaced."""
     location: Location
-    """Location of the target. A local path is absolute, with symlinks resolved: a link to a frame
-    stays a link."""
+    """Location of the target. A local path is absolute, with symlinks resolved, so that a write
+    does not replace a link."""
     replaces: Identity | None = field(default=None, kw_only=True)
-    """Identity of the only frame that may be replaced at a local path; by default any may."""
+    """Identity of the frame to replace at a local path; by default any may be replaced."""
 
     batch_nbytes: ClassVar[int]
     """Compressed bytes that a task should gather for one `append`."""
@@ -111,35 +111,35 @@ class Staging(ABC):
         """Locate a frame in the staging area; it is removed with the area."""
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Lock for `join` and `publish`: concurrent runs of one commit take turns.
+        """Lock for `join` and `publish`, so that concurrent runs of one commit take turns.
 
-        Not in stores, where joining changes no staged object. Raises FileNotFoundError if the
-        staging area is gone: the write is over, or was given up.
+        Stores need no lock, since joining changes no staged object. Raises FileNotFoundError if the
+        staging area is gone: the write has ended, or was given up.
         """
         return nullcontext()
 
     @abstractmethod
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
-        """Stage compressed chunks of one task, a run for each; any thread of any process may do so.
+        """Stage compressed chunks in any thread of any process; return a run for each.
 
-        More chunks per call need fewer opened files, or fewer, larger objects.
+        With more chunks per call, fewer files are opened, and objects are fewer and larger.
         """
 
     @abstractmethod
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
-        """Read staged bytes back; missing ranges return other bytes or fewer.
+        """Read staged bytes; missing ranges return other bytes, or fewer.
 
-        The names of parts must be checked before.
+        The caller must check the names of parts.
         """
 
     @abstractmethod
     def put(self, name: str, payload: bytes, *, fsync: bool = True, only_new: bool = False) -> bool:
-        """Put a small file into the area, which replaces a file of the same name.
+        """Put a small file into the area; it replaces a file of the same name.
 
         With `only_new`, change nothing and return False if the name exists; some stores cannot
-        detect concurrent calls, and keep the later file. Unlike an append this is atomic, with
-        `fsync` also in a power cut. Names consist of letters, digits and hyphens. Raises
-        FileNotFoundError if the staging area is gone.
+        detect concurrent calls, and keep the later file. A put is atomic, with `fsync` also in a
+        power cut. Names consist of letters, digits and hyphens. Raises FileNotFoundError if the
+        staging area is gone.
         """
 
     @abstractmethod
@@ -155,9 +155,9 @@ class Staging(ABC):
 
     @abstractmethod
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
-        """Lay out the staged chunks in the frame: one row each.
+        """Lay out the staged chunks in the frame, from one row each.
 
-        Uses the columns `part` (a position in `parts`, which are names), `start` and `nbytes`.
+        `parts` are names. Rows have the columns `part` (a position in `parts`), `start`, `nbytes`.
         """
 
     @abstractmethod
@@ -186,26 +186,26 @@ class Staging(ABC):
 
 
 def adjacent(part: str, payloads: Sequence[bytes], start: int = 0) -> list[Run]:
-    """Runs of payloads that lie one behind the other in a part."""
+    """Compute the runs of payloads that lie one after the other in a part."""
     edges = itertools.accumulate(map(len, payloads), initial=start)
     return [Run(part, *ends) for ends in itertools.pairwise(edges)]
 
 
-def laid_out(
+def lay_out(
     parts: Sequence[str], rows: NDArray[Any], first: Run, header_len: int, *, small: int = 0
 ) -> Placement:
-    """Lay chunks out behind one part, whose own chunks stay, or behind a frame.
+    """Lay out chunks behind the `first` part, whose own chunks stay, or behind a frame.
 
-    Parts and frame start with the `header_len` bytes of the header. Adjacent chunks of a part stay
-    together: first the ranges below `small` bytes, then all others, each in the order of their
-    first chunks.
+    Parts and frame start with the `header_len` bytes of the header. Ranges of adjacent chunks of a
+    part stay together. Ranges below `small` bytes come first, then the others, both in the order of
+    their first chunks.
     """
     positions = rows["start"] - header_len
     moves = np.array([name != first.part for name in parts], np.bool_)[rows["part"]]
     order = np.lexsort((rows["start"], rows["part"]))
     order = order[moves[order]]
     part, start, nbytes = (rows[name][order] for name in ("part", "start", "nbytes"))
-    # which chunks begin a range; their numbers, and the range of each chunk
+    # the chunks that begin a range, and the number of each chunk's range
     begins = np.ones(len(order), np.bool_)
     begins[1:] = (part[1:] != part[:-1]) | (start[1:] != (start + nbytes)[:-1])
     heads, number = np.flatnonzero(begins), np.cumsum(begins) - 1
@@ -221,8 +221,8 @@ def laid_out(
     return Placement(positions, first_nbytes + int(sizes.sum()), (first, *runs))
 
 
-def numbered(parts: Sequence[str], rows: NDArray[Any], used: Container[int] = ()) -> Placement:
-    """Give the chunks of a sparse frame the first unused numbers of chunk files."""
+def number_chunks(parts: Sequence[str], rows: NDArray[Any], used: Container[int] = ()) -> Placement:
+    """Assign the first unused numbers of chunk files to the chunks of a sparse frame."""
     free = itertools.islice((n for n in itertools.count() if n not in used), len(rows))
     runs = tuple(Run(parts[part], 0, n) for part, n in rows[["part", "nbytes"]].tolist())
     return Placement(np.array([*free], np.int64), sum(run.stop for run in runs), runs)

@@ -1,4 +1,4 @@
-"""The staging area of a write to a location, and those that others have left there."""
+"""Choose the staging of a write to a location; list and remove staging areas."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def staging_for(
 ) -> Staging:
     """Choose the staging that writes a new frame to a local path or a URL.
 
-    A sparse frame is a directory of chunk files; `header_len` counts the bytes of the frame's
-    header. `resume_key`, 16 hexadecimal digits, is the same for every run of one write: each run
-    reuses the bytes that earlier runs have staged. By default the write gets a key of its own. With
-    `fsync`, publishing at a local path waits until the frame is on the disk. Object stores confirm
-    each object themselves.
+    A sparse frame is a directory of chunk files; `header_len` is the length of the frame's header.
+    `resume_key`, 16 hexadecimal digits, is the same for every run of one write: each run reuses the
+    bytes that earlier runs have staged. By default the write gets a new key. With `fsync`,
+    publishing at a local path waits until the frame is on the disk. Object stores confirm each
+    object themselves.
 
     Raises OSError for a local path on Windows, ValueError if the location is bytes, has an offset
     inside a file, or is the URL of a directory for a contiguous frame.
@@ -81,11 +81,11 @@ def update_staging_for(
 ) -> LocalUpdate:
     """Choose the staging that changes a frame at a local path in place, from the state `old`.
 
-    For the key see `staging_for`. With `fsync`, publishing waits for the switch; it always waits
-    for the new chunks and index.
+    For `resume_key` see `staging_for`. Publishing waits until new chunks and index are on the disk,
+    with `fsync` also until the switch to them is.
 
     Raises OSError on Windows, ValueError if the frame is in an object store, in bytes or in a
-    container; it cannot be changed there.
+    container, where frames cannot be changed.
     """
     if _is_inside(location) or location.is_url:
         raise ValueError(
@@ -101,7 +101,7 @@ def _is_inside(location: Location) -> bool:
 
 
 def _key(resume_key: str | None) -> tuple[str, bool]:
-    """The key of a write, and whether it can be resumed."""
+    """Choose the key of a write; also return whether the write can be resumed."""
     return resume_key or uuid.uuid4().hex[:16], resume_key is not None
 
 
@@ -155,7 +155,7 @@ def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingIn
     []
     """
     location = Location.of(urlpath, storage_options=storage_options)
-    found = _remote(location) if location.is_url else _local(location)
+    found = _remote_areas(location) if location.is_url else _local_areas(location)
     return sorted(found, key=lambda info: (info.modified or _LONG_AGO, info.key))
 
 
@@ -208,7 +208,7 @@ def remove_staging(
     return removed
 
 
-def log_others(location: Location, own_key: str) -> None:
+def log_other_staging(location: Location, own_key: str) -> None:
     """Log a warning if other writes to a local path have staging areas, unless its folder is large.
 
     Nothing shows whether they are in progress or were killed.
@@ -227,7 +227,7 @@ def log_others(location: Location, own_key: str) -> None:
         )
 
 
-def _local(location: Location) -> Iterator[StagingInfo]:
+def _local_areas(location: Location) -> Iterator[StagingInfo]:
     """List the areas beside a path, and in it if it is a folder of frames."""
     path = Path(os.path.realpath(location.url))
     beside = path.parent.iterdir() if path.parent.is_dir() else ()
@@ -259,13 +259,13 @@ def _info(area: Path, key: str) -> StagingInfo | None:
     return StagingInfo(str(area), key, nbytes, datetime.fromtimestamp(newest, UTC))
 
 
-def _remote(location: Location) -> Iterator[StagingInfo]:
+def _remote_areas(location: Location) -> Iterator[StagingInfo]:
     store = ObjectStore.of(location)
     parent, _, name = store.target.rpartition("/")
     of_target = re.compile(re.escape(name) + r"(\.([0-9a-f]{16})\.staging)")
     for area in store.folders(parent):
-        if named := of_target.fullmatch(area.rpartition("/")[2]):
+        if match := of_target.fullmatch(area.rpartition("/")[2]):
             found = store.entries(area).values()
             nbytes = sum(entry.get("size") or 0 for entry in found)
             times = [entry["LastModified"] for entry in found if "LastModified" in entry]
-            yield StagingInfo(location.label + named[1], named[2], nbytes, max(times, default=None))
+            yield StagingInfo(location.label + match[1], match[2], nbytes, max(times, default=None))
