@@ -129,7 +129,7 @@ def test_run_leaves_frame_and_picture_and_keeps_the_frame(
     tmp_path: Path, earth: np.ndarray, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "new" / "folder"
-    cover = demo.run_demo(output, force=False)
+    cover = demo.run_demo(output, overwrite=False)
     out = capsys.readouterr().out
     assert sorted(path.name for path in output.iterdir()) == [
         "land-map.b2nd",
@@ -146,10 +146,10 @@ def test_run_leaves_frame_and_picture_and_keeps_the_frame(
     assert "shape           72 x 144\n" in out
 
     inode = (output / "land.b2nd").stat().st_ino
-    demo.run_demo(output, force=False)
+    demo.run_demo(output, overwrite=False)
     assert (output / "land.b2nd").stat().st_ino == inode
     assert "Writing the land mask" not in capsys.readouterr().out
-    demo.run_demo(output, force=True)
+    demo.run_demo(output, overwrite=True)
     assert "Writing the land mask" in capsys.readouterr().out
 
 
@@ -158,7 +158,7 @@ def test_missing_extra_is_named_with_its_command(
 ) -> None:
     monkeypatch.setattr(demo, "find_mask", lambda: None)
     with pytest.raises(ImportError, match=r"global-land-mask is not installed.*b2nd-dask\[demo\]"):
-        demo.run_demo(tmp_path / "out", force=False)
+        demo.run_demo(tmp_path / "out", overwrite=False)
     assert not (tmp_path / "out").exists()
 
 
@@ -169,7 +169,7 @@ from typing import Any
 from b2nd_dask import open_b2nd
 from b2nd_dask.edges.cli.demo import run_demo
 from benchmarks.memory import peak_resident
-cover = run_demo(Path(sys.argv[1]), force=True)
+cover = run_demo(Path(sys.argv[1]), overwrite=True)
 kinds = open_b2nd(Path(sys.argv[1], "land.b2nd")).info["special chunks"].split()
 print(cover.share, kinds[0], kinds[2], peak_resident())
 """

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from b2nd_dask.edges.cli.group import Failures, Verb, as_commands, safe
+from b2nd_dask.edges.cli.group import FAILED, Failures, Verb, as_commands, safe
 from b2nd_dask.edges.cli.shared import (
     json_option,
     lengths,
@@ -128,10 +128,13 @@ def _opened(path: str, options: dict[str, Any], failures: Failures) -> Frame | d
         place = found_at(path, options)
         if not isinstance(place, Location):
             attributes = dict(manifest_of(place).attrs)
+    members = [_with_shape(each, path) for each in members]
+    if any(each.what.startswith("damaged") for each in members):
+        failures.code = FAILED
     return {
         "path": printable(Location.of(path).label),
         "kind": "store",
-        "members": [asdict(_with_shape(each, path)) for each in members],
+        "members": [asdict(each) for each in members],
         "attributes": attributes,
     }
 

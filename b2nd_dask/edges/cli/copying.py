@@ -17,6 +17,8 @@ from b2nd_dask.edges.cli.shared import PATH, lengths, progress, storage_options
 from b2nd_dask.edges.cli.upkeep import verified
 from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.convert.shared import label_of
+from b2nd_dask.edges.datasets.places import found_at
+from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.compression import CODECS, FILTERS
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
@@ -73,7 +75,7 @@ def copy_command(path: str, target: str, **options: Any) -> int:
 
     Without options of compression, chunks are copied unchanged, not decoded, and verified by the
     checksums of SOURCE, if it has any. TARGET always has checksums, and appears when it is
-    complete.
+    complete. A dataset is written as by `convert`: its chunks are compressed again.
 
     \b
     Examples:
@@ -97,7 +99,8 @@ def copy_command(path: str, target: str, **options: Any) -> int:
 def rechunk_command(path: str, target: str, **options: Any) -> int:
     """Write the frame at SOURCE to TARGET with other chunks, within a memory limit.
 
-    Compression and layout are those of SOURCE by default.
+    Compression and layout are those of SOURCE by default. A dataset is written as by `convert`:
+    arrays with another number of axes than CHUNKS keep theirs.
 
     \b
     Examples:
@@ -127,7 +130,12 @@ def _inside(target: str, source: str) -> str:
 def _write(path: str, target: str, options: dict[str, Any]) -> int:
     """Write the target, verify it, and print its chunks and sizes; return the exit code."""
     given, contiguous = options["storage_options"], options["contiguous"]
-    source = open_b2nd(path, storage_options=given if Location.of(path).is_url else None)
+    try:
+        source = open_b2nd(path, storage_options=given if Location.of(path).is_url else None)
+    except B2ndError:
+        if isinstance(found_at(path, given), Location):
+            raise
+        return _convert(path, target, options)
     target = _inside(target, path)
     storage = given if Location.of(target).is_url else None
     with progress(f"writing {Location.of(target).label}") as show, tasks_shown(show):
@@ -151,6 +159,18 @@ def _write(path: str, target: str, options: dict[str, Any]) -> int:
         )
     )
     return 0 if not options["verify"] or verified(target, storage).ok else FAILED
+
+
+def _convert(path: str, target: str, options: dict[str, Any]) -> int:
+    """Write a dataset as `convert` does, with its chunks by default; compare it if verified."""
+    if options.pop("contiguous") is not None:
+        raise click.UsageError("--contiguous and --sparse are for one frame, and this is a dataset")
+    options["cparams"], options["check"] = _compression_in(options) or None, options.pop("verify")
+    options["target_format"] = None if Path(target).suffix else "b2d"
+    with progress(f"writing {target}") as show:
+        convert(path, target, source_format="b2d", progress=show, **options)
+    click.echo(safe(target))
+    return 0
 
 
 def _compression_in(options: dict[str, Any]) -> dict[str, Any]:
@@ -189,6 +209,7 @@ def _cparams(source: Frame, asked: dict[str, Any]) -> dict[str, Any]:
 )
 @click.option("--blocks", type=lengths, metavar="N,N,...", help="Elements of a frame's block.")
 @_writing
+@click.option("--stats", is_flag=True, help="Add statistics to the frames.")
 @click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
 @click.option("--check", is_flag=True, help="Compare all elements before DST appears.")
 @click.option("--other-files", is_flag=True, help="Also read elements in files that SRC refers to.")

@@ -100,11 +100,11 @@ def save_picture(cover: LandCover, path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-def run_demo(output: Path, *, force: bool) -> LandCover:
+def run_demo(output: Path, *, overwrite: bool) -> LandCover:
     """Make the frame, compute the share of land, report it and draw the map.
 
-    The folder `output` is made if it is missing; with `force` the frame is made even if it exists.
-    Raises ImportError if global-land-mask or matplotlib is not installed.
+    The folder `output` is made if it is missing; with `overwrite` the frame is made even if it
+    exists. Raises ImportError if global-land-mask or matplotlib is not installed.
     """
     require("demo", "matplotlib")
     npz = find_mask()
@@ -114,7 +114,7 @@ def run_demo(output: Path, *, force: bool) -> LandCover:
         )
     output.mkdir(parents=True, exist_ok=True)
     path, picture, map_path = (output / n for n in ("land.b2nd", "land.png", "land-map.b2nd"))
-    if force or not path.exists():
+    if overwrite or not path.exists():
         click.echo("Writing the land mask as a frame ...")
         with progress("writing the land mask as a frame") as show:
             write_frame(land_bands(npz, CHUNK), path, CHUNK, show)
@@ -203,8 +203,8 @@ def write_frame(
     show_default=True,
     help="Folder for the frame and the picture.",
 )
-@click.option("--force", is_flag=True, help="Make the frame again if it exists.")
-def demo_command(output: Path, force: bool) -> None:
+@click.option("--overwrite", is_flag=True, help="Make the frame again if it exists.")
+def demo_command(output: Path, overwrite: bool) -> None:
     """Compute how much of the Earth is land, out of core, from the real global land mask.
 
     Needs the extra "demo": pip install 'b2nd-dask[demo]'.
@@ -213,4 +213,4 @@ def demo_command(output: Path, force: bool) -> None:
     Example:
       b2nd-dask demo --output /tmp/demo
     """
-    run_demo(output.expanduser(), force=force)
+    run_demo(output.expanduser(), overwrite=overwrite)

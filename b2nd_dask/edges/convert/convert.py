@@ -40,7 +40,7 @@ class _Format(NamedTuple):
 _FRAMES = ("b2nd", "b2d", "b2z")
 _CHUNKED = (*_FRAMES, "zarr", "hdf5", "netcdf")
 #: Options of a new target, and the formats that have them.
-_OPTIONS = {"blocks": _FRAMES, "chunks": _CHUNKED, "cparams": _CHUNKED}
+_OPTIONS = {"blocks": _FRAMES, "chunks": _CHUNKED, "cparams": _CHUNKED, "stats": _FRAMES}
 _CATERVA = (".caterva", ".cat2", ".cat")
 FORMATS = {
     "b2nd": _Format((".b2nd", *_CATERVA), read_frames, frame_writer),
@@ -67,6 +67,7 @@ def convert(
     chunks: int | tuple[int, ...] | None = None,
     blocks: int | tuple[int, ...] | None = None,
     cparams: Any = None,
+    stats: bool = False,
     max_mem: int | float | str | None = None,
     overwrite: bool = False,
     skip: bool = False,
@@ -100,6 +101,8 @@ def convert(
         Options of the target, as for `to_b2nd`; sizes are integers or tuples of them. By default
         the chunks of the source; small ones are merged, large ones divided. zarr and HDF5 support
         only their own codecs.
+    stats : bool
+        Add statistics to the frames of numbers and times, as `to_b2nd`.
     max_mem : int or str, optional
         Bytes of memory for blocks, or a text such as ``"512MB"``.
     overwrite : bool
@@ -165,7 +168,7 @@ def convert(
         raise ValueError("dtype= is only for Caterva frames, which do not store it: omit it")
     _require_apart(source, place)
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
-        new = (chunks, blocks, cparams, progress)
+        new = (chunks, blocks, cparams, stats or None, progress)
         given = (storage_options, dtype, other_files, Path(scratch))
         options = Options(bound, available().threads, *new, *given)
         tree = _read(source, read_as, options)
@@ -321,7 +324,7 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
         names = ", ".join(f"{name}=" for name in unknown) or f"mode={mode!r}"
         raise ValueError(
             f"{names}: a group becomes a new directory, and its options are chunks=, blocks=, "
-            'cparams=, fsync= and mode= "w-" or "w". For others write its arrays one by one'
+            'cparams=, stats=, fsync= and mode= "w-" or "w". For others write its arrays one by one'
         )
     target = local_target(urlpath)
     if target.suffix not in (".b2d", ".b2z"):

@@ -23,6 +23,7 @@ from b2nd_dask.edges.datasets.tree import (
     keep_attrs,
 )
 from b2nd_dask.format.labels import NAME
+from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.graph.resources import tasks_shown
 from b2nd_dask.graph.write.to_b2nd import Write, to_b2nd
 from b2nd_dask.lazy import require
@@ -152,6 +153,7 @@ def _storage(member: Member, options: Options, *, clip: bool = True) -> dict[str
         "chunks": chunks,
         "blocks": options.given("blocks", shape, clip=clip),
         "cparams": options.cparams,
+        "stats": bool(options.stats) and supports_statistics(member.array.dtype),
         "max_mem": None if asked is None else options.max_mem,
     }
 

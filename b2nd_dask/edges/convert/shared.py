@@ -49,6 +49,7 @@ class Options:
     chunks: Any = None
     blocks: Any = None
     cparams: Any = None
+    stats: bool | None = None
     progress: Progress | None = None
     storage_options: Mapping[str, Any] | None = None
     """Of the source, if it is a URL."""

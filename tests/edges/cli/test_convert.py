@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from b2nd_dask import open_b2nd
 from b2nd_dask.edges.cli import main
 
 if TYPE_CHECKING:
@@ -50,6 +51,15 @@ def test_gzip_is_zlib_in_all_formats(run) -> None:
     assert (cparams.codec, cparams.clevel) == (blosc2.Codec.ZLIB, 3)
 
 
+def test_statistics_of_all_arrays_that_can_have_them(run) -> None:
+    np.savez("all.npz", x=np.arange(60.0).reshape(6, 10), name=np.array(["a", "b"]))
+    assert run("all.npz all.b2d --stats").exit_code == 0
+    assert run("x.npy x.b2nd --stats --chunks 3,5").exit_code == 0
+    assert open_b2nd("x.b2nd").stats.max == 59
+    assert open_b2nd("all.b2d/x.b2nd").stats is not None
+    assert open_b2nd("all.b2d/name.b2nd").stats is None
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -60,6 +70,7 @@ def test_gzip_is_zlib_in_all_formats(run) -> None:
         ("x.npy x.b2nd --chunks 2", "arrays of x.npy have 2 axes"),
         ("x.npy x.zarr --filter delta", "--codec, --level, --filter"),
         ("x.npy x.zarr --blocks 2", "--blocks is for b2nd"),
+        ("x.npy x.zarr --stats", "stats= is for b2nd, b2d, b2z"),
         ("x.npy x.b2nd --dtype f4", "--dtype is only for Caterva frames"),
         ("x.npy y.npy --level 3", "--codec, --level, --filter is for"),
         ("x.npy::a x.b2nd", "no array or group is called 'a'"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import blosc2
 import numpy as np
 import pytest
+import xarray as xr
 
 import b2nd_dask
 from tests.edges.cli.running import run
@@ -141,3 +142,25 @@ def test_a_sparse_frame_is_no_folder(source: Path, tmp_path: Path) -> None:
     assert "the target exists already" in result.stderr
     assert run("copy", "--overwrite", "--sparse", str(source), str(target)).exit_code == 0
     np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES)
+
+
+@pytest.mark.parametrize("name", ["in.b2d", "in.b2z"])
+@pytest.mark.parametrize("target", ["out.b2d", "out.b2z", "out"])
+def test_datasets(tmp_path: Path, name: str, target: str) -> None:
+    ds = xr.Dataset(
+        {"a": (("t", "x"), VALUES, {"units": "K"}), "b": ("t", np.arange(40))},
+        {"x": np.arange(30.0)},
+        {"title": "two arrays"},
+    )
+    path, copied, rechunked = (str(tmp_path / each) for each in (name, target, f"1{target}"))
+    ds.b2nd.to_b2nd(path, encoding={"a": {"chunks": (10, 15)}})
+    assert run("copy", "--codec", "lz4", path, copied).exit_code == 0
+    result = run("rechunk", "--chunks", "40,5", "--max-mem", "100MB", path, rechunked)
+    assert result.exit_code == 0, result.output
+    for each, chunks in ((copied, (10, 15)), (rechunked, (40, 5))):
+        with xr.open_dataset(each, engine="b2nd") as found:
+            xr.testing.assert_identical(found, ds)
+        assert b2nd_dask.open_b2nd(each, component="a").chunks == chunks
+    assert b2nd_dask.open_b2nd(copied, component="a").cparams.codec is blosc2.Codec.LZ4
+    assert "it exists; --overwrite replaces it" in run("copy", path, copied).stderr
+    assert run("copy", "--sparse", path, copied).exit_code == 2

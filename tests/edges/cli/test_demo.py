@@ -12,10 +12,13 @@ from tests.edges.cli.running import run
 
 def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(demo, "run_demo", lambda output, *, force: seen.append((output, force)))
+    monkeypatch.setattr(demo, "run_demo", lambda *args, **options: seen.append((*args, options)))
     assert run("demo").exit_code == 0
-    assert run("demo", "--output", "elsewhere", "--force").exit_code == 0
-    assert seen == [(Path("demo-output"), False), (Path("elsewhere"), True)]
+    assert run("demo", "--output", "elsewhere", "--overwrite").exit_code == 0
+    assert seen == [
+        (Path("demo-output"), {"overwrite": False}),
+        (Path("elsewhere"), {"overwrite": True}),
+    ]
 
 
 def test_demo_without_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

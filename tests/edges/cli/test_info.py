@@ -255,3 +255,13 @@ def test_a_damaged_manifest_leaves_the_listing(tmp_path: Path) -> None:
     assert "z.b2nd  array 4, int64" in result.output
     assert "dataset.json" in result.stderr
     assert result.exit_code != 0
+
+
+def test_a_damaged_member_is_listed_and_fails(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        b2nd_dask.to_b2nd(np.arange(4), tmp_path / f"{name}.b2nd")
+    (tmp_path / "y.b2nd").write_bytes(b"no frame")
+    result = run("info", str(tmp_path))
+    assert "x.b2nd  array 4, int64" in result.output
+    assert "y.b2nd  damaged" in result.output
+    assert result.exit_code == 1
