@@ -64,10 +64,10 @@ def markdown(settings: Settings, results: Sequence[ScenarioResult], load: float)
     lines = [
         "# What each rule of the optimizer pays",
         "",
-        "With all rules the figure itself, else the ratio to it: above 1 the rules that are left "
-        "out pay; = where they change no task. CPU time of all cores, tasks that run, and how far "
-        "resident memory rose at its peak "
-        f"(medians of {settings.repeat} rounds in turns, the peak of them all; "
+        "The first column of each table has the figure with all rules. The other columns have its "
+        "ratio without some rules: above 1 these rules pay, and = means that they change no task. "
+        "Measures are the CPU time of all cores, the tasks that run, and the rise of resident "
+        f"memory at its peak (medians of {settings.repeat} rounds in turns, the highest peak; "
         f"{settings.threads} threads). Made by `python -m benchmarks.ablation`, {about['date']}, "
         f"revision {about['revision']}, dask {about['packages']['dask']}, load {load:.1f} before"
         f"{'; small sizes: not a measurement' if settings.quick else ''}.",

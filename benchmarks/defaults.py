@@ -46,8 +46,8 @@ many kinds, written by `to_b2nd` and read by `open_b2nd`, with CPU times of one 
 
 ## Compression
 
-In each cell the compressed size in percent of the array's, then the CPU time of writing and of
-reading, in seconds for 1 GB of the array. Blocks are the default's. "default" is zstd at level 1
+A cell has the compressed size in percent of the array, then the CPU times of writing and of
+reading, in seconds for 1 GB of the array. All have the default blocks. "default" is zstd at level 1
 behind a shuffle (of elements of one byte: no filter); the other columns change what they name.
 """
 BETWEEN = """

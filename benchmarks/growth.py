@@ -23,11 +23,11 @@ LINEAR = 1.1
 HEAD = """\
 # How time and memory grow
 
-Each graph is computed as this package optimizes it, and by dask alone, which is the same graph
-with `b2nd_dask.optimize` off, up to where that takes minutes. A cell has the figure of the largest
-graph, and the slope: the power with which it grows, fitted to the upper half of the points; 1 is
-linear. CPU time is that of all threads; memory is how far resident memory rose, at its peak and
-until the first task ran. Each graph has a process of its own.
+Each graph is computed twice: as this package optimizes it, and by dask alone (the same graph with
+`b2nd_dask.optimize` off), which stops at sizes that take minutes. A cell has the figure of the
+largest graph and, in brackets, the slope: the power with which the figure grows, fitted to the
+upper half of the points. A slope of 1 is linear. CPU time is that of all threads. Memory is the
+rise of resident memory, at its peak and before the first task. Each graph has its own process.
 
 Made by `python -m benchmarks.growth` from runs of `python -m benchmarks growth_chunks` and its
 like, {date}, {cpu}, {usable_cores} cores, Python {python}, dask {dask}{quick}.

@@ -14,16 +14,18 @@ from benchmarks.model import Figures, ScenarioResult, Verdict
 JSON_NAME = "results.json"
 
 CONDITIONS = (
-    "Each contender works in a process of its own, all with {threads} threads. One warm-up, after "
-    "which results are compared; then {repeat} rounds in which the contenders take turns in "
-    "shuffled order (with 0 the first run counts). Data is in the page cache (warm). Time is the "
-    "median of the rounds and its spread, CPU the median of the time of all cores. Memory is how "
-    "far resident memory rose at its peak above the process with its libraries imported (and what "
-    "it writes from memory made), and the peak itself. Every run opens its file anew, and no "
-    "contender keeps decoded data from one to the next; this package keeps the metadata of local "
-    "frames that it has parsed, and looks whether they are still the same. Files get a new name "
-    "in each run and are removed after it; before a run that writes, all that is dirty in the page "
-    "cache is written to the disk. Neither is timed."
+    "Each contender runs in a process of its own, with {threads} threads. A warm-up comes first, "
+    "and its results are compared. Then come {repeat} rounds, in which the contenders take turns "
+    "in shuffled order (with 0 rounds, the first run counts). Data is in the page cache (warm). "
+    "Time is the median of the rounds and its spread, CPU the median of the time of all cores. "
+    "Memory is the peak of resident memory, and its rise above the process with its libraries "
+    "imported and the arrays made that it writes. Each run opens its file anew, and no contender "
+    "keeps decoded data between runs; this package keeps the parsed metadata of local frames and "
+    "checks that they are unchanged. Files get a new name in each run and are removed after it. "
+    "Before a run that writes, dirty pages of the page cache are written to the disk. These two "
+    "steps are not timed. “Memory used before”: if a contender needs over 256 MiB, another process "
+    "used as much before each run, so none waits for memory that the virtual machine has given "
+    "back to its host."
 )
 
 
@@ -69,16 +71,13 @@ def conditions(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _command(run: Mapping[str, Any]) -> str:
     machine = run["machine"]
-    told = (
+    described = (
         f"- `{machine['command']}`, {machine['date']}, revision {machine['revision']}, load "
         f"{run['load_before']:.1f} before and {run['load_after']:.1f} after"
     )
     if run["memory_used_before"]:
-        told += (
-            "; where a contender needs over 256 MiB, another process used as much before each run, "
-            "so that none waits for memory that the virtual machine has given back to its host"
-        )
-    return told
+        described += "; memory used before"
+    return described
 
 
 def section(result: ScenarioResult) -> list[str]:
