@@ -37,7 +37,7 @@ def dask_chunks(shape):
     )
 
 
-@pytest.mark.filterwarnings("ignore:python-blosc2 reads slices:UserWarning")
+@pytest.mark.filterwarnings("ignore:python-blosc2 misreads slices:UserWarning")
 @given(case=strategies.cases(), data=st.data())
 def test_what_is_written_is_read_by_all(fresh_path, case, data):
     path: Path = fresh_path()
