@@ -13,13 +13,14 @@ from typing import Any
 import click
 
 from b2nd_dask.edges.cli.group import FAILED, Verb, safe
-from b2nd_dask.edges.cli.shared import PATH, lengths, progress, storage_options
+from b2nd_dask.edges.cli.shared import PATH, frames_at, lengths, progress, storage_options
 from b2nd_dask.edges.cli.upkeep import verified
 from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.convert.shared import label_of
 from b2nd_dask.edges.datasets.places import found_at
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.compression import CODECS, FILTERS
+from b2nd_dask.format.manifest import MANIFEST
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.info import decimal, lengths_text
@@ -110,20 +111,23 @@ def rechunk_command(path: str, target: str, **options: Any) -> int:
     return _write(path, target, options)
 
 
-def _inside(target: str, source: str) -> str:
-    """The target; if it is a folder, the path of the source's name in it, as for `cp`."""
+def _inside(target: str, source: str, suffix: str = ".b2nd") -> str:
+    """The target; if it is a folder, the path of the source's name in it, as for `cp`.
+
+    A name without suffix gets the given one.
+    """
     if Location.of(target).is_url:
         return target
     folder = Path(target)
     if target.endswith("/") and not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "the directory does not exist; make it first", target)
-    # only --overwrite replaces a sparse frame; a directory with a suffix may be a dataset
-    is_frame = (folder / MAIN_MEMBER).exists()
-    if folder.is_dir() and not folder.suffix and not is_frame:
+    # only --overwrite replaces a sparse frame or a dataset, which may have no suffix
+    is_other = folder.suffix or any((folder / n).exists() for n in (MAIN_MEMBER, MANIFEST))
+    if folder.is_dir() and not is_other:
         # the label has no query, which may hold a secret
         name = Path(Location.of(source).label).name
         # a member of a store has no suffix
-        return str(folder / (name if Path(name).suffix else f"{name}.b2nd"))
+        return str(folder / (name if Path(name).suffix else f"{name}{suffix}"))
     return target
 
 
@@ -162,13 +166,21 @@ def _write(path: str, target: str, options: dict[str, Any]) -> int:
 
 
 def _convert(path: str, target: str, options: dict[str, Any]) -> int:
-    """Write a dataset as `convert` does, with its chunks by default; compare it if verified."""
+    """Write a dataset as `convert` does, with its statistics; compare it if verified."""
     if options.pop("contiguous") is not None:
         raise click.UsageError("--contiguous and --sparse are for one frame, and this is a dataset")
+    target = _inside(target, path, ".b2d")
+    if (suffix := Path(target).suffix) not in (".b2d", ".b2z", ""):
+        raise click.UsageError(
+            f"{path} is a dataset: write a .b2d or .b2z, one array of it by its own path "
+            f"({path}/NAME), or another format by `b2nd-dask convert`"
+        )
     options["cparams"], options["check"] = _compression_in(options) or None, options.pop("verify")
-    options["target_format"] = None if Path(target).suffix else "b2d"
+    frames = (open_b2nd(each) for each in frames_at(path, options["storage_options"]))
+    options["stats"] = any(frame.stats is not None for frame in frames)
+    formats = {"source_format": "b2d", "target_format": suffix[1:] or "b2d"}
     with progress(f"writing {target}") as show:
-        convert(path, target, source_format="b2d", progress=show, **options)
+        convert(path, target, progress=show, **formats, **options)
     click.echo(safe(target))
     return 0
 

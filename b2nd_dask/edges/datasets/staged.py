@@ -28,9 +28,11 @@ from b2nd_dask.frame.members.store import EMBED
 from b2nd_dask.graph.write.to_b2nd import Write
 from b2nd_dask.storage import (
     MAIN_MEMBER,
+    Location,
     about,
     area_of,
     frame_locked,
+    log_other_staging,
     printable,
     public_url,
     publish_path,
@@ -198,7 +200,9 @@ def staged(
         raise FileNotFoundError(
             errno.ENOENT, "the directory of the target does not exist", str(target.parent)
         )
-    area = area_of(target, secrets.token_hex(8))
+    key = secrets.token_hex(8)
+    area = area_of(target, key)
+    log_other_staging(Location(str(target)), key)
     with about(str(target)):
         area.mkdir()
     ready = area / name

@@ -31,7 +31,7 @@ from b2nd_dask.edges.xarray.variables import (
 )
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.storage import Location, printable, split_path, what_directory
+from b2nd_dask.storage import Location, printable, split_path, split_store, what_directory
 
 #: Suffixes of files and directories of this engine.
 _SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
@@ -95,7 +95,8 @@ class B2ndBackend(BackendEntrypoint):
             return True
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
-        name = os.fsdecode(filename_or_obj)
+        # a member or a group is that of its store
+        name = os.fsdecode(split_store(filename_or_obj)[0])
         if split_path(name)[0].rstrip("/").endswith(_SUFFIXES):
             return True
         path = Path(name)
