@@ -206,8 +206,7 @@ class LocalStaging(Staging):
 
     def discard(self) -> None:
         """Remove everything that was staged."""
-        for hidden in (self.directory, self.directory.with_suffix(".old")):
-            remove_area(hidden, Path(self.target))
+        remove_area(self.directory, Path(self.target))
 
 
 @dataclass(frozen=True)
