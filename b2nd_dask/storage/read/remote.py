@@ -116,20 +116,20 @@ class RemoteReader(ByteReader):
         self, items: Sequence[tuple[str, Span]], buffers: Sequence[memoryview] = ()
     ) -> Generator[tuple[memoryview, int]]:
         """Send all requests, then read the responses; see `ByteReader.read_each`."""
-        wanted = {i: (self._object(member), span) for i, (member, span) in enumerate(items)}
+        wanted = [(self._object(member), span) for member, span in items]
         found: dict[int, tuple[memoryview, int]] = {}
         prefetches: dict[int, Future[Response]] = {}
-        for i, (each, span) in wanted.items():
+        unrequested: dict[int, tuple[RemoteObject, Span]] = {}
+        for i, (each, span) in enumerate(wanted):
             if kept := _kept_end(each, span):
                 found[i] = _part(kept, span)
             elif future := prefetched(Item(self, *items[i])):
                 prefetches[i] = future
-        unrequested = {
-            i: each for i, each in wanted.items() if i not in found and i not in prefetches
-        }
+            else:
+                unrequested[i] = each, span
         with self._requested(unrequested) as responses:
             fill_prefetches()
-            for i, (each, span) in wanted.items():
+            for i, (each, span) in enumerate(wanted):
                 if future := prefetches.pop(i, None):
                     with suppress(Exception):
                         found[i] = _part(future.result(), span)
