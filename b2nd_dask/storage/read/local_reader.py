@@ -231,7 +231,7 @@ def _read(fd: int, span: Span) -> bytes:
     while at < span.stop and (part := pread(fd, span.stop - at, at)):
         parts.append(part)
         at += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def _fill(fd: int, start: int, target: memoryview) -> int:

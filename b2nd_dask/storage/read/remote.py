@@ -238,7 +238,8 @@ class RemoteReader(ByteReader):
         finally:
             for each in futures:
                 each.cancel()
-        main.known, main.ends = ends[0].identity, tuple(ends)
+        main.known = ends[0].identity
+        main.ends = tuple(each for each in ends if each.identity == main.known)
         return main
 
 
@@ -246,8 +247,7 @@ def _kept_end(each: RemoteObject, span: Span) -> Response | None:
     """Find the kept response that contains a span."""
     start, stop = clip(span, each.size)
     for kept in each.ends:
-        has_all = kept.start <= start and stop <= kept.start + len(kept.data)
-        if has_all and kept.identity == each.known:
+        if kept.start <= start and stop <= kept.start + len(kept.data):
             return kept
     return None
 
