@@ -10,13 +10,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import io
-import itertools
 import mmap
 import os
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -46,8 +44,6 @@ _NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 #: Errors of F_FULLFSYNC on file systems that cannot flush the cache of the drive.
 _NO_FLUSH = (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL)
 _COPY_NBYTES = 1 << 24
-#: Buffers per call, as many as Linux and macOS accept.
-_IOV_MAX = 1024
 #: From linux/fs.h and linux/fcntl.h; Python has no renameat2.
 RENAME_NOREPLACE, RENAME_EXCHANGE, _AT_FDCWD = 1, 2, -100
 #: Errors of a kernel or file system without renameat2, or without the flag.
@@ -153,19 +149,15 @@ def require_writable(path: str) -> None:
         )
 
 
-def pwrite(fd: int, payloads: Sequence[bytes], at: int) -> None:
-    """Write payloads one after the other, from a position on.
+def pwrite(fd: int, payload: bytes, at: int) -> None:
+    """Write a payload at a position.
 
     A single system call writes at most 2 GiB, and less on a full disk; then more calls follow.
     """
-    remaining = deque(memoryview(payload) for payload in payloads)
+    remaining = memoryview(payload)
     while remaining:
-        written = os.pwritev(fd, list(itertools.islice(remaining, _IOV_MAX)), at)
-        at += written
-        while remaining and written >= len(remaining[0]):
-            written -= len(remaining.popleft())
-        if remaining:
-            remaining[0] = remaining[0][written:]
+        written = os.pwrite(fd, remaining, at)
+        at, remaining = at + written, remaining[written:]
 
 
 def _kernel_copy(source: int, target: int, nbytes: int, start: int, at: int) -> int:
@@ -183,7 +175,7 @@ def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> No
             if error.errno not in _NO_KERNEL_COPY:
                 raise
             payload = os.pread(source, min(nbytes, _COPY_NBYTES), start)
-            pwrite(target, [payload], at)
+            pwrite(target, payload, at)
             copied = len(payload)
         if copied == 0:
             raise OSError(
@@ -215,7 +207,7 @@ def link_or_copy(source: Path, target: str | Path, folder: int | None = None) ->
 def write_file(path: Path, payload: bytes, *, fsync: bool = True) -> None:
     """Create or overwrite a file; with `fsync`, wait until it is on the disk."""
     with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
-        pwrite(fd, [payload], 0)
+        pwrite(fd, payload, 0)
         if fsync:
             flush(fd)
 

@@ -28,7 +28,6 @@ MISSING = {
         "pread",
         "preadv",
         "pwrite",
-        "pwritev",
         "register_at_fork",
         "sched_getaffinity",
         "statvfs",

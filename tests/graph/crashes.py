@@ -37,11 +37,11 @@ OLD = np.random.default_rng(1).normal(size=(40, 30))
 NEW = np.random.default_rng(2).normal(size=(40, 30))
 OLD[:20, 15:] = 0
 #: Calls that change something on the disk.
-CHANGES = ["open", "pwritev", "ftruncate", "fsync", "link", "rename", "replace", "mkdir"]
+CHANGES = ["open", "pwrite", "ftruncate", "fsync", "link", "rename", "replace", "mkdir"]
 CHANGES += ["unlink", "rmdir", "copy_file_range", "chmod"]
 #: Bytes that a disk writes whole or not at all: memory pages and sectors are no smaller.
 SECTOR = 512
-WRITES = ("pwritev",)
+WRITES = ("pwrite",)
 RENAMES = ("link", "rename", "replace", "renameat2")
 
 
@@ -239,8 +239,7 @@ class Faults:
     @staticmethod
     def part(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         fd, data, *rest = arguments
-        whole = b"".join(data)
-        return fd, [whole[: len(whole) // 2 // SECTOR * SECTOR]], *rest
+        return fd, data[: len(data) // 2 // SECTOR * SECTOR], *rest
 
 
 def attempt(scenario: Scenario, faults: Faults) -> str:

@@ -31,7 +31,7 @@ def calls(monkeypatch):
         return Path(f"/proc/self/fd/{args[0]}").readlink().name
 
     watch("fsync", of_descriptor)
-    watch("pwritev", of_descriptor)
+    watch("pwrite", of_descriptor)
     watch("rename", lambda args: Path(args[1]).name)
     return seen
 
@@ -68,7 +68,7 @@ def test_a_change_is_on_the_disk_before_its_switch(tmp_path, calls, contiguous, 
         calls.pop()  # the staging area is given up
         # header or index file: the last that changes
         switch = max(at for at, (name, _) in enumerate(calls) if name != "fsync")
-        assert calls[switch][0] == ("pwritev" if contiguous else "rename")
+        assert calls[switch][0] == ("pwrite" if contiguous else "rename")
         assert calls[switch - 1][0] == "fsync"
         ends.append([name for name, _ in calls[switch + 1 :]])
     assert ends == [["fsync"], []]

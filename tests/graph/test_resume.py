@@ -250,20 +250,20 @@ def test_object_stores(request, kind, contiguous, caplog):
 
 
 def test_a_manifest_that_was_cut_by_a_full_disk(target, monkeypatch):
-    original, count = os.pwritev, itertools.count()
+    original, count = os.pwrite, itertools.count()
 
-    def pwritev(fd, rows, start):
+    def pwrite(fd, data, start):
         if Path(f"/proc/self/fd/{fd}").readlink().parent.name != "kept":
-            return original(fd, rows, start)
+            return original(fd, data, start)
         at = next(count)
         if at == 1:
-            return original(fd, [bytes(rows[0])[:20]], start)
+            return original(fd, data[:20], start)
         if at == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return original(fd, rows, start)
+        return original(fd, data, start)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwritev", pwritev)
+        patch.setattr(os, "pwrite", pwrite)
         with pytest.raises(OSError, match="No space") as caught:
             write(target, Work())
     assert str(target) in str(caught.value)

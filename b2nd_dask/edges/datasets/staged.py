@@ -234,11 +234,10 @@ def staged(
 
 def _clean_up(target: Path, area: Path) -> None:
     """Remove the staging area; the old dataset gets its name back if the name is free."""
-    for path in (area, area.with_suffix(".old")):
-        try:
-            remove_area(path, target)
-        except OSError as error:
-            logger.warning("%s: %s; `remove_staging` removes what is left", target, error)
+    try:
+        remove_area(area, target)
+    except OSError as error:
+        logger.warning("%s: %s; `remove_staging` removes what is left", target, error)
 
 
 def _is_of_target(error: OSError, area: Path) -> bool:

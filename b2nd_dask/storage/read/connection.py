@@ -14,6 +14,7 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.config import conf
 from fsspec.core import url_to_fs
 
+from b2nd_dask.lazy import require
 from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.redaction import Secrets
 from b2nd_dask.system import at_fork
@@ -128,12 +129,10 @@ def _filesystem(location: Location) -> tuple[Any, str]:
         options["config_kwargs"] = ours | chosen
     try:
         found: tuple[Any, str] = url_to_fs(location.url, **options)
-    except ImportError as error:
-        if scheme not in _EXTRAS:
-            raise
-        extra, package = _EXTRAS[scheme]
-        advice = f"{error.name or package} is not installed; install it with: "
-        raise ImportError(f"{advice}pip install 'b2nd-dask[{extra}]'") from error
+    except ImportError:
+        if scheme in _EXTRAS:
+            require(*_EXTRAS[scheme])
+        raise
     return found
 
 

@@ -149,33 +149,26 @@ class _Handle:
     """An open file or directory, closed with its last reference.
 
     After an earlier close, a read in another thread could use the same descriptor of another file.
+    `place` is the descriptor; for a directory on Windows, which has none, the path.
     """
 
-    __slots__ = ("__weakref__", "fd", "path")
+    __slots__ = ("__weakref__", "fd", "place")
 
     def __init__(self, path: str) -> None:
-        self.path, self.fd = path, _open(path, {"path": path})
+        self.fd = _open(path, {"path": path})
+        self.place: int | str = path if self.fd == NO_FD else self.fd
         if self.fd != NO_FD:
             weakref.finalize(self, _close, self.fd)
 
-    def state(self) -> os.stat_result:
-        """Return the `stat` of the open file or directory."""
-        return os.fstat(self.fd) if self.fd != NO_FD else Path(self.path).stat()
-
     def arguments(self, name: str) -> dict[str, Any]:
         """Arguments of system calls for a file in the open directory."""
-        if self.fd == NO_FD:
-            return {"path": f"{self.path}/{name}"}
+        if isinstance(self.place, str):
+            return {"path": f"{self.place}/{name}"}
         return {"path": name, "dir_fd": self.fd}
 
     def stat(self, name: str) -> os.stat_result:
         """Return the `stat` of a file in the directory."""
         return os.stat(**self.arguments(name), follow_symlinks=False)
-
-    def names(self) -> set[str]:
-        """Names of the files in the directory."""
-        with os.scandir(self.path if self.fd == NO_FD else self.fd) as entries:
-            return {entry.name for entry in entries}
 
 
 def _open_frame(path: str) -> tuple[_Handle, bool]:
@@ -185,7 +178,7 @@ def _open_frame(path: str) -> tuple[_Handle, bool]:
     """
     while True:
         handle = _Handle(path)
-        state = handle.state()
+        state = os.stat(handle.place)  # noqa: PTH116 - of a descriptor
         if not stat.S_ISDIR(state.st_mode):
             _require_regular(state, path)
             return handle, False
@@ -194,7 +187,7 @@ def _open_frame(path: str) -> tuple[_Handle, bool]:
             return handle, True
         # a replaced frame is emptied: retry, unless the path still names this directory
         if os.path.samestat(Path(path).stat(), state):
-            guess = what_directory(path, handle.names())
+            guess = what_directory(path, os.listdir(handle.place))  # noqa: PTH208
             raise FrameFormatError(
                 f"a directory without a file {MAIN_MEMBER} is not a sparse frame{guess}", path=path
             )
@@ -238,7 +231,7 @@ def _read(fd: int, span: Span) -> bytes:
     while at < span.stop and (part := pread(fd, span.stop - at, at)):
         parts.append(part)
         at += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def _fill(fd: int, start: int, target: memoryview) -> int:

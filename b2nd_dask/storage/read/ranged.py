@@ -60,7 +60,7 @@ class RemoteObject:
     known: Identity | None = None
     """State in the first response with bytes; all later responses must have it."""
     ends: tuple[Response, ...] = ()
-    """Kept responses: the first bytes and, of a larger object, the last ones."""
+    """Kept responses of the known state: the first bytes and, of a larger object, the last ones."""
 
     def __repr__(self) -> str:
         return self.label
@@ -233,7 +233,7 @@ async def _read_body(body: Any, nbytes: int) -> bytes:
     if left:
         problem = problem or f"{nbytes - left} of {nbytes} bytes arrived"
         raise TransientError(f"the response broke off: {problem}")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def token_of(details: Mapping[str, Any]) -> str:

@@ -116,20 +116,20 @@ class RemoteReader(ByteReader):
         self, items: Sequence[tuple[str, Span]], buffers: Sequence[memoryview] = ()
     ) -> Generator[tuple[memoryview, int]]:
         """Send all requests, then read the responses; see `ByteReader.read_each`."""
-        wanted = {i: (self._object(member), span) for i, (member, span) in enumerate(items)}
+        wanted = [(self._object(member), span) for member, span in items]
         found: dict[int, tuple[memoryview, int]] = {}
         prefetches: dict[int, Future[Response]] = {}
-        for i, (each, span) in wanted.items():
+        unrequested: dict[int, tuple[RemoteObject, Span]] = {}
+        for i, (each, span) in enumerate(wanted):
             if kept := _kept_end(each, span):
                 found[i] = _part(kept, span)
             elif future := prefetched(Item(self, *items[i])):
                 prefetches[i] = future
-        unrequested = {
-            i: each for i, each in wanted.items() if i not in found and i not in prefetches
-        }
+            else:
+                unrequested[i] = each, span
         with self._requested(unrequested) as responses:
             fill_prefetches()
-            for i, (each, span) in wanted.items():
+            for i, (each, span) in enumerate(wanted):
                 if future := prefetches.pop(i, None):
                     with suppress(Exception):
                         found[i] = _part(future.result(), span)
@@ -238,7 +238,8 @@ class RemoteReader(ByteReader):
         finally:
             for each in futures:
                 each.cancel()
-        main.known, main.ends = ends[0].identity, tuple(ends)
+        main.known = ends[0].identity
+        main.ends = tuple(each for each in ends if each.identity == main.known)
         return main
 
 
@@ -246,8 +247,7 @@ def _kept_end(each: RemoteObject, span: Span) -> Response | None:
     """Find the kept response that contains a span."""
     start, stop = clip(span, each.size)
     for kept in each.ends:
-        has_all = kept.start <= start and stop <= kept.start + len(kept.data)
-        if has_all and kept.identity == each.known:
+        if kept.start <= start and stop <= kept.start + len(kept.data):
             return kept
     return None
 

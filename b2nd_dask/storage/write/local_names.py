@@ -86,19 +86,18 @@ def about(target: str) -> Iterator[None]:
 
 
 def remove_area(hidden: Path, target: Path) -> None:
-    """Remove a staging area or an old frame; tasks and commits that still use it fail.
+    """Remove what a write has left beside its target; tasks and commits that still use it fail.
 
-    The hidden path need not exist. An old frame (``.old``) gets its name back, unless something
-    else has this name.
+    Any hidden path of the write will do; it need not exist. An old frame (``.old``) gets its name
+    back, unless something else has this name.
     """
-    if hidden.suffix == ".old" and not os.path.lexists(target):
+    old = hidden.with_suffix(".old")
+    if not os.path.lexists(target):
         with suppress(FileNotFoundError):
-            hidden.rename(target)
-        return
-    if hidden.suffix == ".staging":
-        # renamed first: tasks and commits must not find it while it is emptied
-        hidden = _rename_removed(hidden)
-    remove_path(hidden)
+            old.rename(target)
+    remove_path(old)
+    # renamed first: tasks and commits must not find the area while it is emptied
+    remove_path(_rename_removed(hidden.with_suffix(".staging")))
 
 
 def _rename_removed(hidden: Path) -> Path:

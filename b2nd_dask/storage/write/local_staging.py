@@ -206,8 +206,7 @@ class LocalStaging(Staging):
 
     def discard(self) -> None:
         """Remove everything that was staged."""
-        for hidden in (self.directory, self.directory.with_suffix(".old")):
-            remove_area(hidden, Path(self.target))
+        remove_area(self.directory, Path(self.target))
 
 
 @dataclass(frozen=True)
@@ -219,16 +218,16 @@ class ContiguousStaging(LocalStaging):
 
         A failure leaves a range of undefined bytes in the part, which nothing uses.
         """
-        name, nbytes = f"{_process}.part", sum(map(len, payloads))
+        name, joined = f"{_process}.part", b"".join(payloads)
         with (
             about(self.target),
             # a commit must not take a part while it grows
             self.locked(shared=True),
             # opened and closed for each append: on NFS the close makes the bytes visible to others
             opened(self.directory / name, os.O_RDWR | os.O_CREAT) as fd,
-            _reserve(fd, nbytes, self.header_len) as start,
+            _reserve(fd, len(joined), self.header_len) as start,
         ):
-            pwrite(fd, payloads, start)
+            pwrite(fd, joined, start)
         return adjacent(name, payloads, start)
 
     def join(self, parts: Sequence[str], rows: NDArray[Any]) -> Placement:
@@ -261,7 +260,7 @@ class ContiguousStaging(LocalStaging):
             with opened(self.directory / part, os.O_RDONLY) as source:
                 copy_range(source, start, stop - start, fd, end)
             end += stop - start
-        pwrite(fd, [tail], end)
+        pwrite(fd, tail, end)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Complete the largest part, sync, rename; see `Staging.publish`."""
@@ -270,7 +269,7 @@ class ContiguousStaging(LocalStaging):
             # no O_CREAT: the area may have been removed, and may belong to another run by now
             with opened(ready, os.O_RDWR) as fd:
                 self.append_all(fd, placement, tail)
-                pwrite(fd, [head], 0)
+                pwrite(fd, head, 0)
                 # last, since a repeated commit must be able to write into the same part
                 keep_mode(ready, Path(self.target))
                 if self.fsync:

@@ -112,7 +112,7 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
             # the switch: until now the old header refers to the old index. Only lengths and shape
             # differ. With few fixed metalayers these are in the first 512 bytes, which disks write
             # atomically
-            pwrite(fd, [head], 0)
+            pwrite(fd, head, 0)
             if self.fsync:
                 flush(fd)
 

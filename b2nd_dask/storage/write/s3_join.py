@@ -165,16 +165,14 @@ class ServerJoin:
 
     def _merge_runs(self, runs: Sequence[Run]) -> list[Run]:
         """Join large objects into larger ones, for fewer parts."""
-        merged = [run for run in runs if nbytes_of(run) < self.limits.min_part]
-        group: list[Run] = []
-        large = [run for run in runs if nbytes_of(run) >= self.limits.min_part]
-        for run in large:
+        small = [run for run in runs if nbytes_of(run) < self.limits.min_part]
+        groups: list[list[Run]] = [[]]
+        for run in runs[len(small) :]:
             # a group has fewer objects than an upload has parts, since each is large
-            if sum(map(nbytes_of, [*group, run])) > self.limits.max_part:
-                merged.append(self._merge(group))
-                group = []
-            group.append(run)
-        return [*merged, self._merge(group)] if group else merged
+            if sum(map(nbytes_of, [*groups[-1], run])) > self.limits.max_part:
+                groups.append([])
+            groups[-1].append(run)
+        return [*small, *map(self._merge, filter(None, groups))]
 
     def _merge(self, group: list[Run]) -> Run:
         if len(group) == 1:
