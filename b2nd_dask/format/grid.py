@@ -77,11 +77,7 @@ class Grid:
         """Coordinates of a chunk in the chunk grid; ValueError if no chunk has this number."""
         if not 0 <= chunk < self.nchunks:
             raise ValueError(f"chunk {chunk} does not exist; number of chunks: {self.nchunks}")
-        cell = []
-        for count in reversed(self.counts):
-            chunk, at = divmod(chunk, count)
-            cell.append(at)
-        return tuple(reversed(cell))
+        return tuple(map(int, np.unravel_index(chunk, self.counts)))
 
     def chunk_numbers(self, along: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
         """Number the chunks of a box in C order, from its coordinates along each axis."""

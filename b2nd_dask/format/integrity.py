@@ -49,7 +49,6 @@ from b2nd_dask.format.trailer import (
     build_trailer,
     fingerprint_matches,
     has_no_fingerprint,
-    is_as_built,
 )
 from b2nd_dask.format.values import (
     most_unpacked,
@@ -222,7 +221,7 @@ def _judge_stamp(tail: Tail, head: bytes, header: FrameHeader, record: bytes | N
         return _absent("it was written without checksums")
     if not (has_no_fingerprint(trailer) or fingerprint_matches(trailer)):
         return _damaged("its trailer does not match the fingerprint")
-    if stamped and has_no_fingerprint(trailer) and not is_as_built(trailer, vlmeta):
+    if stamped and has_no_fingerprint(trailer) and trailer != build_trailer(vlmeta):
         return _damaged("its trailer has a form that no software writes")
     expected = b"" if record is None else _stamp_of(record)
     if record is not None and stamp == expected:

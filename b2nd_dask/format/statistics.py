@@ -242,7 +242,8 @@ def chunk_statistics(elements: NDArray[Any]) -> Any:
         # native byte order, since NumPy 2.5 does not swap the bytes of timedelta64 without a unit
         rows = np.array(found, statistics_row(elements.dtype.newbyteorder("=")))
         if is_repeated:
-            _repeat(rows, size)
+            for name in ("total", "nans", "nonzeros"):
+                rows[name] = multiplied(rows[name], np.array(size))
         elif len(rows) > 1:
             times = rows.view(statistics_row(dtype.newbyteorder("=")))
             times[0] = tuple(_MERGES[name].reduce(times[name]) for name in times.dtype.names or ())
@@ -297,12 +298,12 @@ def _piece_row(piece: NDArray[Any], is_time: bool) -> tuple[Any, ...]:
     return total, least, greatest, nans, nonzeros, True
 
 
-def _repeat(rows: NDArray[Any], size: int) -> None:
-    """Convert the statistics of one element to those of `size` copies."""
-    for name in ("nans", "nonzeros"):
-        rows[name] *= size
-    total = rows["total"]
+def multiplied(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+    """Multiply sums by counts, in their dtype."""
+    if values.dtype.kind != "c":
+        times: NDArray[Any] = values * counts.astype(values.dtype)
+        return times
     # a complex product would multiply an infinite part by 0, which is NaN
-    parts = (total.real, total.imag) if total.dtype.kind == "c" else (total,)
-    for part in parts:
-        np.multiply(part, size, out=part)
+    out = np.empty(np.broadcast_shapes(values.shape, counts.shape), values.dtype)
+    out.real, out.imag = values.real * counts, values.imag * counts
+    return out

@@ -100,11 +100,6 @@ def fingerprint_matches(trailer: bytes) -> bool:
     return trailer.endswith(bytes([_XXH3_128]) + digest)
 
 
-def is_as_built(trailer: bytes, vlmeta: Mapping[str, bytes]) -> bool:
-    """Whether a trailer has the bytes that every writer writes, apart from the fingerprint."""
-    return build_trailer(vlmeta)[: -1 - _ROOM] == trailer[: -1 - _ROOM]
-
-
 class PastUpdate(NamedTuple):
     """One update of a frame in place."""
 

@@ -6,7 +6,6 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgpack
@@ -48,13 +47,58 @@ _MAX_ARRAY_NDIM = 64
 _CFRAME, _REFERENCE, _COMPLEX, _SET, _NDARRAY = 42, 43, 44, 45, 46
 
 
-class ItemBudget:
-    """Remaining number of values for a metadata entry, its extension values included."""
+class _Unpacker:
+    """Unpacks a metadata entry and the extension values in it, within the limits for both."""
 
     def __init__(self) -> None:
         self._left = MAX_ITEMS
+        self._depth = 0
 
-    def spend(self, raw: bytes) -> None:
+    def unpack(self, raw: bytes) -> Any:
+        """Convert one msgpack value: that of the entry, or the content of an extension value."""
+        self._spend(raw)
+        self._depth += 1
+        try:
+            value = msgpack.unpackb(
+                raw,
+                strict_map_key=False,
+                list_hook=_untuple,
+                object_pairs_hook=_map_of,
+                ext_hook=self._unpack_extension,
+            )
+        except (FrameFormatError, UnsupportedFrameError):
+            raise
+        # msgpack's own errors are ValueErrors; a list as a map key is a TypeError
+        except (ValueError, TypeError, RecursionError) as error:
+            problem = str(error) or type(error).__name__
+            raise FrameFormatError(f"it is not a msgpack value: {problem}") from error
+        self._depth -= 1
+        return value
+
+    def _unpack_extension(self, code: int, data: bytes) -> Any:
+        if self._depth > MAX_EXTENSION_DEPTH:
+            raise FrameFormatError(f"it nests more than {MAX_EXTENSION_DEPTH} extension values")
+        if code == _COMPLEX and len(data) == 16:
+            return complex(*struct.unpack(">dd", data))
+        if code == _SET:
+            members = self.unpack(data)
+            if not isinstance(members, list | tuple):
+                raise FrameFormatError("it holds a set that is not a list of members")
+            try:
+                require_few_collisions(members)
+                return set(members)
+            except TypeError as error:
+                problem = "it holds a set with an array (such as a time of NumPy) or a list in it"
+                raise FrameFormatError(problem) from error
+        if code == _NDARRAY:
+            return _unpack_array(self.unpack(data))
+        if code in (_CFRAME, _REFERENCE):
+            raise UnsupportedFrameError(
+                "it holds a python-blosc2 object or a reference to one, which is not followed"
+            )
+        raise UnsupportedFrameError(f"it holds a msgpack extension of unknown type {code}")
+
+    def _spend(self, raw: bytes) -> None:
         """Subtract the number of values in a msgpack value, without those in extension values.
 
         Raises `FrameFormatError` if there are too many values, or fewer than the arrays and maps
@@ -190,26 +234,7 @@ def unpack_value(raw: bytes) -> Any:
     >>> unpack_value(msgpack.packb({"t": ["__tuple__", 1, 2]}))
     {'t': (1, 2)}
     """
-    return _unpack(raw, ItemBudget(), 0)
-
-
-def _unpack(raw: bytes, budget: ItemBudget, depth: int) -> Any:
-    """Convert a value that is nested in `depth` extension values."""
-    budget.spend(raw)
-    try:
-        return msgpack.unpackb(
-            raw,
-            strict_map_key=False,
-            list_hook=_untuple,
-            object_pairs_hook=_map_of,
-            ext_hook=partial(_unpack_extension, budget=budget, depth=depth + 1),
-        )
-    except (FrameFormatError, UnsupportedFrameError):
-        raise
-    # msgpack's own errors are ValueErrors; a list as a map key is a TypeError
-    except (ValueError, TypeError, RecursionError) as error:
-        problem = str(error) or type(error).__name__
-        raise FrameFormatError(f"it is not a msgpack value: {problem}") from error
+    return _Unpacker().unpack(raw)
 
 
 def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, bytes]:
@@ -227,13 +252,14 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
     for name, value in entries.items():
         if not isinstance(name, str):
             raise TypeError(f"metadata names must be text; {name!r} is {type(name).__name__}")
-        _require_text_keys(value)
         if not 0 < len(name.encode("utf-8")) <= MAX_NAME:
             raise ValueError(f"metadata name {name!r}: names have 1 to {MAX_NAME} bytes of UTF-8")
         try:
             raw = pack_value(value)
             # raises if readers could not unpack it
             unpack_value(raw)
+            # python-blosc2 reads only keys of text and bytes, as msgpack does by default
+            msgpack.unpackb(raw)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the metadata entry {name!r} cannot be stored: {error}") from error
         packed[name] = pack_entry(raw) if compressed else raw
@@ -243,18 +269,6 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
                 "which readers reject as an attack; store such data as an array"
             )
     return packed
-
-
-def _require_text_keys(value: Any) -> None:
-    """Check the types of all map keys: python-blosc2 reads only text and bytes."""
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str | bytes):
-                raise TypeError(f"metadata keys must be text; {key!r} is {type(key).__name__}")
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for inner in value:
-            _require_text_keys(inner)
 
 
 def pack_value(value: Any) -> bytes:
@@ -306,30 +320,6 @@ def _untuple(items: list[Any]) -> Any:
 def _map_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     require_few_collisions([key for key, _ in pairs])
     return dict(pairs)
-
-
-def _unpack_extension(code: int, data: bytes, *, budget: ItemBudget, depth: int) -> Any:
-    if depth > MAX_EXTENSION_DEPTH:
-        raise FrameFormatError(f"it nests more than {MAX_EXTENSION_DEPTH} extension values")
-    if code == _COMPLEX and len(data) == 16:
-        return complex(*struct.unpack(">dd", data))
-    if code == _SET:
-        members = _unpack(data, budget, depth)
-        if not isinstance(members, list | tuple):
-            raise FrameFormatError("it holds a set that is not a list of members")
-        try:
-            require_few_collisions(members)
-            return set(members)
-        except TypeError as error:
-            problem = "it holds a set with an array (such as a time of NumPy) or a list in it"
-            raise FrameFormatError(problem) from error
-    if code == _NDARRAY:
-        return _unpack_array(_unpack(data, budget, depth))
-    if code in (_CFRAME, _REFERENCE):
-        raise UnsupportedFrameError(
-            "it holds a python-blosc2 object or a reference to one, which is not followed"
-        )
-    raise UnsupportedFrameError(f"it holds a msgpack extension of unknown type {code}")
 
 
 def _unpack_array(value: Any) -> np.ndarray[Any, Any]:

@@ -228,21 +228,20 @@ def open_all(
     One error names all frames that are missing or unreadable. Any other error, such as an
     unavailable store, credentials or an argument, is raised at once and stops the opening.
     """
-    frames, errors = [], []
-    with ThreadPoolExecutor(min(THREADS, len(sources))) as pool:
-        opened = [pool.submit(open_one, source) for source in sources]
+
+    def attempt(source: Any) -> FrameReference | Exception:
         try:
-            for each in opened:
-                try:
-                    frames.append(each.result())
-                except _OF_ONE_FRAME as error:
-                    errors.append(error)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            return open_one(source)
+        except _OF_ONE_FRAME as error:
+            return error
+
+    with ThreadPoolExecutor(min(THREADS, len(sources))) as pool:
+        # after any other error, `map` cancels the calls that wait for a thread
+        found = list(pool.map(attempt, sources))
+    errors = [each for each in found if isinstance(each, Exception)]
     if errors:
         raise _combine_errors(errors, len(sources)) from errors[0].__cause__
-    return frames
+    return [each for each in found if isinstance(each, FrameReference)]
 
 
 def _combine_errors(errors: Sequence[Exception], nsources: int) -> Exception:

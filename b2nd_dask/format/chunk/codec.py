@@ -254,36 +254,24 @@ def _block_spans(
     blocks: NDArray[np.int64],
 ) -> NDArray[np.int64] | None:
     """Find start and stop of blocks, a row per chunk; None if a length or an offset is invalid."""
-    if header.memcpyed:
-        if (cbytes != header.cbytes).any():
-            return None
-        starts = HEADER_LEN + blocks * header.blocksize
-        stops = starts + header.blocksize
-    else:
-        ends = _ends_of_blocks(offsets, cbytes)
-        if ends is None:
-            return None
-        starts, stops = offsets[:, blocks], ends[:, blocks]
     spans = np.empty((len(cbytes), len(blocks), 2), np.int64)
-    spans[..., 0], spans[..., 1] = starts, stops
-    return spans
-
-
-def _ends_of_blocks(
-    offsets: NDArray[np.int64], cbytes: NDArray[np.int64]
-) -> NDArray[np.int64] | None:
-    """Compute the ends of the blocks' streams, a row per chunk; None if an offset is invalid."""
+    if header.memcpyed:
+        # uncompressed blocks are equally long, and have no offsets
+        spans[..., 0] = HEADER_LEN + blocks * header.blocksize
+        spans[..., 1] = spans[..., 0] + header.blocksize
+        return spans if (cbytes == header.cbytes).all() else None
     rows, order = np.arange(len(offsets))[:, None], np.argsort(offsets, axis=1)
     edges = np.empty((len(offsets), offsets.shape[1] + 1), np.int64)
     edges[:, :-1] = offsets[rows, order]
     edges[:, -1] = cbytes
     # streams start behind the offsets, are not empty, and do not overlap
-    is_behind = edges[:, 0] >= head_nbytes(offsets.shape[1])
+    is_behind = edges[:, 0] >= head_nbytes(header.nblocks)
     if not is_behind.all() or (edges[:, 1:] - edges[:, :-1] < _OFFSET.itemsize).any():
         return None
     ends = np.empty_like(offsets)
     ends[rows, order] = edges[:, 1:]
-    return ends
+    spans[..., 0], spans[..., 1] = offsets[:, blocks], ends[:, blocks]
+    return spans
 
 
 def _decodes_whole(header: ChunkHeader) -> bool:

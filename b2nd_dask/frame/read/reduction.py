@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.statistics import ChunkStatistics
+from b2nd_dask.format.statistics import ChunkStatistics, multiplied
 from b2nd_dask.frame.read.plan import RegionPlan
 
 PartialResult = Mapping[str, NDArray[Any]]
@@ -89,17 +89,6 @@ def _same(one: PartialResult, counts: NDArray[np.int64]) -> PartialResult:
     return {name: np.broadcast_to(values, counts.shape).copy() for name, values in one.items()}
 
 
-def _multiplied(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
-    """Multiply values by counts, in their dtype."""
-    if values.dtype.kind != "c":
-        times: NDArray[Any] = values * counts.astype(values.dtype)
-        return times
-    # a complex product would multiply an infinite part by 0, which is NaN
-    out = np.empty(np.broadcast_shapes(values.shape, counts.shape), values.dtype)
-    out.real, out.imag = values.real * counts, values.imag * counts
-    return out
-
-
 def _raised(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
     """Raise values to the power of counts, in their dtype; integers wrap around as in products."""
     whole = {"u": np.dtype("u8"), "i": np.dtype("i8")}
@@ -119,7 +108,7 @@ def _merge_moments(first: PartialResult, second: PartialResult) -> PartialResult
     return {"total": first["total"] + second["total"], "n": n + m, "M": squares}
 
 
-SUMS = Accumulation(partial(_merge_by, np.add), partial(_repeat_by, _multiplied))
+SUMS = Accumulation(partial(_merge_by, np.add), partial(_repeat_by, multiplied))
 PRODUCTS = Accumulation(partial(_merge_by, np.multiply), partial(_repeat_by, _raised))
 #: Fields ``n``, ``total`` and ``M``: count, sum, and sum of squared deviations from the mean.
 MOMENTS = Accumulation(_merge_moments, SUMS.repeat)

@@ -23,11 +23,11 @@ from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.store import require_no_link_out
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
-    MOST_LISTED,
     ChunkBox,
     ChunkRecords,
     body_of,
     boxes_of,
+    listed,
     merge_records,
     put_manifest,
     read_manifests,
@@ -337,11 +337,10 @@ def records_of_parts(
     damaged = staged.copy()
     damaged[records.rows["chunk"]] = False
     if damaged.any():
-        hit = [box for box in boxes if damaged[box.chunks(grid)].any()]
-        regions = ", ".join(box.region(grid) for box in hit[:MOST_LISTED])
+        hit = [box.region(grid) for box in boxes if damaged[box.chunks(grid)].any()]
         raise B2ndError(
             f"{np.count_nonzero(damaged)} staged chunks are damaged or missing: stage the parts "
-            f"{regions}{' and others' if len(hit) > MOST_LISTED else ''} again, then commit",
+            f"{listed(hit)} again, then commit",
             path=staging.label,
         )
     if staged.all():

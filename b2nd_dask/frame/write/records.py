@@ -42,7 +42,7 @@ _PART = re.compile(rb"[0-9a-f]{32}(\.part|\.chunk)?")
 MANIFEST = re.compile(r"part-([0-9a-f]{1,8})-([0-9a-f]{1,8})")
 _CODES = [0, *map(special_code, INDEX_KINDS)]
 #: Most regions that an error lists.
-MOST_LISTED = 5
+_MOST_LISTED = 5
 #: Most bytes and rows that one thread verifies at a time.
 _BATCH_NBYTES, _BATCH_ROWS = 32 << 20, 4096
 _THREADS = 4
@@ -244,10 +244,10 @@ def require_disjoint(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, lab
     """Check that the parts of each pair do not overlap."""
     found = [(a, b) for a, b in pairs if a.common(b).nchunks]
     if found:
-        named = ", ".join(f"{a.region(grid)} and {b.region(grid)}" for a, b in found[:MOST_LISTED])
+        named = [f"{a.region(grid)} and {b.region(grid)}" for a, b in found]
         raise B2ndError(
-            f"parts overlap: {named}. Parts must be disjoint; only the same part may be staged "
-            "again. To start again, remove all parts by remove_staging",
+            f"parts overlap: {listed(named)}. Parts must be disjoint; only the same part may be "
+            "staged again. To start again, remove all parts by remove_staging",
             path=label,
         )
 
@@ -295,14 +295,19 @@ def _batches(rows: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
 
 
 def regions_of(missing: NDArray[np.bool_], grid: Grid) -> str:
-    """Format the regions of missing chunks as boxes; of many, only the first ones."""
+    """Format the regions of missing chunks as boxes."""
     left = missing.reshape(grid.counts).copy()
     regions: list[str] = []
-    while left.any() and len(regions) < MOST_LISTED:
+    while left.any() and len(regions) <= _MOST_LISTED:
         box = _first_box(left)
         left.reshape(-1)[box.chunks(grid)] = False
         regions.append(box.region(grid))
-    return ", ".join(regions) + (" and others" if left.any() else "")
+    return listed(regions)
+
+
+def listed(regions: Sequence[str]) -> str:
+    """Format a list of regions for an error; of many, only the first ones."""
+    return ", ".join(regions[:_MOST_LISTED]) + " and others" * (len(regions) > _MOST_LISTED)
 
 
 def _first_box(mask: NDArray[np.bool_]) -> ChunkBox:
