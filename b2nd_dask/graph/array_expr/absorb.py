@@ -119,7 +119,7 @@ def _selected(source: FrameExpr, selection: Selection) -> FrameExpr | str:
     top = source.top.accept(selection, "")
     if top is None:
         return "the read does not support it"
-    return source_of(top, source.dtype, selection.chunks, source.prefix)
+    return source_of(top, source.dtype, source.prefix)
 
 
 def _absorb_slice(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:

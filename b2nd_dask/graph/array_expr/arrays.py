@@ -45,7 +45,7 @@ _MOVES: dict[str, Callable[[da.Array, Any], da.Array]] = {
 
 def expression_reading(source: Readable, sizes: Chunks, name: str | None = None) -> Any:
     """Make an array of `dask_array` of a frame or joined frames, in blocks of given lengths."""
-    expression = source_of(Read.of(ReadBlocks.whole(source, sizes), ""), source.dtype, sizes, name)
+    expression = source_of(Read.of(ReadBlocks.whole(source, sizes), ""), source.dtype, name)
     return compat.source_names().new_collection(expression)
 
 
