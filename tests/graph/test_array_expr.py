@@ -200,6 +200,13 @@ def test_constants_are_no_inputs(x):
     np.testing.assert_array_equal(column.compute(), np.repeat(ARRAY[:, :1], 4, axis=1))
 
 
+def test_filters_with_constant_masks_or_elements(x):
+    row = x[0]
+    constant = partial(library().full, row.shape, chunks=row.chunks)
+    np.testing.assert_array_equal(row[constant(True, dtype=bool)].compute(), ARRAY[0])
+    np.testing.assert_array_equal(constant(7)[row > 0].compute(), 7)
+
+
 def test_blocks_are_writable(tmp_path):
     array = np.zeros((20, 20))
     array[0, 0] = 1

@@ -49,62 +49,23 @@ def rule_table() -> dict[type, Rule]:
 
 
 def absorbed(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
-    """The replacement of an expression above a source; None if the expression stays."""
+    """The replacement of an expression above a source; None if the expression stays.
 
-    def attempt(rule: Rule) -> Any:
-        if rule.alone and (others := source._other_dependents(parent, dependents)):
-            return f"it is needed by {', '.join(others)}"
-        found = rule.apply(source, parent, dependents)
-        if found is None or isinstance(found, str):
-            return found
-        kept = source._preserve_grid_contract(parent, found, dependents)
-        return "an expression above it depends on its blocks" if kept is None else kept
-
-    return _apply_rule(source, type(parent), f"{type(parent).__name__} {parent._name}", attempt)
-
-
-def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
-    """Read in other blocks during the lowering of an expression; None if `dask_array` rechunks.
-
-    A source in a store stays: other expressions may read the same elements.
+    The reason is logged at DEBUG. Returns None also if the rule raises an exception other than
+    `SettingError`, or if `dask_array` has changed.
     """
-
-    def attempt(_: Rule) -> FrameExpr | str:
-        if source.tree.compiled.is_remote:
-            return "it is in a store, whose chunks are read only once"
-        return _read_in_blocks(source, chunks)
-
-    found: FrameExpr | None = _apply_rule(source, None, "new blocks", attempt)
-    return found
-
-
-def _apply_rule(
-    source: FrameExpr, kind: type | None, above: str, attempt: Callable[[Rule], Any]
-) -> Any:
-    """Apply the rule for a class of expressions, by default for rechunks; return the replacement.
-
-    Returns None, and logs the reason at DEBUG, if the expression stays. Returns None also if the
-    rule raises an exception other than `SettingError`, or if `dask_array` has changed.
-    """
-    names = compat.rule_names()
+    names, kind = compat.rule_names(), type(parent)
     if names is None:
         return None
-    kind = kind or names.Rechunk
     rule = rule_table().get(names.Reduction if issubclass(kind, names.Reduction) else kind)
-    found: Any
     try:
-        rules = active_rules()
-        if rule is None:
-            found = "no rule supports it"
-        elif rule.switch not in (None, *rules):
-            found = f"the rule {rule.switch} is off"
-        else:
-            found = attempt(rule)
+        found = _applied(rule, source, parent, dependents)
     except SettingError:
         raise
     except Exception as error:  # noqa: BLE001 - in any case the expression itself is right
         warn_once("b2nd_dask leaves an expression to dask_array", error)
         return None
+    above = f"{kind.__name__} {parent._name}"
     if isinstance(found, str):
         logger.debug("%s does not absorb %s: %s", source._name, above, found)
         return None
@@ -114,12 +75,44 @@ def _apply_rule(
     return found
 
 
+def _applied(rule: Rule | None, source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
+    """The replacement by a rule, or the reason why the expression stays; None if it is folded."""
+    rules = active_rules()
+    if rule is None:
+        return "no rule supports it"
+    if rule.switch not in (None, *rules):
+        return f"the rule {rule.switch} is off"
+    if rule.alone and (others := source._other_dependents(parent, dependents)):
+        return f"it is needed by {', '.join(others)}"
+    found = rule.apply(source, parent, dependents)
+    if found is None or isinstance(found, str):
+        return found
+    kept = source._preserve_grid_contract(parent, found, dependents)
+    return "an expression above it depends on its blocks" if kept is None else kept
+
+
+def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
+    """Read in other blocks during the lowering of an expression; None if `dask_array` rechunks.
+
+    A source in a store stays: other expressions may read the same elements.
+    """
+    names = compat.rule_names()
+    if names is None:
+        return None
+    if source.tree.compiled.is_remote:
+        logger.debug("%s is not read in new blocks: chunks of a store are read once", source._name)
+        return None
+    # the dependents are unknown during lowering
+    found: FrameExpr | None = absorbed(source, names.Rechunk(source, chunks), {})
+    return found
+
+
 def _selected(source: FrameExpr, selection: Selection) -> FrameExpr | str:
     """The source of selected elements; a reason if the node does not accept the selection."""
     top = source.top.accept(selection, "")
     if top is None:
         return "the read does not support it"
-    return source_of(top, source.dtype, selection.chunks, source.prefix)
+    return source_of(top, source.dtype, source.prefix)
 
 
 def _absorb_slice(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:

@@ -1,7 +1,7 @@
 """Arrays of `dask_array` that read frames, and their conversion to arrays of `dask.array`.
 
 Writes need the conversion. Reads, moves and functions of blocks become layers, which the optimizer
-and bounded writes understand; other expressions keep the tasks of `dask_array`, as one layer.
+and bounded writes understand; other expressions keep the tasks of `dask_array`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from b2nd_dask.graph.array_expr.rules import constant_of
 from b2nd_dask.graph.array_expr.source import FrameExpr, selected, source_of
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among
 from b2nd_dask.graph.expression.nodes import Read
-from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks, mark_as_expression, reading_of
+from b2nd_dask.graph.read.blocks import Chunks, ReadBlocks, reading_of
 from b2nd_dask.graph.read.from_b2nd import array_of
 
 logger = logging.getLogger("b2nd_dask")
@@ -45,7 +45,7 @@ _MOVES: dict[str, Callable[[da.Array, Any], da.Array]] = {
 
 def expression_reading(source: Readable, sizes: Chunks, name: str | None = None) -> Any:
     """Make an array of `dask_array` of a frame or joined frames, in blocks of given lengths."""
-    expression = source_of(Read.of(ReadBlocks.whole(source, sizes), ""), source.dtype, sizes, name)
+    expression = source_of(Read.of(ReadBlocks.whole(source, sizes), ""), source.dtype, name)
     return compat.source_names().new_collection(expression)
 
 
@@ -160,12 +160,14 @@ def _of_read(read: Read) -> Any:
 
 
 def _of_tasks(expression: Any) -> da.Array:
-    """An array with the tasks that `dask_array` makes of an expression, as one layer."""
+    """An array with the tasks that `dask_array` makes of an expression."""
     tasks = dict(compat.source_names().new_collection(expression).__dask_graph__())
-    name = expression._name
-    graph = HighLevelGraph({name: tasks}, {name: set()})
+    name, meta = expression._name, expression._meta
+    layers, below = {name: tasks}, {name: set[str]()}
     # an expression that reads neither frames nor other expressions is an ordinary array
     if expression.dependencies() or type(expression) is FrameExpr:
-        mark_as_expression(graph.layers[name])
-    meta = expression._meta
+        inputs = f"inputs-{name}"
+        layers[inputs] = {key: tasks.pop(key) for key in list(tasks) if key[0] != name}
+        below |= {name: {inputs}, inputs: set()}
+    graph = HighLevelGraph(layers, below)
     return da.Array(graph, name, expression.chunks, dtype=expression.dtype, meta=meta)

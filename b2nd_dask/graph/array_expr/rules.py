@@ -62,7 +62,8 @@ def _with_call(parent: Any, dependents: Dependents) -> FrameExpr | str:
         elif _is_absorbed(arg, parent, dependents):
             args.append(arg.top)
         else:
-            args.append(constant_of(arg) or Argument.of(arg))
+            # a filter needs a mask of the elements' shape
+            args.append((None if is_filter else constant_of(arg)) or Argument.of(arg))
     arrays = [arg for arg in args if not isinstance(arg, Literal)]
     if all(isinstance(arg, Argument) for arg in arrays):
         return "other expressions need its arguments, too"
@@ -72,7 +73,7 @@ def _with_call(parent: Any, dependents: Dependents) -> FrameExpr | str:
     if not is_filter and broadcast_chunks(arg.chunks or () for arg in arrays) != chunks:
         return "a constant array makes the result longer"
     top = Elemwise(func, tuple(args), kwargs, chunks, ("",))
-    return source_of(top, parent.dtype, parent.chunks)
+    return source_of(top, parent.dtype)
 
 
 def absorb_input(source: FrameExpr, parent: FrameExpr, dependents: Dependents) -> Any:
@@ -183,7 +184,7 @@ def fold_in(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameRedu
         return FrameReduction(*parent.operands)
     if not (_is_combined(found.fold, parent) and found.is_answered(merge_limit(found.read.nbytes))):
         return f"it is needed by {', '.join(others)}"
-    alone = source_of(source.top, source.dtype, source.chunks, _ALONE)
+    alone = source_of(source.top, source.dtype, _ALONE)
     return FrameReduction(alone, *parent.operands[1:])
 
 

@@ -14,8 +14,15 @@ from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import Task
 from b2nd_dask.graph.array_expr import compat
-from b2nd_dask.graph.expression.nodes import Literal, Node, Opaque, Read, Selection, with_nodes
-from b2nd_dask.graph.expression.program import Compiled, Operand, Result, compile_tree
+from b2nd_dask.graph.expression.nodes import (
+    Node,
+    Opaque,
+    Read,
+    Selection,
+    computed_in,
+    with_nodes,
+)
+from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.optimize.at_once import task_at_once
 from b2nd_dask.graph.optimize.lower import input_of, own_block
@@ -91,30 +98,16 @@ class Tree:
     def __dask_tokenize__(self) -> Any:
         # of the program: dask would recurse into a deep tree, and repeat shared subtrees
         read, program, inputs = self.compiled
-        steps = [
-            (step.func, list(map(_token, step.args)), tokenize(step.keywords))
-            for step in program.steps
-        ]
-        leaves = [_token_of_leaf(leaf) for leaf in (read, *inputs)]
-        return "b2nd_dask.Tree", leaves, steps
-
-
-def _token(operand: Operand) -> Any:
-    if isinstance(operand, Literal):
-        return "value", tokenize(operand.value)
-    return "result" if isinstance(operand, Result) else "input", operand.number
+        return "b2nd_dask.Tree", [_token_of_leaf(leaf) for leaf in (read, *inputs)], program.steps
 
 
 def _token_of_leaf(leaf: Node) -> Any:
     if not isinstance(leaf, Read):
         return leaf.layers[0]
     positions = [(along.start, along.stop, along.step) for along in leaf.positions]
-    return tokenize(leaf.source), positions, leaf.axes, _token_of_chunks(leaf.chunks)
-
-
-def _token_of_chunks(chunks: Chunks) -> Any:
     # dask would visit the length of each of many thousand blocks
-    return [np.asarray(along, np.int64).tobytes() for along in chunks]
+    lengths = [np.asarray(along, np.int64).tobytes() for along in leaf.chunks]
+    return tokenize(leaf.source), positions, leaf.axes, lengths
 
 
 def operands_of(top: Node) -> tuple[Tree, list[Any]]:
@@ -218,15 +211,13 @@ class ReadingExpr(_IO):  # type: ignore[misc]
 class FrameExpr(ReadingExpr):
     """Elements of frames and elementwise work on them; one task for each block."""
 
-    _parameters = ("tree", "dtype", "chunks", "prefix")
+    _parameters = ("tree", "dtype", "prefix")
     _can_rechunk_pushdown = True
-    _determ_token: str | None
 
-    def __dask_tokenize__(self) -> Any:
-        if not self._determ_token:
-            named = [getattr(one, "_name", one) for one in self.operands if one is not self.chunks]
-            self._determ_token = tokenize(type(self), *named, _token_of_chunks(self.chunks))
-        return self._determ_token
+    @property
+    def chunks(self) -> Chunks:
+        """The blocks; a filter selects fewer elements than their lengths say."""
+        return computed_in(self.tree.top) or ()
 
     @cached_property
     def _name(self) -> str:
@@ -279,17 +270,17 @@ class FrameExpr(ReadingExpr):
         return make
 
 
-def source_of(top: Node, dtype: Any, chunks: Chunks, prefix: str | None = None) -> FrameExpr:
+def source_of(top: Node, dtype: Any, prefix: str | None = None) -> FrameExpr:
     """Make the source of a node."""
     tree, inputs = operands_of(top)
-    return FrameExpr(tree, dtype, chunks, prefix, *inputs)
+    return FrameExpr(tree, dtype, prefix, *inputs)
 
 
 def unfused(source: FrameExpr, parent: Any) -> Any:
     """The same expression above a copy of the source whose blocks have their own tasks."""
     if source.prefix == UNFUSED:
         return "its blocks have their own tasks"
-    apart = source_of(source.top, source.dtype, source.chunks, UNFUSED)
+    apart = source_of(source.top, source.dtype, UNFUSED)
     operands = (apart if getattr(o, "_name", "") == source._name else o for o in parent.operands)
     return type(parent)(*operands)
 

@@ -106,15 +106,11 @@ def moment_kernel(
     return {"total": total, "n": n, "M": summed[..., None]}
 
 
-def extreme_kernel(ufunc: np.ufunc) -> Kernel:
-    """Make the kernel of a reduction by a ufunc, such as `np.minimum`."""
-
-    def kernel(
-        elements: NDArray[Any], axis: Axis, *, scratch: bool = False, **keywords: Any
-    ) -> PartialResult:
-        return {"": ufunc.reduce(elements, axis=axis, keepdims=True, **keywords)}
-
-    return kernel
+def extreme_kernel(
+    ufunc: np.ufunc, elements: NDArray[Any], axis: Axis, *, scratch: bool = False, **keywords: Any
+) -> PartialResult:
+    """Compute the partial result of a reduction by a ufunc, such as `np.minimum`."""
+    return {"": ufunc.reduce(elements, axis=axis, keepdims=True, **keywords)}
 
 
 def _summed(

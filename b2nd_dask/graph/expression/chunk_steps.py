@@ -237,13 +237,15 @@ def _is_inexact(dtype: Any) -> bool:
 
 
 def _extreme(ufunc: np.ufunc, fields: FieldsOf, *combined_by: Callable[..., Any]) -> ReductionKind:
-    return ReductionKind(extremes(ufunc), extreme_kernel(ufunc), combined_by, fields)
+    return ReductionKind(extremes(ufunc), partial(extreme_kernel, ufunc), combined_by, fields)
 
 
 _NANSUM = partial(sum_kernel, sum=chunk.nansum)
 _NANPROD = partial(product_kernel, skips_nan=True)
 _LEAST = partial(pruning.extreme_fields, "least")
 _GREATEST = partial(pruning.extreme_fields, "greatest")
+_NANLEAST = partial(_LEAST, skips_nan=True)
+_NANGREATEST = partial(_GREATEST, skips_nan=True)
 
 #: The known chunk steps of dask.
 _KINDS: dict[Callable[..., Any], ReductionKind] = {
@@ -253,10 +255,10 @@ _KINDS: dict[Callable[..., Any], ReductionKind] = {
     chunk.nanprod: ReductionKind(PRODUCTS, _NANPROD, (chunk.prod,)),
     chunk.any: _extreme(np.logical_or, pruning.any_fields, chunk.any),
     chunk.all: _extreme(np.logical_and, pruning.all_fields, chunk.all),
-    reductions.chunk_min: _extreme(np.minimum, _LEAST(), reductions.chunk_min, chunk.min),
-    reductions.chunk_max: _extreme(np.maximum, _GREATEST(), reductions.chunk_max, chunk.max),
-    reductions._nanmin_skip: _extreme(np.fmin, _LEAST(skips_nan=True), reductions._nanmin_skip),
-    reductions._nanmax_skip: _extreme(np.fmax, _GREATEST(skips_nan=True), reductions._nanmax_skip),
+    reductions.chunk_min: _extreme(np.minimum, _LEAST, reductions.chunk_min, chunk.min),
+    reductions.chunk_max: _extreme(np.maximum, _GREATEST, reductions.chunk_max, chunk.max),
+    reductions._nanmin_skip: _extreme(np.fmin, _NANLEAST, reductions._nanmin_skip),
+    reductions._nanmax_skip: _extreme(np.fmax, _NANGREATEST, reductions._nanmax_skip),
     reductions.mean_chunk: ReductionKind(SUMS, mean_kernel, _MEANS, pruning.mean_fields),
     reductions.moment_chunk: ReductionKind(MOMENTS, moment_kernel, _MOMENTS, is_tiled=True),
 }

@@ -20,7 +20,7 @@ from b2nd_dask.frame.read.reduction import Answers, Counted
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.derived import Derived, derived_from, or_unknown, range_of
-from b2nd_dask.graph.expression.elementwise import NUMBERS, is_among
+from b2nd_dask.graph.expression.elementwise import is_among, is_number
 from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.program import Compiled, Operand, Program, Result, Step
 from b2nd_dask.graph.expression.ranges import CONDITIONS, is_safe_cast
@@ -148,9 +148,8 @@ def _replaces_nan(program: Program) -> bool:
     if first.func is not np.isnan or second.func is not np.where or first.kwargs or second.kwargs:
         return False
     mask, zero, elements = second.args
-    is_zero = isinstance(zero, Literal) and bool(np.asarray(zero.value) == 0)
     in_order = first.args == (_ELEMENTS,) and (mask, elements) == (Result(1), _ELEMENTS)
-    return bool(in_order and is_zero)
+    return in_order and _is_zero(zero)
 
 
 def _is_zero_test(step: Step) -> bool:
@@ -160,12 +159,12 @@ def _is_zero_test(step: Step) -> bool:
     if keywords:
         return False
     others = [arg for arg in step.args if arg != _ELEMENTS]
-    with_zero = len(others) == 1 and isinstance(others[0], Literal) and _is_zero(others[0].value)
+    with_zero = len(others) == 1 and _is_zero(others[0])
     return func is np.logical_not or (func in (np.equal, np.not_equal) and with_zero)
 
 
-def _is_zero(value: Any) -> bool:
-    return bool(np.asarray(value).dtype.kind in NUMBERS and value == 0)
+def _is_zero(operand: Operand) -> bool:
+    return isinstance(operand, Literal) and is_number(operand.value) and bool(operand.value == 0)
 
 
 def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
@@ -223,20 +222,18 @@ def all_fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
     return {"": (chunks.statistics.nonzeros == chunks.counts, chunks.known_mask("nonzeros"))}
 
 
-def extreme_fields(column: str, *, skips_nan: bool = False) -> FieldsOf:
-    """Make the function of `min` or `max`, from the column of statistics."""
-
-    def fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
-        statistics = chunks.statistics
-        needed = (column, *(() if skips_nan else ("nans",)))
-        known = chunks.known_mask(*needed) & statistics.has_range
-        values = getattr(statistics, column).astype(dtype)
-        nan = statistics.nans == chunks.counts if skips_nan else statistics.nans > 0
-        if nan.any():
-            values = np.where(nan, _nan_of(dtype), values)
-        return {"": (values, known)}
-
-    return fields
+def extreme_fields(
+    column: str, chunks: Derived, dtype: np.dtype[Any], keywords: Any, *, skips_nan: bool = False
+) -> Fields:
+    """Fields of `min` or `max`, from the column of statistics."""
+    statistics = chunks.statistics
+    needed = (column, *(() if skips_nan else ("nans",)))
+    known = chunks.known_mask(*needed) & statistics.has_range
+    values = getattr(statistics, column).astype(dtype)
+    nan = statistics.nans == chunks.counts if skips_nan else statistics.nans > 0
+    if nan.any():
+        values = np.where(nan, _nan_of(dtype), values)
+    return {"": (values, known)}
 
 
 def constant_chunks(

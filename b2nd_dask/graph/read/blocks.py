@@ -243,20 +243,6 @@ def _readings_in(layer: Any) -> Iterator[ReadBlocks]:
     return (dep for dep in _dask_compat.block_arguments(layer) if isinstance(dep, ReadBlocks))
 
 
-#: Note on a layer of tasks that has no counterpart among dask's layers.
-_NOTE = "b2nd_dask.expression"
-
-
-def mark_as_expression(layer: Any) -> None:
-    """Note that a layer has the tasks of an expression of `dask_array`."""
-    layer.collection_annotations = {_NOTE: True}
-
-
-def is_layer_of_expression(layer: Any) -> bool:
-    """Whether a layer is marked by `mark_as_expression`."""
-    return bool(_dask_compat.collection_annotation(layer, _NOTE))
-
-
 def blockwise_array(
     source: Any, sizes: Chunks, name: str, layer: Callable[[], tuple[Any, ...]]
 ) -> da.Array:

@@ -25,7 +25,7 @@ from b2nd_dask.frame.rechunk.work import RegionSource, View
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.expression.nodes import Moved, Node, Read
 from b2nd_dask.graph.layers.layers import Layers, annotated_dtype
-from b2nd_dask.graph.read.blocks import Chunks, is_layer_of_expression, regions_of
+from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.read.sizes import aligned_sizes
 from b2nd_dask.graph.write.input_arrays import numpy_source
 from b2nd_dask.graph.write.rechunk import Elements, IntermediateFrames, RechunkJob, budget_of
@@ -178,8 +178,7 @@ class _BoundedPlan:
         if isinstance(node, Moved) and _box_of(node) is not None:
             return [node.child.layers[0]]
         inputs = self._layers.inputs(name)
-        is_of_others = graph.dependencies[name] or is_layer_of_expression(graph.layers[name])
-        if inputs is None and is_of_others:
+        if inputs is None and graph.dependencies[name]:
             raise _unsupported(name)
         return inputs or []
 
