@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from b2nd_dask.edges.cli.group import safe
+from b2nd_dask.edges.datasets.places import members_of
 from b2nd_dask.frame.info import bytes_text
-from b2nd_dask.frame.members.listing import Member, list_members
-from b2nd_dask.frame.members.store import ARRAY, EMBED, inside, is_named_store
+from b2nd_dask.frame.members.listing import Member
+from b2nd_dask.frame.members.store import ARRAY, EMBED, files, inside, is_named_store
 from b2nd_dask.storage import MAIN_MEMBER, Location, split_path, split_store
 
 #: A file, a directory or a URL; completed like a path, checked when it is opened.
@@ -73,30 +74,24 @@ def lengths(text: str) -> int | tuple[int, ...]:
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-#: Suffixes of files with one array, and with several.
-_FILES = (ARRAY, ".b2z", ".b2e")
-
-
-def files_in(path: str, suffixes: tuple[str, ...] = (ARRAY,)) -> list[str]:
-    """Files in a directory and its subdirectories; by default frames."""
+def files_in(path: str) -> list[str]:
+    """Frames in a local directory and its subdirectories."""
     folder = Path(path)
     if not path or "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():
         return []
-    found = (file for file in folder.rglob("*") if file.suffix in suffixes)
-    return sorted(str(file) for file in found if "/." not in f"/{file.relative_to(folder)}")
+    names = files(Location.of(folder))
+    return sorted(str(folder / name) for name in names if name.endswith(ARRAY))
 
 
 def members_at(path: str, options: dict[str, Any]) -> list[Member] | None:
     """List the members of a store, group or directory; None if there is none with arrays."""
     store, group = split_store(path)
     location = Location.of(store, storage_options=options)
-    members = list_members(location)
+    members = members_of(location)
     if group is not None:
-        return [each for each in members or () if each.key.startswith(f"/{group}/")] or None
-    if members is None and not location.is_url:
-        names = (Path(each).relative_to(path).as_posix() for each in files_in(path, _FILES))
-        members = [Member(n, "array" if n.endswith(ARRAY) else "store", None) for n in names]
-    return members or ([] if is_named_store(location) else None)
+        inner = (m for m in members or () if m.key.lstrip("/").startswith(f"{group}/"))
+        return list(inner) or None
+    return members if members or is_named_store(location) else None
 
 
 def path_of(member: Member, path: str) -> str:
@@ -108,20 +103,26 @@ def path_of(member: Member, path: str) -> str:
 
 def frames_at(path: str, options: dict[str, Any]) -> list[str]:
     """Paths of the frames at a path: itself, or all in the store, dataset or directory."""
+    return _frames_in(path, options) or [path]
+
+
+def _frames_in(path: str, options: dict[str, Any]) -> list[str]:
+    members = None
+    if not split_path(path)[0].endswith(ARRAY):
+        # the caller opens the path and raises the error
+        with suppress(Exception):
+            members = members_at(path, options)
+    if members is None:
+        return [path]
     found = []
-    for each in files_in(path, _FILES) or [path]:
-        members = None
-        if not split_path(each)[0].endswith(ARRAY):
-            # the caller opens the path and raises the error
-            with suppress(Exception):
-                members = members_at(each, options)
-        if members is None:
-            found.append(each)
-        else:
-            # also the damaged ones: the caller opens them and raises their errors
-            arrays = (m for m in members if m.what.startswith(("array", "damaged")))
-            found += [path_of(member, each) for member in arrays]
-    return found or [path]
+    for member in members:
+        own = path_of(member, path)
+        if member.what == "store":
+            found += _frames_in(own, options)
+        # also the damaged ones: the caller opens them and raises their errors
+        elif member.what.startswith(("array", "damaged")):
+            found.append(own)
+    return found
 
 
 #: Seconds between updates of a progress bar.

@@ -36,6 +36,7 @@ from b2nd_dask.frame.info import decimal, lengths_text, packing_of, records_of
 from b2nd_dask.frame.upkeep import add_stats
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.resources import tasks_shown
+from b2nd_dask.storage import Location
 
 #: Bytes of elements per task; small because narrow elements become floats of eight bytes.
 _BLOCK = "16MiB"
@@ -84,7 +85,7 @@ def stats_command(
     found, failures = [], Failures(storage_options)
     for path in paths:
         with failures.noted(path):
-            local = set(files_in(path) if add else ())
+            local = {Location.of(each).label for each in files_in(path)} if add else set()
             if add and not local:
                 add_stats(path)
             for name in frames_at(path, storage_options):
@@ -93,9 +94,9 @@ def stats_command(
                     if name != path and frame.dtype.kind not in _ORDERED + _AVERAGED:
                         click.echo(safe(f"{frame.path}: {frame.dtype}, skipped"), err=True)
                         continue
-                    if name in local:
-                        _add(name)
-                        frame = open_b2nd(name)
+                    if frame.path in local:
+                        _add(frame.path)
+                        frame = open_b2nd(frame.path)
                     found.append(_described(frame, axis, read=read))
                     if not as_json:
                         _print(found[-1])

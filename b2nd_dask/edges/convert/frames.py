@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from b2nd_dask.edges.convert.shared import Options, label_of
-from b2nd_dask.edges.datasets.places import Place
+from b2nd_dask.edges.datasets.places import Place, levels_of
 from b2nd_dask.edges.datasets.staged import check_layout, write_dataset
 from b2nd_dask.edges.datasets.tree import (
     Member,
@@ -36,7 +36,7 @@ def read_frames(path: str, given: Options) -> Tree:
     """Describe a frame, a directory of frames or a store."""
     # imported at first use: the other formats work without xarray
     require("convert", "xarray")
-    from b2nd_dask.edges.xarray.backend import levels_of, open_source
+    from b2nd_dask.edges.xarray.backend import open_source
     from b2nd_dask.edges.xarray.variables import NAMELESS, Contents, OpenOptions, contents_of
 
     label = label_of(path)

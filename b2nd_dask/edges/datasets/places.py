@@ -1,38 +1,37 @@
-"""Places of datasets: a directory or a level of a store, with frames, groups and a manifest.
-
-`open_snapshot` opens manifest and frames of one version of a dataset.
-"""
+"""Places of datasets: a directory or a level of a store, with frames, groups and a manifest."""
 
 from __future__ import annotations
 
-import errno
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, takewhile
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any
 
-from b2nd_dask.errors import (
-    B2ndError,
-    FrameFormatError,
-    UnsupportedFrameError,
-    locating,
+from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError, locating
+from b2nd_dask.format.manifest import (
+    COORD,
+    MANIFEST,
+    MAX_MANIFEST_NBYTES,
+    Manifest,
+    parse_manifest,
 )
-from b2nd_dask.format.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
 from b2nd_dask.frame.access import locate
-from b2nd_dask.frame.members.listing import list_members
+from b2nd_dask.frame.members.listing import Member, list_members
 from b2nd_dask.frame.members.store import (
     ARRAY,
     EMBED,
+    files,
     inside,
     is_folder,
     is_key,
     is_named_store,
     is_plain_folder,
+    listed,
     locate_member,
     open_store,
     opened,
@@ -42,25 +41,23 @@ from b2nd_dask.frame.members.store import (
 )
 from b2nd_dask.storage import (
     MAIN_MEMBER,
-    Identity,
     Location,
     Span,
     is_zip,
-    matches_of,
     printable,
-    split_path,
     split_store,
 )
 
 _SEALED = ".b2enc"
-#: Attempts to open a dataset during concurrent changes.
-_TRIES = 20
-_Opened = TypeVar("_Opened")
+#: Most levels of groups: a small file may have very many.
+DEEPEST = 32
+#: Most groups to open in one call; each takes some ms.
+_MOST_GROUPS = 10_000
 
 
 def manifest_of(place: Place) -> Manifest:
     """Parse the `dataset.json` of a place; an empty manifest if there is none."""
-    raw = place.read_manifest()
+    raw = place.raw_manifest
     if raw is None:
         return Manifest()
     with locating(path=f"{place.label.rstrip('/')}/{MANIFEST}"):
@@ -78,10 +75,13 @@ class Folder:
         """Path or URL for messages."""
         return self.location.label
 
-    def arrays(self) -> list[str] | None:
-        """Names of the frames here."""
-        if self.names is None:
-            return None
+    def arrays(self) -> list[str]:
+        """Names of the frames here, on a web server by the manifest; FileNotFoundError if none."""
+        if self.location.is_web:
+            manifest = manifest_of(self)
+            if not (manifest.names or manifest.groups):
+                raise _unlisted(self.label)
+            return [*manifest.data_vars, *(COORD + name for name in manifest.coords)]
         for name in self.names:
             if name.endswith(_SEALED):
                 raise _sealed(self.label, name)
@@ -90,8 +90,8 @@ class Folder:
     def groups(self) -> list[str]:
         """Names of the groups here."""
         if self.location.is_url:
-            found = self._listed(f"*/*{ARRAY}") or ()
-            names = {PurePosixPath(split_path(url)[0]).parent.name for url in found}
+            found = () if self.location.is_web else listed(self.location, f"*/*{ARRAY}")
+            names = {PurePosixPath(name).parent.name for name in found}
             return sorted(name for name in names if not name.startswith("."))
         root = Path(self.location.url)
         return sorted(each.name for each in root.iterdir() if _is_group(each))
@@ -106,13 +106,13 @@ class Folder:
 
     def _own(self, name: str) -> Location:
         """Location of a file or folder here; in a dataset it must not be a link out of it."""
-        # names are as in files, and a web server unquotes
-        found = inside(self.location, name.replace("%", "%25") if self.location.is_web else name)
+        found = inside(self.location, name)
         if not self.location.is_url and Path(self.location.url, MANIFEST).exists():
             require_inside(self.location, found, name)
         return found
 
-    def read_manifest(self) -> bytes | None:
+    @cached_property
+    def raw_manifest(self) -> bytes | None:
         """Bytes of the `dataset.json` here; None if there is none."""
         with opened(inside(self.location, MANIFEST)) as reader:
             if reader is None:
@@ -121,24 +121,12 @@ class Folder:
             return data
 
     @cached_property
-    def names(self) -> list[str] | None:
-        """Names of the files and folders here; None if the server cannot list."""
-        if not self.location.is_url:
-            names = (path.name for path in Path(self.location.url).iterdir())
-            return [name for name in names if not name.startswith(".")]
-        found = self._listed("*")
-        if found is None:
-            return None
-        return [PurePosixPath(split_path(url)[0]).name for url in found]
-
-    def _listed(self, pattern: str) -> list[str] | None:
-        """URLs here that match a pattern; None if the server cannot list."""
-        if self.location.is_web:
-            return None
-        try:
-            return matches_of(inside(self.location, pattern).url, self.location.storage_options)
-        except FileNotFoundError:
-            return []
+    def names(self) -> list[str]:
+        """Names of the files and folders here; none if the server cannot list."""
+        if self.location.is_url:
+            return [] if self.location.is_web else listed(self.location, "*")
+        names = (path.name for path in Path(self.location.url).iterdir())
+        return [name for name in names if not name.startswith(".")]
 
 
 def _is_group(path: Path) -> bool:
@@ -165,7 +153,9 @@ class StoreLevel:
         return f"{self.store.label}{printable(self.group)}"
 
     def arrays(self) -> list[str]:
-        """Names of the frames here."""
+        """Names of the frames here; FileNotFoundError if a web server has to list them."""
+        if self.store.is_web and is_folder(self.store):
+            raise _unlisted(self.label)
         return sorted(rest for rest in self._rests() if "/" not in rest)
 
     def groups(self) -> list[str]:
@@ -188,7 +178,8 @@ class StoreLevel:
             )
         return locate_member(self.store, key)
 
-    def read_manifest(self) -> bytes | None:
+    @property
+    def raw_manifest(self) -> bytes | None:
         """Bytes of the `dataset.json` here; None if there is none."""
         with open_store(self.store) as store:
             return store.read(f"{self.group}/{MANIFEST}".lstrip("/"), MAX_MANIFEST_NBYTES)
@@ -205,44 +196,60 @@ Place = Folder | StoreLevel
 
 
 def place_of(location: Location) -> Place | None:
-    """The place at a location; None for a frame."""
+    """The place at a location; None for a frame, or if nothing is there."""
     if isinstance(location.urlpath, bytes) or location.offset or location.member:
         return None
-    return _remote_place(location) if location.is_url else _local_place(location)
+    folder = _folder_at(location)
+    return _store(location) if folder is None and _may_be_store(location) else folder
 
 
-def _local_place(location: Location) -> Place | None:
-    path = Path(location.url)
-    if path.is_dir():
-        if (path / MAIN_MEMBER).exists():
-            return None
-        if path.suffix == ".b2d" and not is_plain_folder(location):
-            return _store(location)
-        return Folder(location)
+def members_of(location: Location) -> list[Member] | None:
+    """List the members of a store, or the frames and stores of a directory; None for a frame.
+
+    Those of a directory have the paths of their files as keys, also in directories inside it.
+    """
+    folder = _folder_at(location)
+    if folder is None:
+        return list_members(location)
+    names = files(location)
+    if location.is_web:
+        found = ((path, name) for path, level in levels_of(folder) for name in level.arrays())
+        names = [f"{path}/{name}{ARRAY}".lstrip("/") for path, name in found]
+    kinds = {ARRAY: "array", ".b2z": "store", ".b2e": "store"}
+    shown = ((name, kinds.get(PurePosixPath(name).suffix)) for name in sorted(names))
+    return [Member(name, what, None) for name, what in shown if what]
+
+
+def _folder_at(location: Location) -> Folder | None:
+    """The directory at a location; None if it is a store, a frame, or not there."""
+    folder = Folder(location)
+    if not location.is_url:
+        path = Path(location.url)
+        is_store = path.suffix == ".b2d" and not is_plain_folder(location)
+        is_there = path.is_dir() and not (path / MAIN_MEMBER).exists()
+        return folder if is_there and not is_store else None
+    name = path_of(location)
+    if name.endswith((".b2z", ".b2e", ARRAY, ".cat2", ".caterva")):
+        return None
+    if location.is_web:
+        # it cannot list: only the manifest of the folder names the frames
+        return None if folder.raw_manifest is None else folder
+    if name.endswith(".b2d"):
+        with opened(inside(location, EMBED)) as reader:
+            if reader is not None:
+                return None
+    is_empty = folder.raw_manifest is None and not (folder.arrays() or folder.groups())
+    return None if is_empty else folder
+
+
+def _may_be_store(location: Location) -> bool:
+    if location.is_url or is_folder(location):
+        return is_named_store(location)
     with closing(location.open()) as reader:
         (head,) = reader.read([Span(0, 8)])
         if bytes(head).startswith(b"B2ENCBLB"):
-            raise _sealed(location.label, path.name)
-        return _store(location) if is_zip(reader) or path.suffix == ".b2e" else None
-
-
-def _remote_place(location: Location) -> Place | None:
-    path = path_of(location)
-    if path.endswith((".b2z", ".b2e")):
-        return _store(location)
-    if path.endswith((ARRAY, ".cat2", ".caterva")):
-        return None
-    folder = Folder(location)
-    if path.endswith(".b2d"):
-        with opened(inside(location, EMBED)) as reader:
-            # a web server cannot list: the manifest of the folder names the frames
-            if reader is not None and folder.arrays() is not None:
-                return _store(location)
-        return folder
-    if folder.read_manifest() is not None or folder.arrays():
-        return folder
-    is_spelled_folder = split_path(location.url)[0].endswith("/")
-    return folder if is_spelled_folder and folder.groups() else None
+            raise _sealed(location.label, Path(location.url).name)
+        return is_zip(reader) or location.url.endswith(".b2e")
 
 
 def _store(location: Location) -> Place | None:
@@ -253,6 +260,13 @@ def _store(location: Location) -> Place | None:
         if _SEALED in member.what:
             raise _sealed(location.label, member.key)
     return StoreLevel(location, tuple(m.key for m in members if m.what.startswith("array")))
+
+
+def _unlisted(label: str) -> FileNotFoundError:
+    return FileNotFoundError(
+        f"{label}: a web server does not list its files, and there is no dataset.json with a list; "
+        "pass a list of the URLs of frames"
+    )
 
 
 def _sealed(label: str, name: str) -> UnsupportedFrameError:
@@ -271,14 +285,28 @@ def groups_of(place: Place) -> list[str]:
     listed = set(place.groups())
     named = set(manifest_of(place).groups) - listed
     for name in sorted(named):
-        _require_group(place, name)
+        if place.inside(name).raw_manifest is None:
+            problem = f"{MANIFEST} names the group {name!r}, which does not exist"
+            raise FrameFormatError(problem, path=place.label)
     return sorted(listed | named)
 
 
-def _require_group(place: Place, name: str) -> None:
-    if place.inside(name).read_manifest() is None:
-        problem = f"{MANIFEST} names the group {name!r}, which does not exist"
-        raise FrameFormatError(problem, path=place.label)
+def levels_of(place: Place) -> list[tuple[str, Place]]:
+    """The groups of a store or directory; UnsupportedFrameError if there are too many."""
+    levels = [("/", place)]
+    for at, (path, level) in enumerate(levels):
+        inner = [(f"{path.rstrip('/')}/{name}", level.inside(name)) for name in groups_of(level)]
+        # inner groups come right after their parent
+        levels[at + 1 : at + 1] = inner
+        problem = f"it has more than {_MOST_GROUPS} groups"
+        if inner and path.rstrip("/").count("/") == DEEPEST:
+            problem = f"groups are nested in more than {DEEPEST} others"
+        elif len(levels) <= _MOST_GROUPS:
+            continue
+        raise UnsupportedFrameError(
+            f"{problem}; open one of them by group= or as PATH/GROUP", path=place.label
+        )
+    return levels
 
 
 def in_group(place: Place, group: str) -> Place:
@@ -289,15 +317,14 @@ def in_group(place: Place, group: str) -> Place:
     part, _, rest = group.strip("/").partition("/")
     if not part:
         return place
-    if part not in place.groups():
-        if isinstance(place, Folder) and place.location.is_web and part not in (".", ".."):
-            # a web server cannot list groups: any name is accepted, if the last one has a manifest
-            is_there = bool(rest) or place.inside(part).read_manifest() is not None
-        elif is_there := part in manifest_of(place).groups:
-            _require_group(place, part)
-        if not is_there:
-            known = some_of(sorted({*place.groups(), *manifest_of(place).groups})) or "none"
-            raise FileNotFoundError(f"{place.label}: no group {part!r} here; groups: {known}")
+    if isinstance(place, Folder) and place.location.is_web and part not in (".", ".."):
+        # a web server cannot list groups: any name is accepted, if the last one has a manifest
+        is_there = bool(rest) or place.inside(part).raw_manifest is not None
+    else:
+        is_there = part in groups_of(place)
+    if not is_there:
+        known = some_of(groups_of(place)) or "none"
+        raise FileNotFoundError(f"{place.label}: no group {part!r} here; groups: {known}")
     return in_group(place.inside(part), rest)
 
 
@@ -319,36 +346,3 @@ def found_at(
     location = locate(source, 0, storage_options)
     place = place_of(location)
     return location if place is None else in_group(place, group)
-
-
-def open_snapshot(
-    source: Any, storage_options: Mapping[str, Any] | None, build: Callable[[], _Opened]
-) -> _Opened:
-    """Open a dataset; retry if it was replaced during the opening.
-
-    Manifest and frames are opened one after the other, by name. Afterwards each opened frame raises
-    StaleFrameError if it changes. Raises BlockingIOError if each attempt was in vain.
-    """
-    if not isinstance(source, str | os.PathLike):
-        return build()
-    location = Location.of(split_store(source)[0], storage_options=storage_options)
-    for _ in range(_TRIES):
-        before = _version(location)
-        try:
-            found = build()
-        except (B2ndError, OSError):
-            if _version(location) == before:
-                raise
-            continue
-        if _version(location) == before:
-            return found
-    problem = "it is replaced again and again while it is opened; try again"
-    raise BlockingIOError(errno.EAGAIN, problem, location.label)
-
-
-def _version(location: Location) -> Identity | None:
-    """Identity of the file that every write of a dataset replaces: the archive or the manifest."""
-    if location.is_url and not is_named_store(location):
-        return None
-    with opened(inside(location, MANIFEST) if is_folder(location) else location) as reader:
-        return None if reader is None else reader.opened_identity()

@@ -18,6 +18,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from b2nd_dask.edges.datasets.places import DEEPEST
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.format.labels import Labels, default_dims, pack_labels, storable, too_many_coords
 from b2nd_dask.format.manifest import COORD, Manifest, build_manifest
@@ -25,8 +26,6 @@ from b2nd_dask.frame.members.store import some_of
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.storage import printable
 
-#: Most levels of groups: a small file may have very many.
-DEEPEST = 32
 #: CF's attribute with the names of coordinates.
 _COORDINATES = "coordinates"
 #: Most notes that a message lists.

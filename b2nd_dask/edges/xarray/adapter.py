@@ -10,8 +10,9 @@ from typing import Any
 
 import xarray as xr
 
+from b2nd_dask.edges.datasets.places import DEEPEST
 from b2nd_dask.edges.datasets.staged import check_layout, local_target, staged, write_dataset
-from b2nd_dask.edges.datasets.tree import DEEPEST, Member, Tree, embedded, entries_of
+from b2nd_dask.edges.datasets.tree import Member, Tree, embedded, entries_of
 from b2nd_dask.edges.xarray.append import (
     append_dataset,
     growing,

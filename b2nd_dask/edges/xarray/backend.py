@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +17,10 @@ from b2nd_dask.edges.datasets.places import (
     Place,
     found_at,
     groups_of,
+    levels_of,
     manifest_of,
-    open_snapshot,
     place_of,
 )
-from b2nd_dask.edges.datasets.tree import DEEPEST
 from b2nd_dask.edges.xarray.backend_array import install
 from b2nd_dask.edges.xarray.variables import (
     Contents,
@@ -29,14 +29,16 @@ from b2nd_dask.edges.xarray.variables import (
     contents_of_frame,
     decoded,
 )
-from b2nd_dask.errors import UnsupportedFrameError
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.members.store import inside, is_folder, is_named_store, opened
 from b2nd_dask.storage import Location, printable, split_path, split_store, what_directory
 
 #: Suffixes of files and directories of this engine.
 _SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
-#: Most groups to open in one call; each takes some ms.
-_MOST_GROUPS = 10_000
+#: Attempts to open a dataset during concurrent changes.
+_TRIES = 20
 #: The options of xarray-blosc2; explicit, since xarray will change its defaults.
 _HOW: dict[str, Any] = {
     "combine_attrs": "drop_conflicts",
@@ -140,12 +142,37 @@ def _options(given: Mapping[str, Any], *, own_labels: bool = False) -> OpenOptio
 def open_source(
     source: Any, options: OpenOptions, build: Callable[[Contents | Place, OpenOptions], _Opened]
 ) -> _Opened:
-    """Build something from one version of a user's source: contents of frames, or a place."""
+    """Build something from one version of a user's source: contents of frames, or a place.
+
+    Manifest and frames are opened one after the other, by name; again if they were replaced
+    meanwhile. Afterwards each opened frame raises StaleFrameError if it changes. Raises
+    BlockingIOError if each attempt was in vain.
+    """
     # makes `chunk` of xarray's variables return arrays of `from_b2nd`
     install()
-    return open_snapshot(
-        source, options.storage_options, lambda: build(_found(source, options), options)
-    )
+    if not isinstance(source, str | os.PathLike):
+        return build(_found(source, options), options)
+    location = Location.of(split_store(source)[0], storage_options=options.storage_options)
+    for _ in range(_TRIES):
+        before = _version(location)
+        try:
+            result = build(_found(source, options), options)
+        except (B2ndError, OSError):
+            if _version(location) == before:
+                raise
+            continue
+        if _version(location) == before:
+            return result
+    problem = "it is replaced again and again while it is opened; try again"
+    raise BlockingIOError(errno.EAGAIN, problem, location.label)
+
+
+def _version(location: Location) -> object:
+    """Identity of the file that every write of a dataset replaces: the archive or the manifest."""
+    if location.is_url and not is_named_store(location):
+        return None
+    with opened(inside(location, MANIFEST) if is_folder(location) else location) as reader:
+        return None if reader is None else reader.opened_identity()
 
 
 def _dataset(found: Contents | Place, options: OpenOptions) -> xr.Dataset:
@@ -222,24 +249,6 @@ def _groups(found: Contents | Place, options: OpenOptions) -> dict[str, xr.Datas
     return {path: decoded(level, options, path) for path, level in levels}
 
 
-def levels_of(place: Place) -> list[tuple[str, Place]]:
-    """The groups of a store or directory; UnsupportedFrameError if there are too many."""
-    levels = [("/", place)]
-    for at, (path, level) in enumerate(levels):
-        inner = [(f"{path.rstrip('/')}/{name}", level.inside(name)) for name in groups_of(level)]
-        # inner groups come right after their parent
-        levels[at + 1 : at + 1] = inner
-        problem = f"it has more than {_MOST_GROUPS} groups"
-        if inner and path.rstrip("/").count("/") == DEEPEST:
-            problem = f"groups are nested in more than {DEEPEST} others"
-        elif len(levels) <= _MOST_GROUPS:
-            continue
-        raise UnsupportedFrameError(
-            f"{problem}; open one of them by group= or as PATH/GROUP", path=place.label
-        )
-    return levels
-
-
 def _require_contents(place: Place, ds: xr.Dataset) -> None:
     """Check that a place without variables is a dataset."""
     if groups := groups_of(place):
@@ -247,9 +256,9 @@ def _require_contents(place: Place, ds: xr.Dataset) -> None:
             f"{place.label}: no arrays here, but groups: {', '.join(map(printable, groups[:10]))}; "
             "pass group=, or open all by xarray.open_datatree"
         )
-    if not ds.attrs and place.read_manifest() is None:
-        names = place.names if isinstance(place, Folder) else None
-        is_what = what_directory(place.label, names or ())
+    if not ds.attrs and place.raw_manifest is None:
+        names = place.names if isinstance(place, Folder) else ()
+        is_what = what_directory(place.label, names)
         raise FileNotFoundError(f"{place.label}: no frames (.b2nd) here{is_what}")
 
 

@@ -130,7 +130,7 @@ def contents_of(found: Contents | Place, options: OpenOptions, group: str = "") 
     if isinstance(found, Contents):
         return found
     manifest, dropped = manifest_of(found), options.dropped
-    stems = _stems(found, manifest, dropped)
+    stems = [stem for stem in found.arrays() if stem.removeprefix(COORD) not in dropped]
     # sidecars have data about other frames, and are no variables
     shown = [stem for stem in stems if stem.startswith(COORD) or not stem.startswith("_")]
     named: list[_Labelled] = []
@@ -184,19 +184,6 @@ def decoded(found: Contents | Place, options: OpenOptions, group: str = "") -> x
     ds = xr.Dataset(data, xr.Coordinates(beside, indexes={}), attrs)
     ds.encoding["source"] = contents.label
     return ds
-
-
-def _stems(place: Place, manifest: Manifest, dropped: Collection[str]) -> list[str]:
-    """Names of the frames of a place, without dropped ones."""
-    stems = place.arrays()
-    if stems is None:
-        if not (manifest.names or manifest.groups):
-            raise FileNotFoundError(
-                f"{place.label}: a web server does not list its files, and there is no "
-                "dataset.json with a list; pass a list of the URLs of frames"
-            )
-        stems = [*manifest.data_vars, *(COORD + name for name in manifest.coords)]
-    return [stem for stem in stems if stem.removeprefix(COORD) not in dropped]
 
 
 def _labelled(

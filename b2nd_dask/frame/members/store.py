@@ -65,8 +65,8 @@ def is_plain_folder(location: Location) -> bool:
 def inside(location: Location, name: str) -> Location:
     """The location of a file in the folder of a store."""
     if location.is_web:
-        # characters of a name that have a meaning in URLs; its others may be quoted already
-        name = re.sub("[?#]|::", lambda mark: quote(mark[0]), name)
+        # characters of a name that have a meaning in URLs
+        name = re.sub("[%?#]|::", lambda mark: quote(mark[0]), name)
     return replace(location, urlpath=below(location.url, name))
 
 
@@ -113,19 +113,24 @@ def opened(location: Location) -> Iterator[ByteReader | None]:
         yield reader
 
 
+def listed(location: Location, pattern: str) -> list[str]:
+    """Names in the folder of a URL that match a pattern; none if the server lists no folders."""
+    urls: list[str] | None = None
+    with suppress(FileNotFoundError):
+        urls = matches_of(below(location.url, pattern), location.storage_options)
+    return [split_path(url)[0].removeprefix(f"{path_of(location)}/") for url in urls or ()]
+
+
 def files(location: Location) -> list[str]:
-    """List the files of a store that is a folder; empty for URLs whose server lists no folders.
+    """List the files in a folder, and the sparse frames; empty for URLs that list no folders.
 
     Hidden files are omitted, since writes use hidden staging areas beside their targets.
     """
     root = path_of(location)
     if location.is_url:
-        urls: list[str] | None = None
-        with suppress(FileNotFoundError):
-            urls = matches_of(below(location.url, "**/*.b2*"), location.storage_options)
-        names = [split_path(url)[0].removeprefix(f"{root}/") for url in urls or ()]
+        names = listed(location, "**/*.b2*")
     else:
-        paths = (Path(at, name) for at, _, inner in os.walk(root) for name in inner)
+        paths = (p for p in Path(root).rglob("*") if p.suffix == ARRAY or not p.is_dir())
         names = [path.relative_to(root).as_posix() for path in paths]
     hidden = re.compile(r"(^|/)\.")
     return [name for name in names if name != EMBED and not hidden.search(name)]

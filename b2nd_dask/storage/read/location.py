@@ -199,8 +199,8 @@ def split_store(urlpath: Any) -> tuple[Any, str | None]:
         return urlpath, None
     store, key = found
     text = os.fsdecode(urlpath)
-    # frames in a folder are files of their own
-    is_file = split_path(store)[0].endswith(".b2d") and key.endswith(".b2nd")
+    # frames in a folder are files of their own, and small arrays share one
+    is_file = split_path(store)[0].endswith(".b2d") and key.endswith((".b2nd", "embed.b2e"))
     is_local = not looks_remote(text)
     own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises if the user does not exist
     if is_file or (is_local and os.path.lexists(own)):

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,11 +156,12 @@ def require_end(fd: int, frame_len: int, label: str) -> None:
     Those start with a chunk; after a power cut they may be zeros. Raises FileExistsError for other
     bytes, such as another frame, which a change would remove.
     """
-    if os.pread(fd, 2, frame_len) == _CHUNK_BEGIN:
-        return
-    blocks = iter(partial(os.read, fd, _AT_ONCE), b"")
     os.lseek(fd, frame_len, os.SEEK_SET)
-    if any(block.strip(b"\0") for block in blocks):
+    blocks = iter(partial(os.read, fd, _AT_ONCE), b"")
+    # each byte is read once: meanwhile another process may commit a change
+    first = next(blocks, b"")
+    is_chunk = first.startswith(_CHUNK_BEGIN)
+    if not is_chunk and any(block.strip(b"\0") for block in chain([first], blocks)):
         raise FileExistsError(
             errno.EEXIST,
             f"other bytes follow the frame at byte {frame_len} of this file, and a change of the "

@@ -14,6 +14,7 @@ import pytest
 
 import b2nd_dask
 from tests.edges.cli.running import rows, run, told
+from tests.servers import HttpServer, S3Server
 
 
 def test_info_of_an_array(tmp_path: Path) -> None:
@@ -212,6 +213,58 @@ def test_arrays_of_a_dataset_have_dims_and_dtypes(tmp_path: Path, name: str) -> 
     if name.endswith(".b2z"):
         missing = run("info", f"{tmp_path / name}/snow").stderr
         assert "no member /snow in this store, which has /_coord_time, /rain\n" in missing
+
+
+@pytest.mark.parametrize("name", ["d.b2d", "d"])
+@pytest.mark.parametrize("where", ["local", "web", "s3"])
+def test_a_dataset_of_groups_is_listed_everywhere(
+    http_server: HttpServer, s3_server: S3Server, tmp_path: Path, where: str, name: str
+) -> None:
+    xr = pytest.importorskip("xarray", reason="of the extra xarray")
+    ds = xr.Dataset({"50% #a": ("time", np.zeros(5))}, {"time": np.arange(5)}, {"title": "t"})
+    folder = http_server.folder / tmp_path.name
+    folder.mkdir(exist_ok=True)
+    b2nd_dask.to_b2nd(xr.DataTree.from_dict({"/": ds, "/g": ds}), folder / name)
+    base, options = {
+        "local": (str(folder), {}),
+        "web": (f"{http_server.url}/{tmp_path.name}", {}),
+        "s3": (f"{s3_server.url}/{tmp_path.name}", s3_server.storage_options),
+    }[where]
+    for file in folder.rglob("*"):
+        if where == "s3" and file.is_file():
+            s3_server.put(f"{tmp_path.name}/{file.relative_to(folder)}", file.read_bytes())
+    given = [f"--storage-option={k}={json.dumps(v)}" for k, v in options.items()]
+    (found,) = told("info", f"{base}/{name}", *given)
+    keys = {each["key"].lstrip("/").removesuffix(".b2nd") for each in found["members"]}
+    assert keys - {"dataset", "g/dataset"} == {"50% #a", "_coord_time", "g/50% #a"}
+    assert not [each for each in found["members"] if each["what"].startswith("damaged")]
+    assert found["attributes"] == {"title": "t"}
+    result = run("verify", f"{base}/{name}", *given)
+    assert (result.exit_code, result.output.count(": verified")) == (0, 3)
+
+
+def test_stores_in_a_folder_of_an_object_store(s3_server: S3Server, tmp_path: Path) -> None:
+    with blosc2.TreeStore(str(tmp_path / "s.b2d"), mode="w", threshold=100) as tree:
+        tree["/g/small"], tree["/large"] = np.arange(3), np.arange(3000)
+    with blosc2.TreeStore(str(tmp_path / "s.b2z"), mode="w") as tree:
+        tree["/x"] = np.arange(3)
+    b2nd_dask.to_b2nd(np.arange(3), tmp_path / "sparse.b2nd", contiguous=False)
+    for file in tmp_path.rglob("*"):
+        if file.is_file():
+            s3_server.put(f"{tmp_path.name}/{file.relative_to(tmp_path)}", file.read_bytes())
+    given = [f"--storage-option={k}={json.dumps(v)}" for k, v in s3_server.storage_options.items()]
+    url = f"{s3_server.url}/{tmp_path.name}"
+    lines = run("verify", url, *given).output.splitlines()
+    names = [line.removeprefix(f"{url}/").partition(":")[0] for line in lines]
+    assert names == ["s.b2d/embed.b2e/g/small", "s.b2d/large.b2nd", "s.b2z/x", "sparse.b2nd"]
+
+
+def test_names_of_stores_without_one(tmp_path: Path, s3_server: S3Server) -> None:
+    given = [f"--storage-option={k}={json.dumps(v)}" for k, v in s3_server.storage_options.items()]
+    result = run("info", f"{s3_server.url}/{tmp_path.name}.b2d", *given)
+    assert (result.exit_code, result.output.endswith(".b2d: No such object\n")) == (1, True)
+    (tmp_path / "junk.b2z").write_bytes(b"junk")
+    assert "not a Blosc2 frame" in run("info", str(tmp_path / "junk.b2z")).stderr
 
 
 def test_embedded_coordinates_are_shown_by_their_size(tmp_path: Path) -> None:

@@ -150,6 +150,16 @@ def test_on_s3(s3_server, ds, tmp_path, chunks):
         xr.open_dataset(f"{s3_server.url}/{name}/nothing", **options)
 
 
+@pytest.mark.parametrize("name", ["w.b2d", "w", "w.b2z", "w/"])
+def test_nothing_in_an_object_store_is_a_missing_object(s3_server, tmp_path, name):
+    options = {"storage_options": s3_server.storage_options, "engine": "b2nd"}
+    for opener in (xr.open_dataset, xr.open_groups):
+        with pytest.raises(FileNotFoundError, match=r"No such bucket: 's3://typo/w"):
+            opener(f"s3://typo/{name}", **options)
+        with pytest.raises(FileNotFoundError, match="No such object"):
+            opener(f"{s3_server.url}/{tmp_path.name}/{name}", **options)
+
+
 def test_a_group_that_holds_only_groups_opens_in_an_object_store(tmp_path):
     leaf = xr.Dataset({"a": ("x", np.arange(3.0))})
     xr.DataTree.from_dict({"/model/run": leaf, "/b": leaf}).b2nd.to_b2nd(tmp_path / "tree")
