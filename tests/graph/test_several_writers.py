@@ -572,6 +572,29 @@ def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
         original(named, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def test_a_change_that_another_publishes_while_the_end_is_checked(target, monkeypatch):
+    """Its chunks lie behind the end that this write knows."""
+    to_b2nd(VALUES, target, chunks=CHUNKS)
+    published = []
+
+    def then_publish(read):
+        def call(*args):
+            found = read(*args)
+            if not found and not published:
+                published.append(True)
+                to_b2nd(VALUES[:10] + 1, target, **rows(0, 10))
+            return found
+
+        return call
+
+    for name in ("pread", "read"):
+        monkeypatch.setattr(os, name, then_publish(getattr(os, name)))
+    to_b2nd(VALUES[10:20] + 2, target, **rows(10, 20))
+    assert published
+    expected = np.concatenate([VALUES[:10] + 1, VALUES[10:20] + 2, VALUES[20:]])
+    np.testing.assert_array_equal(open_b2nd(target)[...], expected)
+
+
 @pytest.mark.parametrize("moment", ["read_header", "geometry_of"], ids=["header", "index"])
 def test_opening_while_another_publishes(target, contiguous, monkeypatch, moment):
     """Changes between the calls that read size, header and index of a large frame."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from b2nd_dask.edges.cli.group import FAILED, Failures, Verb, as_commands, safe
+from b2nd_dask.edges.cli.group import Failures, Verb, as_commands, safe
 from b2nd_dask.edges.cli.shared import (
     json_option,
     lengths,
@@ -38,7 +38,7 @@ from b2nd_dask.edges.display.chunk_values import (
     layout_for,
     layout_text,
 )
-from b2nd_dask.errors import B2ndError
+from b2nd_dask.errors import B2ndError, FrameFormatError
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import chunk_table
@@ -128,25 +128,27 @@ def _opened(path: str, options: dict[str, Any], failures: Failures) -> Frame | d
         place = found_at(path, options)
         if not isinstance(place, Location):
             attributes = dict(manifest_of(place).attrs)
-    members = [_with_shape(each, path) for each in members]
-    if any(each.what.startswith("damaged") for each in members):
-        failures.code = FAILED
+    described = []
+    for each in members:
+        own, shown = path_of(each, path), replace(each, what="damaged")
+        with failures.noted(own):
+            shown = _with_shape(each, own)
+        described.append(shown)
     return {
         "path": printable(Location.of(path).label),
         "kind": "store",
-        "members": [asdict(each) for each in members],
+        "members": [asdict(each) for each in described],
         "attributes": attributes,
     }
 
 
 def _with_shape(member: Member, path: str) -> Member:
     """Describe a local member by its header; the header of a remote one would cost a request."""
+    if member.what.startswith("damaged"):
+        raise FrameFormatError(member.what, path=path)
     if member.what != "array" or Location.of(path).is_url:
         return member
-    try:
-        frame = open_b2nd(path_of(member, path), verify=False)
-    except (B2ndError, OSError) as error:
-        return replace(member, what=f"damaged: {error}")
+    frame = open_b2nd(path, verify=False)
     names = dims_of(reference_of(frame)) or ("",) * frame.ndim
     pairs = zip(names, frame.shape, strict=True)
     shape = " x ".join(f"{name} {n}".strip() for name, n in pairs) or "0-d"

@@ -178,9 +178,9 @@ def _convert(path: str, target: str, options: dict[str, Any]) -> int:
     options["cparams"], options["check"] = _compression_in(options) or None, options.pop("verify")
     frames = (open_b2nd(each) for each in frames_at(path, options["storage_options"]))
     options["stats"] = any(frame.stats is not None for frame in frames)
-    formats = {"source_format": "b2d", "target_format": suffix[1:] or "b2d"}
-    with progress(f"writing {target}") as show:
-        convert(path, target, progress=show, **formats, **options)
+    options["target_format"] = suffix[1:] or "b2d"
+    with progress(f"writing {Location.of(target).label}") as show:
+        convert(path, target, source_format="b2d", progress=show, **options)
     click.echo(safe(target))
     return 0
 

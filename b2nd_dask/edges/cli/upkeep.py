@@ -126,7 +126,7 @@ def _superseded(path: str) -> int:
     reference = reference_of(open_b2nd(path, verify=False))
     nbytes = superseded_in(reference, chunk_table(reference))
     if nbytes is None:
-        raise click.ClickException(f"{path}: what `compact` would free cannot be determined")
+        raise click.ClickException(safe(f"{path}: what `compact` would free cannot be determined"))
     return nbytes
 
 

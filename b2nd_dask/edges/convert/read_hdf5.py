@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from pathlib import Path
@@ -19,6 +20,8 @@ from b2nd_dask.graph.write.input_arrays import file_state
 from b2nd_dask.lazy import require
 from b2nd_dask.storage import printable
 
+#: Most levels of virtual datasets that refer to virtual datasets.
+_MOST_NESTED = 4
 #: Attributes for the bookkeeping of dimension scales and of the NetCDF library.
 BOOKKEEPING = frozenset(
     {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"}
@@ -133,7 +136,7 @@ def _fill(tree: Tree, group: Any, file: _File) -> None:
         inner = f"{label}/{printable(name)}"
         child = _child(group, name)
         if child is None:
-            tree.lost.append(f"{inner}, which is a soft or external link")
+            tree.lost.append(f"{inner}, which is a soft or external link, or has a / in its name")
         elif isinstance(child, h5py.Group):
             if h5py.h5o.get_info(child.id).addr in file.seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
@@ -147,8 +150,9 @@ def _fill(tree: Tree, group: Any, file: _File) -> None:
 
 
 def _child(group: Any, name: str) -> Any:
-    """The object of a hard link; None for other links, which may lead to other files."""
-    link = group.get(name, getlink=True) if hasattr(group, "get") else None
+    """The object of a hard link; None for other links and paths, which may lead to other files."""
+    is_name = "/" not in name and hasattr(group, "get")
+    link = group.get(name, getlink=True) if is_name else None
     return group[name] if isinstance(link, require("convert", "h5py").HardLink) else None
 
 
@@ -203,21 +207,27 @@ def _lengthened(array: da.Array, dataset: Any, scales: list[str], file: _File) -
 
 def _has_own_elements(dataset: Any) -> bool:
     """Whether no elements lie in other files: the author may refer to any file of the user."""
-    pending, seen = [dataset], set[str]()
-    while pending:
-        part = pending.pop()
-        if not hasattr(part, "shape") or part.external:
+    nodes = [dataset]
+    # virtual datasets may refer to each other in a cycle, which ends the process
+    for _ in range(_MOST_NESTED):
+        if any(not hasattr(node, "shape") or node.external for node in nodes):
             return False
-        is_virtual = part.shape is not None and part.is_virtual
-        for source in part.virtual_sources() if is_virtual else ():
-            # "." is the file itself, even if it was given by its name
-            if source.file_name != ".":
-                return False
-            if source.dset_name not in seen:
-                seen.add(source.dset_name)
-                names = source.dset_name.strip("/").split("/")
-                pending.append(reduce(_child, names, dataset.file))
-    return True
+        virtual = (node for node in nodes if node.shape is not None and node.is_virtual)
+        sources = {(s.file_name, s.dset_name) for node in virtual for s in node.virtual_sources()}
+        # "." is the file itself, even if it was given by its name; HDF5 expands %b and %%
+        if any(file != "." or "%" in name for file, name in sources):
+            return False
+        if not sources:
+            return True
+        nodes = [_node_at(dataset.file, name) for _, name in sources]
+    return False
+
+
+def _node_at(file: Any, path: str) -> Any:
+    """The object at a path of hard links; None if there is none."""
+    with suppress(KeyError, RuntimeError, ValueError):
+        return reduce(_child, path.strip("/").split("/"), file)
+    return None
 
 
 def _element_dtype(dataset: Any, label: str, block_nbytes: int) -> tuple[np.dtype[Any], bool]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from b2nd_dask.storage.byte_reader import MAIN_MEMBER
 from b2nd_dask.storage.read.location import Location
+from b2nd_dask.storage.redaction import printable
 from b2nd_dask.storage.write.local_names import key_of, remove_area, target_of
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
 from b2nd_dask.storage.write.local_update import (
@@ -220,9 +221,10 @@ def log_other_staging(location: Location, own_key: str) -> None:
         keys = [key for name in hidden if (key := key_of(Path(name), path)) not in (None, own_key)]
     if keys:
         logger.warning(
-            "%s: staging areas of other writes, in progress or killed, are beside it: %s; "
-            "list_staging (`b2nd-dask staging`) shows them, remove_staging (--remove) removes them",
-            location.label,
+            "%s: staging areas of other writes of this path, killed or still running: %s; "
+            "`b2nd-dask staging PATH` (list_staging) lists them, and if nobody writes there, "
+            "--remove (remove_staging) removes them",
+            printable(location.label),
             ", ".join(map(str, keys)),
         )
 

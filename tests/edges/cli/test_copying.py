@@ -164,3 +164,17 @@ def test_datasets(tmp_path: Path, name: str, target: str) -> None:
     assert b2nd_dask.open_b2nd(copied, component="a").cparams.codec is blosc2.Codec.LZ4
     assert "it exists; --overwrite replaces it" in run("copy", path, copied).stderr
     assert run("copy", "--sparse", path, copied).exit_code == 2
+    result = run("copy", path, str(tmp_path / "one.b2nd"))
+    assert result.exit_code == 2
+    assert f"one array of it by its own path ({path}/NAME)" in result.stderr
+
+
+def test_a_dataset_is_copied_into_a_folder_with_its_statistics(tmp_path: Path) -> None:
+    ds = xr.Dataset({"a": ("t", np.arange(40)), "name": ("t", np.array(["x"] * 40))})
+    ds.b2nd.to_b2nd(tmp_path / "in.b2d", stats=True)
+    (tmp_path / "folder").mkdir()
+    for target, found in (("folder", "folder/in.b2d"), ("plain", "plain"), ("plain", "plain")):
+        options = ("--overwrite", str(tmp_path / "in.b2d"), str(tmp_path / target))
+        assert run("copy", *options).exit_code == 0
+        assert b2nd_dask.open_b2nd(tmp_path / found / "a.b2nd").stats.max == 39
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "in.b2d", "plain"]

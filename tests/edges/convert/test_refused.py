@@ -516,7 +516,11 @@ def test_virtual_datasets_of_the_file_itself(tmp_path: Path) -> None:
     assert open_b2nd("own.b2d/g/nested.b2nd")[...].tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("source", ["external", "link/x", "soft", "nested", "none"])
+@pytest.mark.parametrize(
+    "source",
+    # HDF5 expands % in names, and ends the process at a cycle
+    ["external", "link/x", "soft", "nested", "none", "a%%", "x", "//a", ".", ""],
+)
 def test_virtual_datasets_reach_no_other_file_by_datasets_of_their_own(source: str) -> None:
     Path("secret").write_bytes(bytes(16))
     with h5py.File("secret.h5", "w") as file:
@@ -525,12 +529,40 @@ def test_virtual_datasets_reach_no_other_file_by_datasets_of_their_own(source: s
         file.create_dataset("external", (4,), "i4", external=[("secret", 0, 16)])
         file["link"] = h5py.ExternalLink("secret.h5", "/")
         file["soft"] = h5py.SoftLink("/link/x")
+        file["a%%"] = np.zeros(4, "i4")
+        file["a%"] = h5py.ExternalLink("secret.h5", "/x")
         for name, its_source in (("nested", "external"), ("x", source)):
             layout = h5py.VirtualLayout((4,), "i4")
             layout[:] = h5py.VirtualSource(".", its_source, (4,), "i4")
             file.create_virtual_dataset(name, layout, fillvalue=-1)
     with pytest.raises(TypeError, match=r"^src\.h5/x: its elements lie in other files"):
         convert("src.h5::x", "new.npy")
+
+
+def test_a_name_with_a_slash_leads_through_no_link() -> None:
+    with h5py.File("secret.h5", "w") as file:
+        file["d"] = np.arange(4)
+    # the old format, which has no checksums
+    with h5py.File("src.h5", "w", libver="earliest") as file:
+        file["x"] = h5py.ExternalLink("secret.h5", "/")
+        file["own"] = file["x_d"] = np.zeros(4)
+    path = Path("src.h5")
+    path.write_bytes(path.read_bytes().replace(b"x_d", b"x/d"))
+    with pytest.warns(UserWarning, match=r"src\.h5/x/d, which is .* or has a / in its name"):
+        convert(path, "new.npz")
+    assert np.load("new.npz").files == ["own"]
+    with pytest.raises(FileNotFoundError):
+        convert("src.h5::x/d", "new.npy")
+
+
+def test_pickled_elements_of_zarr_are_not_read() -> None:
+    codecs = [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 4}]
+    array = {"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "|O", "compressor": None}
+    Path("src.zarr").mkdir()
+    array |= {"fill_value": None, "order": "C", "filters": codecs}
+    Path("src.zarr", ".zarray").write_text(json.dumps(array))
+    with pytest.raises(TypeError, match="run code of their author"):
+        convert("src.zarr", "new.b2nd")
 
 
 @pytest.mark.parametrize("prefix", ["", "./", "file://{}/", "local://{}/"])

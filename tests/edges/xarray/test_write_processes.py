@@ -45,7 +45,7 @@ def _stay_in_the_last(block, block_info=None):
 
 @pytest.mark.parametrize("name", ["w.b2d", "w.b2z"])
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_killed_write_leaves_what_was_there(tmp_path, name, replaced):
+def test_a_killed_write_leaves_what_was_there(tmp_path, name, replaced, caplog):
     path = tmp_path / name
     if replaced:
         FIRST.b2nd.to_b2nd(path)
@@ -58,8 +58,9 @@ def test_a_killed_write_leaves_what_was_there(tmp_path, name, replaced):
             xr.testing.assert_identical(found.load(), FIRST)
     else:
         assert not path.exists()
-    assert len(b2nd_dask.list_staging(path)) == 1
+    (left,) = b2nd_dask.list_staging(path)
     xr.testing.assert_identical(REST.b2nd.to_b2nd(path, mode="w").compute(), REST)
+    assert left.key in caplog.text
     b2nd_dask.remove_staging(path)
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
