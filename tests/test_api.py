@@ -38,8 +38,8 @@ SIGNATURES = {
     "commit": "(urlpath, *, fill=None, storage_options=None)",
     "compact": "(urlpath)",
     "convert": "(src, dst, *, source_format=None, target_format=None, member=None, dtype=None, "
-    "chunks=None, blocks=None, cparams=None, max_mem=None, overwrite=False, skip=False, "
-    "check=False, other_files=False, storage_options=None, progress=None)",
+    "chunks=None, blocks=None, cparams=None, stats=False, max_mem=None, overwrite=False, "
+    "skip=False, check=False, other_files=False, storage_options=None, progress=None)",
     "add_stats": "(urlpath, *, threads=None)",
     "create": "(urlpath, shape, dtype, *, mode='w-', chunks=None, blocks=None, cparams=None, "
     "meta=None, vlmeta=None, contiguous=True, storage_options=None, stats=False)",
