@@ -258,10 +258,13 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
             raw = pack_value(value)
             # raises if readers could not unpack it
             unpack_value(raw)
-            # python-blosc2 reads only keys of text and bytes, as msgpack does by default
-            msgpack.unpackb(raw)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the metadata entry {name!r} cannot be stored: {error}") from error
+        try:
+            # python-blosc2 reads only such keys, as msgpack does by default
+            msgpack.unpackb(raw)
+        except ValueError as error:
+            raise TypeError(f"the metadata entry {name!r}: keys must be text or bytes") from error
         packed[name] = pack_entry(raw) if compressed else raw
         if compressed and len(raw) > most_unpacked(packed[name]):
             raise ValueError(

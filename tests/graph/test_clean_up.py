@@ -166,6 +166,25 @@ class TestWithoutExchange:
         np.testing.assert_array_equal(open_b2nd(target)[...], VALUES + 1)
         assert list(target.parent.iterdir()) == [target]
 
+    def test_a_removal_leaves_an_old_frame_that_was_just_set_aside(self, target, monkeypatch):
+        """The write that has set it aside fails, and gives it its name back."""
+        new(target, False)
+        staging_for(Location.of(target), sparse=True, replace=True, header_len=100).prepare()
+        (info,) = list_staging(target)
+        aside, original = Path(info.path).with_suffix(".old"), os.path.lexists
+
+        def set_aside(path):
+            found = original(path)
+            if not original(aside):
+                target.rename(aside)
+            return found
+
+        monkeypatch.setattr(os.path, "lexists", set_aside)
+        remove_staging(target)
+        monkeypatch.undo()
+        np.testing.assert_array_equal(open_b2nd(aside)[...], VALUES)
+        assert list(target.parent.iterdir()) == [aside]
+
     @pytest.mark.parametrize("happened", [True, False])
     @pytest.mark.parametrize("error", [OSError(errno.EIO, "injected"), KeyboardInterrupt()])
     def test_the_second_rename_fails(self, target, monkeypatch, happened, error):

@@ -237,7 +237,7 @@ def _save(frame: Frame, by: str, output: Path) -> None:
 
 
 def _chosen(grid: tuple[int, ...], at: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    """Positions along the first axes; ValueError if there are too many, for rows or columns."""
+    """Check the positions along the first axes; rows and columns have none."""
     given = () if at is None else at if isinstance(at, tuple) else (at,)
     left_out = max(0, len(grid) - 2)
     if len(given) > left_out:
@@ -245,6 +245,9 @@ def _chosen(grid: tuple[int, ...], at: int | tuple[int, ...] | None) -> tuple[in
             f"--at has {len(given)} positions, but the chunk grid has {left_out} axes besides rows "
             "and columns"
         )
+    for axis, (position, count) in enumerate(zip(given, grid, strict=False)):
+        if not -count <= position < count:
+            raise ValueError(f"--at {position}: axis {axis} has {count} chunks")
     return given
 
 

@@ -136,7 +136,7 @@ def _write(path: str, target: str, options: dict[str, Any]) -> int:
     given, contiguous = options["storage_options"], options["contiguous"]
     try:
         source = open_b2nd(path, storage_options=given if Location.of(path).is_url else None)
-    except B2ndError:
+    except (B2ndError, FileNotFoundError):
         if isinstance(found_at(path, given), Location):
             raise
         return _convert(path, target, options)
@@ -172,11 +172,12 @@ def _convert(path: str, target: str, options: dict[str, Any]) -> int:
     target = _inside(target, path, ".b2d")
     if (suffix := Path(target).suffix) not in (".b2d", ".b2z", ""):
         raise click.UsageError(
-            f"{path} is a dataset: write a .b2d or .b2z, one array of it by its own path "
-            f"({path}/NAME), or another format by `b2nd-dask convert`"
+            "a dataset becomes a .b2d or .b2z; copy one array of it as SOURCE/NAME, or write "
+            "another format by `b2nd-dask convert`"
         )
     options["cparams"], options["check"] = _compression_in(options) or None, options.pop("verify")
-    frames = (open_b2nd(each) for each in frames_at(path, options["storage_options"]))
+    given = options["storage_options"]
+    frames = (open_b2nd(each, storage_options=given) for each in frames_at(path, given))
     options["stats"] = any(frame.stats is not None for frame in frames)
     options["target_format"] = suffix[1:] or "b2d"
     with progress(f"writing {Location.of(target).label}") as show:

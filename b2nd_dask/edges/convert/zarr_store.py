@@ -97,6 +97,9 @@ def _fill(tree: Tree, group: Any, options: Options) -> None:
 
 def _member(array: Any, label: str, lost: list[str], options: Options) -> Member:
     """Describe an opened array; raise TypeError if the elements are Python objects."""
+    codecs = (*array.filters, *array.compressors)
+    if any(getattr(codec, "codec_id", None) == "pickle" for codec in codecs):
+        raise TypeError("its elements are pickled, and to read them may run code of their author")
     try:
         unit = array.shards or array.chunks
     except NotImplementedError:
@@ -106,9 +109,6 @@ def _member(array: Any, label: str, lost: list[str], options: Options) -> Member
     if dtype.kind == "T":
         dtype = text_dtype(array, unit, options.block_nbytes, label)
     check_storable(dtype)
-    codecs = (*array.filters, *array.compressors)
-    if any(getattr(codec, "codec_id", None) == "pickle" for codec in codecs):
-        raise TypeError("its elements are pickled, and to read them may run code of their author")
     attrs = dict(array.attrs)
     dims = attrs.pop(_DIMS_V2, None)
     if array.metadata.zarr_format == 3:

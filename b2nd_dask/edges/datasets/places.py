@@ -285,10 +285,14 @@ def groups_of(place: Place) -> list[str]:
     listed = set(place.groups())
     named = set(manifest_of(place).groups) - listed
     for name in sorted(named):
-        if place.inside(name).raw_manifest is None:
-            problem = f"{MANIFEST} names the group {name!r}, which does not exist"
-            raise FrameFormatError(problem, path=place.label)
+        _require_group(place, name)
     return sorted(listed | named)
+
+
+def _require_group(place: Place, name: str) -> None:
+    if place.inside(name).raw_manifest is None:
+        problem = f"{MANIFEST} names the group {name!r}, which does not exist"
+        raise FrameFormatError(problem, path=place.label)
 
 
 def levels_of(place: Place) -> list[tuple[str, Place]]:
@@ -320,10 +324,12 @@ def in_group(place: Place, group: str) -> Place:
     if isinstance(place, Folder) and place.location.is_web and part not in (".", ".."):
         # a web server cannot list groups: any name is accepted, if the last one has a manifest
         is_there = bool(rest) or place.inside(part).raw_manifest is not None
-    else:
-        is_there = part in groups_of(place)
+    elif not (is_there := part in place.groups()) and part in manifest_of(place).groups:
+        # only this group: others that are missing do no harm
+        _require_group(place, part)
+        is_there = True
     if not is_there:
-        known = some_of(groups_of(place)) or "none"
+        known = some_of(sorted({*place.groups(), *manifest_of(place).groups})) or "none"
         raise FileNotFoundError(f"{place.label}: no group {part!r} here; groups: {known}")
     return in_group(place.inside(part), rest)
 

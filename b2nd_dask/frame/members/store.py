@@ -273,9 +273,11 @@ def locate_member(location: Location, key: str) -> Location:
     if isinstance(location.urlpath, bytes) or location.offset:
         raise ValueError(f"{location.label}: component= needs the path or URL of a store")
     with open_store(location) as store:
-        found = store.open(plain + ARRAY)
-        if found is not None:
-            return found[0]
+        # some characters of keys must be quoted in URLs
+        unquoted = plain_key(unquote(plain)) if location.is_web else plain
+        for name in dict.fromkeys([plain, unquoted]):
+            if found := store.open(name + ARRAY):
+                return found[0]
         if store.embed is None and store.is_folder:
             if location.is_url:
                 raise FileNotFoundError(f"{location.label}: not a store: it has no {EMBED}")
@@ -285,8 +287,7 @@ def locate_member(location: Location, key: str) -> Location:
         for suffix, what in OTHERS.items():
             if store.open(plain + suffix):
                 raise _not_an_array(f"/{plain}", what)
-        if location.is_web and (unquoted := unquote(plain)) != plain:
-            # some characters of keys must be quoted in URLs
+        if unquoted != plain:
             return locate_member(location, unquoted)
         raise _missing_member(location, f"/{plain}", store.keys())
 

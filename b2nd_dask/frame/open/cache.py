@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 import warnings
 from collections import OrderedDict
@@ -247,8 +246,7 @@ def _open(location: Location, parsed: ParsedFrame | None) -> OpenedFrame:
             # another write has replaced the sparse frame, and is emptying its directory
             if not reader.is_directory:
                 raise
-    problem = "it is replaced again and again while it is opened; try again"
-    raise BlockingIOError(errno.EAGAIN, problem, location.label)
+    raise StaleFrameError("it is replaced again and again while it is opened", path=location.label)
 
 
 #: The cache of this process.

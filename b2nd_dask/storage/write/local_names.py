@@ -92,12 +92,16 @@ def remove_area(hidden: Path, target: Path) -> None:
     back, unless something else has this name.
     """
     old = hidden.with_suffix(".old")
-    if not os.path.lexists(target):
-        with suppress(FileNotFoundError):
-            old.rename(target)
-    remove_path(old)
-    # renamed first: tasks and commits must not find the area while it is emptied
-    remove_path(_rename_removed(hidden.with_suffix(".staging")))
+    is_left = os.path.lexists(old)
+    # renamed first: tasks and commits must not find the area while it is emptied, and a commit that
+    # has just given the old frame its hidden name fails and restores it
+    removed = _rename_removed(hidden.with_suffix(".staging"))
+    if is_left:
+        if not os.path.lexists(target):
+            with suppress(FileNotFoundError):
+                old.rename(target)
+        remove_path(old)
+    remove_path(removed)
 
 
 def _rename_removed(hidden: Path) -> Path:

@@ -561,6 +561,7 @@ def test_pickled_elements_of_zarr_are_not_read() -> None:
     Path("src.zarr").mkdir()
     array |= {"fill_value": None, "order": "C", "filters": codecs}
     Path("src.zarr", ".zarray").write_text(json.dumps(array))
+    Path("src.zarr", "0").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
     with pytest.raises(TypeError, match="run code of their author"):
         convert("src.zarr", "new.b2nd")
 

@@ -264,6 +264,13 @@ def test_groups_that_only_the_manifest_has(tmp_path, suffix):
     # attributes alone
     rewrite(path, {"dataset.json": manifest(groups=["g"]), "g/dataset.json": '{"attrs": {"a": 1}}'})
     assert xr.open_datatree(path, engine="b2nd")["g"].attrs == {"a": 1}
+    # another group may be missing
+    rewrite(path, {"dataset.json": manifest(groups=["g", "h"])})
+    assert xr.open_dataset(path, engine="b2nd", group="g").attrs == {"a": 1}
+    with pytest.raises(FrameFormatError, match=r"names the group 'h', which does not exist"):
+        xr.open_dataset(path, engine="b2nd", group="h")
+    with pytest.raises(FileNotFoundError, match=r"no group 'i' here; groups: g, h"):
+        xr.open_dataset(path, engine="b2nd", group="i")
 
 
 def rewrite(path, members):
