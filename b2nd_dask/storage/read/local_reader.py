@@ -149,26 +149,33 @@ class _Handle:
     """An open file or directory, closed with its last reference.
 
     After an earlier close, a read in another thread could use the same descriptor of another file.
-    `place` is the descriptor; for a directory on Windows, which has none, the path.
     """
 
-    __slots__ = ("__weakref__", "fd", "place")
+    __slots__ = ("__weakref__", "fd", "path")
 
     def __init__(self, path: str) -> None:
-        self.fd = _open(path, {"path": path})
-        self.place: int | str = path if self.fd == NO_FD else self.fd
+        self.path, self.fd = path, _open(path, {"path": path})
         if self.fd != NO_FD:
             weakref.finalize(self, _close, self.fd)
 
+    def state(self) -> os.stat_result:
+        """Return the `stat` of the open file or directory."""
+        return os.fstat(self.fd) if self.fd != NO_FD else Path(self.path).stat()
+
     def arguments(self, name: str) -> dict[str, Any]:
         """Arguments of system calls for a file in the open directory."""
-        if isinstance(self.place, str):
-            return {"path": f"{self.place}/{name}"}
+        if self.fd == NO_FD:
+            return {"path": f"{self.path}/{name}"}
         return {"path": name, "dir_fd": self.fd}
 
     def stat(self, name: str) -> os.stat_result:
         """Return the `stat` of a file in the directory."""
         return os.stat(**self.arguments(name), follow_symlinks=False)
+
+    def names(self) -> set[str]:
+        """Names of the files in the directory."""
+        with os.scandir(self.path if self.fd == NO_FD else self.fd) as entries:
+            return {entry.name for entry in entries}
 
 
 def _open_frame(path: str) -> tuple[_Handle, bool]:
@@ -178,7 +185,7 @@ def _open_frame(path: str) -> tuple[_Handle, bool]:
     """
     while True:
         handle = _Handle(path)
-        state = os.stat(handle.place)  # noqa: PTH116 - of a descriptor
+        state = handle.state()
         if not stat.S_ISDIR(state.st_mode):
             _require_regular(state, path)
             return handle, False
@@ -187,7 +194,7 @@ def _open_frame(path: str) -> tuple[_Handle, bool]:
             return handle, True
         # a replaced frame is emptied: retry, unless the path still names this directory
         if os.path.samestat(Path(path).stat(), state):
-            guess = what_directory(path, os.listdir(handle.place))  # noqa: PTH208
+            guess = what_directory(path, handle.names())
             raise FrameFormatError(
                 f"a directory without a file {MAIN_MEMBER} is not a sparse frame{guess}", path=path
             )
