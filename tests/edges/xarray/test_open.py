@@ -185,6 +185,7 @@ def test_uninit_and_verify(tmp_path):
         ("x.b2z", True),
         ("x.b2d/", True),
         ("x.b2e", True),
+        ("s3://bucket/x.b2z/group/a", True),
         ("x.nc", False),
         ("x.zarr", False),
         ("https://example.org/x", False),
