@@ -248,7 +248,7 @@ def _check_sizes(header: FrameHeader, grid: Grid) -> None:
 
 
 def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
-    """Build the header; the `header_len` of the argument is ignored and computed anew.
+    """Build the header; compute its `header_len`, whatever that of the argument is.
 
     `has_vlmeta` says whether the trailer has vlmetalayers.
     """

@@ -68,13 +68,10 @@ def test_searches_are_those_of_the_elements(tmp_path_factory, made, data):
 
 #: Programs over packed numbers.
 OF_PACKED = {
-    "max": lambda x, m: m.max(x),
-    "min": lambda x, m: m.min(x),
-    "nanmax": lambda x, m: m.nanmax(x),
-    "nanmin": lambda x, m: m.nanmin(x),
-    "mean": lambda x, m: m.mean(x),
-    "nanmean": lambda x, m: m.nanmean(x),
-    "nansum": lambda x, m: m.nansum(x),
+    **{
+        name: REDUCTIONS[name]
+        for name in ("max", "min", "nanmax", "nanmin", "mean", "nanmean", "nansum")
+    },
     "filled": lambda x, m: m.where(m.isnan(x), 0.0, x).sum(),
     "shifted": lambda x, m: m.nanmean((x - 273.15) / 1.8),
     "most by rows": lambda x, m: m.nanmax(x, axis=-1),

@@ -72,7 +72,7 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
         raise ValueError(
             f"{location.label}: this is a store of python-blosc2, not a frame: b2nd_dask can "
             f"change only the frames in separate files of a .b2d (pass STORE.b2d/KEY{ARRAY}); "
-            "`b2nd-dask convert` writes a store anew"
+            "`b2nd-dask convert` writes a new store"
         )
     if not is_there:
         _require_own_file(named)

@@ -89,7 +89,7 @@ def touched_counts(plan: RegionPlan, grid: Grid) -> NDArray[np.int64]:
 
 
 def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Find the chunks of which all elements are selected and reduced to one element.
+    """Find the chunks that are selected as a whole and reduced to one element.
 
     Along axes that are not reduced, such a chunk has the length 1.
     """

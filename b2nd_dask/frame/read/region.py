@@ -192,7 +192,7 @@ def _decoded_nbytes(touched: Iterable[NDArray[np.int64] | None], grid: Grid) -> 
 
 
 def in_threads(work: Callable[[T], None], elements: Iterable[T], threads: int) -> None:
-    """Process elements in several threads, of which the calling thread is one."""
+    """Process elements in several threads, including the calling thread."""
     if threads == 1:
         for element in elements:
             work(element)

@@ -149,7 +149,7 @@ class ServerJoin:
         _copies[endpoint] = False
 
     def _plan_copies(self, head: bytes, runs: Sequence[Run], tail: bytes) -> list[Part]:
-        """Plan parts of which the store copies those runs that are large enough."""
+        """Plan parts; the store copies the runs that are large enough."""
         parts = plan_parts([head, *runs, tail], self.limits)
         if len(parts) > self.limits.max_parts:
             parts = plan_parts([head, *self._merge_runs(runs), tail], self.limits)

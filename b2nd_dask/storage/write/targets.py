@@ -35,8 +35,8 @@ from b2nd_dask.system import require_writable
 logger = logging.getLogger("b2nd_dask")
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
-#: Most names in a folder that a write looks through for the staging areas of others.
-_LOOKED_THROUGH = 1000
+#: Most names of a folder that a write searches for staging areas of other writes.
+_MOST_NAMES = 1000
 
 
 def staging_for(
@@ -217,7 +217,7 @@ def log_other_staging(location: Location, own_key: str) -> None:
     path, keys = Path(os.path.realpath(location.url)), []
     # a missing folder is an error later
     with suppress(OSError), os.scandir(path.parent) as found:
-        hidden = [each.name for each in islice(found, _LOOKED_THROUGH) if each.name[0] == "."]
+        hidden = [each.name for each in islice(found, _MOST_NAMES) if each.name[0] == "."]
         keys = [key for name in hidden if (key := key_of(Path(name), path)) not in (None, own_key)]
     if keys:
         logger.warning(
