@@ -192,6 +192,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(
         self, status: int, headers: dict[str, str], body: bytes, *, body_wanted: bool
     ) -> None:
+        # read once: tests change it between two requests
+        cut = self.state.cut
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -203,10 +205,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(length))
         self.end_headers()
         if body_wanted:
-            self._write(body[: len(body) - self.state.cut])
+            self._write(body[: len(body) - cut])
             if self.state.endless:
                 self._go_on()
-        self.close_connection |= self.state.cut > 0 or self.state.endless
+        self.close_connection |= cut > 0 or self.state.endless
 
     def _write(self, body: bytes) -> None:
         step = (self.state.speed or 0) // 10 or len(body) or 1
